@@ -71,9 +71,9 @@ impl Context<'_> {
 }
 
 /// Says on standard error that a node has not answered yet.
-fn say_that_it_waits(place: &api::client::Place) {
+fn say_that_it_waits(address: &api::client::NodeAddress) {
     let text = format!(
-        "waiting for the node at {place}: it may be fetching or compiling a module, or waiting \
+        "waiting for the node at {address}: it may be fetching or compiling a module, or waiting \
          for its cell (`tam events`), or hang (its log)"
     );
     // Where standard error is closed nobody wants to know.

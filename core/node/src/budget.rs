@@ -1,77 +1,78 @@
-//! What a service may use below user level, and whether it has.
+//! Budgets of services below user level: rates per second for fuel, packets and bytes.
 //!
 //! ```text
 //!            rate per second
 //!                 │
 //!   burst ┌───────▼────────┐
-//!         │    account     │──▶ what was used, exactly, however much that was
-//!   below └────────────────┘
-//!   zero: over budget, until the rate has made it good
+//!         │    account     │──▶ usage since the last look, in full
+//!         └────────────────┘
+//!   below zero: over budget, until the rate has paid the debt
 //! ```
 //!
-//! The kernel counts fuel, packets and bytes exactly, and stops nobody by itself: the node
-//! looks at the counters every [`LOOK_EVERY`] and says who has used up his budget. What was
-//! used beyond it meanwhile is owed, so that in the long run nobody gets more than his rate.
+//! The kernel counts fuel, packets and bytes exactly, but enforces no budget: the node compares
+//! the counters with the budgets every [`LOOK_EVERY`] and reports the services that are over
+//! theirs. Usage beyond the budget until then is owed, so that in the long run no service exceeds
+//! its rate.
 
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
 const _: () = assert!(bpf_maps::FUEL_SHIFT == ::session::in_kernel::FUEL_SHIFT);
 
-/// How often counters are compared with budgets.
+/// Interval at which the counters are compared with the budgets.
 pub const LOOK_EVERY: Nanos = Nanos::from_millis(10);
-/// What an account holds at most: so much time's rate.
+/// Capacity of an account, as the time in which the rate would fill it.
 pub const BURST: Nanos = Nanos::from_millis(100);
 
-/// What becomes of packets when the budget is used up.
+/// Treatment of packets once the budget is used up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OverBudget {
-    /// They are dropped, and counted.
+    /// Dropped, and counted.
     Drop,
-    /// User level handles them.
+    /// Handled at user level.
     #[default]
     Raise,
 }
 
-/// What a service may use below user level in a second; `None` is no limit.
+/// Rates that limit a service below user level, each per second; `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
-    /// Fuel of its calls.
+    /// Fuel of the service's calls.
     #[serde(default)]
     pub fuel: Option<u64>,
-    /// Packets that it is given.
+    /// Packets given to the service.
     #[serde(default)]
     pub packets: Option<u64>,
-    /// Their bytes.
+    /// Bytes of these packets.
     #[serde(default)]
     pub bytes: Option<u64>,
-    /// What becomes of packets beyond it.
+    /// Treatment of packets beyond the budget.
     #[serde(default)]
     pub over: OverBudget,
 }
 
 impl Budget {
-    /// Whether it limits anything.
+    /// Returns true if any rate is limited.
     #[must_use]
     pub const fn is_limited(&self) -> bool {
         self.fuel.is_some() || self.packets.is_some() || self.bytes.is_some()
     }
 }
 
-/// What a service has used below user level since it started.
+/// Counters of a service below user level since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Used {
-    /// Fuel of its calls.
+    /// Fuel of the service's calls.
     pub fuel: u64,
-    /// Packets that it was given.
+    /// Packets given to the service.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub bytes: u64,
 }
 
-/// The account of one service.
+/// Account of one service: one balance for each rate.
 #[derive(Clone, Debug)]
 pub struct Meter {
     since: Nanos,
@@ -80,9 +81,9 @@ pub struct Meter {
 
 #[derive(Clone, Copy, Debug)]
 struct Account {
-    /// Per second; `None`: without a limit.
+    /// Rate per second; `None` without a limit.
     rate: Option<u64>,
-    /// In units times nanoseconds, so that nothing is rounded away.
+    /// Balance in units times nanoseconds, so that nothing is rounded away; negative when owed.
     left: i128,
     used: u64,
 }
@@ -97,7 +98,7 @@ impl Account {
 
     fn settle(&mut self, passed: Nanos, used: u64) -> bool {
         let Some(rate) = self.rate.map(i128::from) else { return false };
-        // Counters begin anew with the service.
+        // The counters restart at zero with the service.
         let more = used.checked_sub(self.used).unwrap_or(used);
         self.used = used;
         let full = rate * i128::from(BURST.0);
@@ -108,7 +109,7 @@ impl Account {
 }
 
 impl Meter {
-    /// A full account.
+    /// Creates a full account.
     #[must_use]
     pub fn new(budget: &Budget, now: Nanos, used: Used) -> Self {
         let accounts = [
@@ -119,19 +120,19 @@ impl Meter {
         Self { since: now, accounts }
     }
 
-    /// Whether its rates are those of this budget.
+    /// Returns true if the account's rates are those of `budget`.
     #[must_use]
     pub fn is_for(&self, budget: &Budget) -> bool {
         let rates = [budget.fuel, budget.packets, budget.bytes];
         self.accounts.iter().map(|account| account.rate).eq(rates)
     }
 
-    /// Takes what was used so far; whether that is more than there was.
+    /// Settles the account with the counters at `now`; returns true if the service is over budget.
     pub fn settle(&mut self, now: Nanos, used: Used) -> bool {
         let passed = now.saturating_sub(self.since);
         self.since = now;
         let [fuel, packets, bytes] = &mut self.accounts;
-        // Each is settled, whatever the others say.
+        // Settles all three, even if the first is over budget already.
         let over = [
             fuel.settle(passed, used.fuel),
             packets.settle(passed, used.packets),
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_rate_has_no_limit_and_each_limit_holds_alone() {
+    fn a_budget_without_a_rate_has_no_limit_and_each_limit_holds_alone() {
         let budget = Budget { fuel: Some(10), bytes: Some(1 << 40), ..Budget::default() };
         assert!(budget.is_limited() && !Budget::default().is_limited());
         let mut meter = Meter::new(&budget, Nanos::ZERO, Used::default());
@@ -181,10 +182,10 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever is stopped while he is over gets no more than his rate, the burst, and
-        /// what one look misses.
+        /// A service that is stopped while over budget gets at most its rate, the burst and the
+        /// overrun of one look interval.
         #[test]
-        fn in_the_long_run_nobody_gets_more_than_his_rate(
+        fn in_the_long_run_no_service_exceeds_its_rate(
             rate in 100u64..1_000_000,
             offered in prop::collection::vec(0u64..40_000, 500..1000),
         ) {
@@ -200,7 +201,7 @@ mod tests {
         }
 
         #[test]
-        fn who_stays_within_his_rate_is_never_stopped(
+        fn a_service_within_its_rate_is_never_stopped(
             rate in 100u64..1_000_000,
             shares in prop::collection::vec(0u64..=100, 500..1000),
         ) {

@@ -7,7 +7,7 @@
 //! lookup   for each mask: found a better rank than rank_best? stop : probe key & bits
 //! ```
 //!
-//! A set of matched fields is one mask, so a lookup costs as many probes as
+//! Each set of matched fields is one mask, so a lookup costs as many probes as
 //! there are different sets, not rules. A range of L4 ports is several prefixes
 //! ([`crate::l4`]), each a key of its own, and each length of prefix a mask. A mask is of one
 //! stage ([`Stage`]); the best rule of each stage counts. [`RuleSet::decide`] is precisely the
@@ -38,209 +38,210 @@ use crate::protocol::Protocol;
 use crate::rule::{Action, FragmentMatch, Match, Rule, Stage, VlanMatch};
 use crate::service::ModuleInfo;
 
-/// What the names in rules stand for.
+/// Node state that the names in rules resolve to.
 #[derive(Clone, Debug, Default)]
 pub struct Lookup {
     /// Ports of the node.
     pub ports: BTreeMap<Name, PortId>,
-    /// Services whose packets go elsewhere than other packets.
+    /// Destinations of services, by name; a rule can lead only to these.
     pub services: BTreeMap<Name, Destination>,
     /// Sessions of the node.
     pub sessions: Arc<BTreeMap<Name, SessionId>>,
-    /// Ports whose front door is at tc: what comes in there is for services of streams only.
+    /// Ports whose front door is at tc: packets that enter there can go to stream services only.
     pub at_tc: BTreeSet<Name>,
-    /// Rules whose packets are dropped as those of a closed service that is down, wherever they
-    /// lead.
+    /// Rules of closed services that are down: their packets are dropped, whatever the action says.
     pub down: BTreeSet<RuleId>,
 }
 
-/// Where the packets of a service go.
+/// Destination of a service's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Destination {
-    /// Its entry in the cell.
+    /// Entry of the service in the cell.
     pub entry: EntryId,
-    /// By which way.
-    pub way: Way,
-    /// What it has.
+    /// Path of the packets to the service.
+    pub path: Path,
+    /// Kind of the service: packets or streams.
     pub kind: Kind,
 }
 
 impl Destination {
-    /// Of a service that runs at user level; one of streams that does not listen yet has port 0.
+    /// Returns the destination of a service at user level; a stream service that does not listen
+    /// yet has port 0.
     #[must_use]
     pub fn of(entry: EntryId, module: &ModuleInfo, listener: Option<u16>) -> Self {
-        let way = match module.kind {
-            Kind::Packets => Way::Cell,
-            Kind::Streams => Way::Listener { port: listener.unwrap_or(0), closed: false },
+        let path = match module.kind {
+            Kind::Packets => Path::Cell,
+            Kind::Streams => Path::Listener { port: listener.unwrap_or(0), closed: false },
         };
-        Self { entry, way, kind: module.kind }
+        Self { entry, path, kind: module.kind }
     }
 }
 
-/// The way to a service.
+/// Path of packets to a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// To the cell.
+pub enum Path {
+    /// Socket of the cell, without a lane.
     Cell,
-    /// By a lane, which says the level.
+    /// Lane of the service, which says at which level it runs.
     Lane,
-    /// Its TCP connections, as they begin, come to a listener here.
+    /// TCP listener on this machine, from the start of each connection.
     Listener {
         /// The listener's port.
         port: u16,
-        /// While nobody listens they are dropped; else they go past the service.
+        /// Drops connections while nobody listens; otherwise they go past the service.
         closed: bool,
     },
-    /// It is down, and they are dropped.
+    /// Dropped: the service is down.
     Down,
 }
 
-/// What the front door is told.
+/// Compiled rules as the front door's maps hold them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleSet {
-    /// Sets of matched fields, sorted by their best rank.
+    /// Masks, one per set of matched fields, sorted by their best rank.
     pub masks: Vec<Mask>,
-    /// Masked keys and what their rule says, sorted by the bytes of the key.
+    /// Masked keys with the action of their rule, sorted by the bytes of the key.
     pub entries: Vec<(Key, bpf_maps::Rule)>,
     /// Masks whose keys are the flows of a list, in the order of their masks.
     pub lists: Vec<ListedFlows>,
-    /// Masks for packets that hide something of L4.
+    /// Masks for packets whose L4 fields cannot be read.
     pub hidden: HiddenRules,
-    /// Rules that no packet can reach, each with a better one that has its packets, or some of
-    /// them where several have them all.
+    /// Rules that no packet can reach, each with a better rule that takes its packets, or with one
+    /// of several that take them together.
     pub shadowed: Vec<(RuleId, RuleId)>,
 }
 
-/// A mask whose keys are the flows of a list, all of one rule.
+/// Mask whose keys are the flows of a list, all of one rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedFlows {
-    /// The index of the mask.
+    /// Index of the mask.
     pub mask: u16,
-    /// What the rule's match asks for beside the flow.
+    /// Key fields that the rule's match asks for besides the flow.
     pub template: Key,
-    /// The flows.
+    /// Flows of the list.
     pub flows: FlowList,
-    /// What the rule says.
+    /// Action of the rule.
     pub rule: bpf_maps::Rule,
 }
 
-/// Why rules cannot be told to the front door. Whose fault: the operator's.
+/// Error of [`compile`]: the rules do not fit the front door. Fault of the operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleSetError {
-    /// More than [`RULES_MAX`] rules, or a number beyond its counters.
+    /// The node has [`RULES_MAX`] rules already, or the rule's number is beyond its counters.
     #[error(
         "rule {rule} is one too many: a node has counters for {RULES_MAX} rules; remove some, or match more by prefix"
     )]
     TooManyRules {
-        /// The first rule that does not fit.
+        /// Number of the first rule that does not fit.
         rule: RuleId,
     },
-    /// More than [`MASKS_MAX`] sets of matched fields.
+    /// The rules match more than [`MASKS_MAX`] sets of fields.
     #[error(
         "rule {rule} ('{text}') needs another set of matched fields, and the front door tries at most {MASKS_MAX}; use the same fields, prefix lengths and TCP flags as other rules, and L4 port ranges that begin and end at multiples of 16, 256 or 4096"
     )]
     TooManyMasks {
-        /// The rule that does not fit.
+        /// Number of the rule that does not fit.
         rule: RuleId,
-        /// Its match.
+        /// Match of the rule, as text.
         text: String,
     },
-    /// More than [`RULE_ENTRIES_MAX`] keys.
+    /// The rules need more than [`RULE_ENTRIES_MAX`] keys.
     #[error(
         "rule {rule} ('{text}') needs {needed} keys for its L4 port ranges, and of {RULE_ENTRIES_MAX} there are {left} left; let ranges begin and end at multiples of 16, 256 or 4096, or match only one of 'sport' and 'dport' by a range"
     )]
     TooManyEntries {
-        /// The rule that does not fit.
+        /// Number of the rule that does not fit.
         rule: RuleId,
-        /// Its match.
+        /// Match of the rule, as text.
         text: String,
-        /// Keys that it would take.
+        /// Number of keys that the rule needs.
         needed: usize,
-        /// Keys that there is room for.
+        /// Number of keys that are free.
         left: usize,
     },
-    /// More than [`FLOWS_LISTED_MAX`] flows in lists.
+    /// The lists have more than [`FLOWS_LISTED_MAX`] flows together.
     #[error(
         "rule {rule} ('{text}') has a list of {needed} flows, and of {FLOWS_LISTED_MAX} there are {left} left; match more by prefix"
     )]
     TooManyFlows {
-        /// The rule that does not fit.
+        /// Number of the rule that does not fit.
         rule: RuleId,
-        /// Its match.
+        /// Match of the rule, as text.
         text: String,
-        /// Flows of its list.
+        /// Number of flows in the rule's list.
         needed: usize,
-        /// Flows that there is room for.
+        /// Number of flows that still fit.
         left: usize,
     },
-    /// A match that says what the list says.
+    /// The match repeats fields that its list of flows already gives.
     #[error(
         "rule {rule} ('{text}') has a list of flows, which say IP version, addresses, protocol and L4 ports; beside a list a match may have in, vlan, smac, dmac, dscp and fragment"
     )]
     FlowsTwice {
-        /// The rule.
+        /// Number of the rule.
         rule: RuleId,
-        /// Its match.
+        /// Match of the rule, as text.
         text: String,
     },
-    /// A match for a service of streams that has more than TCP.
+    /// The match leads to a stream service and includes packets other than TCP.
     #[error(
         "rule {rule} ('{text}') leads to a service of streams, which has TCP connections only; add 'proto tcp'"
     )]
     NotTcp {
-        /// The rule.
+        /// Number of the rule.
         rule: RuleId,
-        /// Its match.
+        /// Match of the rule, as text.
         text: String,
     },
-    /// A match for a service of streams that some packets of a connection have and others not.
+    /// The match leads to a stream service and takes only some packets of a connection.
     #[error(
         "rule {rule} ('{text}') leads to a service of streams, which has whole connections; leave out 'flags', 'dscp' and 'fragment'"
     )]
     PartOfConnections {
-        /// The rule.
+        /// Number of the rule.
         rule: RuleId,
-        /// Its match.
+        /// Match of the rule, as text.
         text: String,
     },
-    /// A list of flows for a service of streams.
+    /// The rule leads to a stream service by a list of flows.
     #[error(
         "rule {rule} ('{text}') leads to a service of streams by a list of flows; match them by addresses, L4 ports and 'proto tcp'"
     )]
     FlowsOfStreams {
-        /// The rule.
+        /// Number of the rule.
         rule: RuleId,
-        /// Its match.
+        /// Match of the rule, as text.
         text: String,
     },
-    /// A match for a service of packets, or 'out', where the front door is at tc.
+    /// The rule leads to a packet service or has the action `out`, and can match packets of a port
+    /// in mode `tc`.
     #[error(
         "rule {rule} ('{text}') may have packets that come in by '{port}', whose mode is \"tc\": that is for services of streams, and for dropping; let the rule say 'in' with another port, or leave the mode of '{port}' out of the node file"
     )]
     AtTc {
-        /// The rule.
+        /// Number of the rule.
         rule: RuleId,
-        /// Its match.
+        /// Match of the rule, as text.
         text: String,
-        /// The port.
+        /// Name of the port.
         port: Name,
     },
-    /// A name that stands for nothing.
+    /// The rule names a port, service or session that does not exist.
     #[error("rule {rule} names the {kind} '{name}', which this node does not have")]
     Unknown {
-        /// The rule.
+        /// Number of the rule.
         rule: RuleId,
-        /// `port`, `service` or `session`.
+        /// Kind of the name: `port`, `service` or `session`.
         kind: &'static str,
-        /// The name.
+        /// Name as given.
         name: Name,
     },
 }
 
 /// Compiles rules, in any order, for the front door.
 ///
-/// A rule whose packets better rules have, alone or together, is in [`RuleSet::shadowed`] and nowhere
-/// else, as far as that is found ([`cover`]).
+/// A rule whose packets are all taken by better rules, alone or together, is listed in
+/// [`RuleSet::shadowed`] and gets no keys, as far as [`cover`] finds it.
 ///
 /// # Errors
 /// When a name is unknown or a limit of the front door's maps is exceeded.
@@ -279,8 +280,8 @@ pub fn compile<'a>(
         if matches!(compiled.action, bpf_maps::ACTION_INTERCEPT | bpf_maps::ACTION_INTERCEPT_CLOSED)
         {
             let back = bpf_maps::Rule { action: bpf_maps::ACTION_INTERCEPT_BACK, ..compiled };
-            // A better rule for what comes back leaves it to go past the service.
-            set.add_keys(&mut keys, rule, &way_back(matched), back, lookup)?;
+            // If a better rule takes the reverse packets, they go past the service.
+            set.add_keys(&mut keys, rule, &reply_match(matched), back, lookup)?;
         }
     }
     set.hidden = keys.hidden.finish();
@@ -288,7 +289,7 @@ pub fn compile<'a>(
     Ok(set)
 }
 
-/// Keys as they are collected, and which masks there are for them.
+/// Keys collected so far, and the masks that exist for them.
 #[derive(Default)]
 struct Keys {
     masks: BTreeMap<(Stage, [u8; KEY_LENGTH]), u16>,
@@ -298,7 +299,8 @@ struct Keys {
 }
 
 impl RuleSet {
-    /// Adds the keys of a match. The better rule that has one of them, if none is left for this.
+    /// Adds the keys of a match. Returns the better rule that has one of them if no key is left for
+    /// this rule.
     fn add_keys(
         &mut self,
         keys: &mut Keys,
@@ -326,7 +328,7 @@ impl RuleSet {
             key.mask = match keys.masks.get(&(stage, bytes_of(&bits))) {
                 Some(&index) => index,
                 None => {
-                    // Ranks only grow, so the masks are sorted as they are found.
+                    // Ranks only grow, so the masks come out sorted.
                     let index = add_mask(&mut self.masks, rule, bits, compiled.rank)?;
                     keys.masks.insert((stage, bytes_of(&bits)), index);
                     index
@@ -347,8 +349,9 @@ impl RuleSet {
     }
 }
 
-/// What comes back to who sent what is matched: wherever it comes in, and however it is marked.
-fn way_back(matched: &Match) -> Match {
+/// Returns the match of reply packets: addresses and L4 ports swapped, from any port and with any
+/// marking.
+fn reply_match(matched: &Match) -> Match {
     Match {
         source: matched.destination,
         destination: matched.source,
@@ -377,7 +380,8 @@ fn add_mask(masks: &mut Vec<Mask>, rule: &Rule, bits: Key, rank: u32) -> Result<
     }
 }
 
-/// The L4 ports of a match as prefixes: each pair is a key.
+/// Returns the L4 ports of a match as pairs of prefixes (source, destination); each pair becomes a
+/// key.
 fn port_prefixes(matched: &Match) -> Vec<(PortPrefix, PortPrefix)> {
     let prefixes = |range: Option<PortRange>| match range {
         Some(range) => range.prefixes(),
@@ -390,7 +394,7 @@ fn port_prefixes(matched: &Match) -> Vec<(PortPrefix, PortPrefix)> {
         .collect()
 }
 
-/// Mask and key with these L4 ports.
+/// Returns mask and key with these L4 ports filled in.
 fn with_ports(
     mut bits: Key,
     mut key: Key,
@@ -404,7 +408,7 @@ fn with_ports(
     (bits, key)
 }
 
-/// A mask of its own for the flows of a list.
+/// Adds a mask of its own for the flows of a list.
 fn add_list(
     set: &mut RuleSet,
     rule: &Rule,
@@ -429,7 +433,8 @@ fn add_list(
     Ok(())
 }
 
-/// The mask of a rule's match and its key, which is zero where the mask is; without L4 ports.
+/// Returns the mask of a rule's match and its key without L4 ports; the key is zero where the mask
+/// is.
 fn compile_match(
     rule: &Rule,
     matched: &Match,
@@ -453,7 +458,7 @@ fn compile_match(
     if let Some(mac) = matched.destination_mac {
         (key.destination_mac, bits.destination_mac) = (mac.0, [u8::MAX; 6]);
     }
-    // Of IP the version says it, and no frame of another kind has to be looked at.
+    // For IP the version says it already, and frames of other ethertypes need no lookup.
     if let Some(ethertype) = matched.ethertype.filter(|given| given.ip_version().is_none()) {
         (key.ethertype_be, bits.ethertype_be) = (ethertype.number().to_be_bytes(), [u8::MAX; 2]);
     }
@@ -472,7 +477,7 @@ fn compile_match(
         (key.protocol, bits.protocol) = (protocol.0, u8::MAX);
     }
     if let Some(flags) = matched.tcp_flags {
-        (key.tcp_flags, bits.tcp_flags) = (flags.set(), flags.looked_at());
+        (key.tcp_flags, bits.tcp_flags) = (flags.set(), flags.compared());
     }
     if let Some(dscp) = matched.dscp {
         (key.dscp, bits.dscp) = (dscp, u8::MAX);
@@ -488,7 +493,7 @@ fn compile_match(
     Ok((bits, key))
 }
 
-/// The IP version that a match asks for, by itself or by its addresses.
+/// Returns the IP version that a match asks for, by itself or by its addresses.
 fn family(matched: &Match) -> Option<u8> {
     let of_prefix = matched.source.or(matched.destination).map(|prefix| prefix.ip_version());
     let of_type = matched.ethertype.and_then(Ethertype::ip_version);
@@ -502,12 +507,12 @@ fn compile_action(rule: &Rule, rank: u32, lookup: &Lookup) -> Result<bpf_maps::R
         Action::Drop => (bpf_maps::ACTION_DROP, 0),
         Action::Out(port) => (bpf_maps::ACTION_OUT, find(&lookup.ports, port, rule, "port")?.0),
         Action::Service(name) => {
-            let Destination { entry, way, .. } = find(&lookup.services, name, rule, "service")?;
-            let action = match way {
-                Way::Cell => bpf_maps::ACTION_USER,
-                Way::Lane => bpf_maps::ACTION_SERVICE,
-                Way::Down => bpf_maps::ACTION_DOWN,
-                Way::Listener { port, closed } => {
+            let Destination { entry, path, .. } = find(&lookup.services, name, rule, "service")?;
+            let action = match path {
+                Path::Cell => bpf_maps::ACTION_USER,
+                Path::Lane => bpf_maps::ACTION_SERVICE,
+                Path::Down => bpf_maps::ACTION_DOWN,
+                Path::Listener { port, closed } => {
                     return intercept(rule, rank, (port, closed), lookup);
                 }
             };
@@ -518,18 +523,19 @@ fn compile_action(rule: &Rule, rank: u32, lookup: &Lookup) -> Result<bpf_maps::R
     Ok(bpf_maps::Rule { rank, rule: rule.id.0, session, entry, action, zero: [0; 3] })
 }
 
-/// What comes in by a port at tc cannot be given to a module or sent on from there.
+/// Checks that no rule leads packets of a port at tc to a packet service or out of another port,
+/// which needs XDP.
 fn needs_no_xdp_at_tc(rule: &Rule, lookup: &Lookup) -> Result<(), RuleSetError> {
     let of_packets = match &rule.spec.action {
         Action::Forward | Action::Drop => false,
         Action::Out(_) => true,
         Action::Service(name) => {
-            lookup.services.get(name).is_some_and(|there| there.kind == Kind::Packets)
+            lookup.services.get(name).is_some_and(|destination| destination.kind == Kind::Packets)
         }
     };
     let matched = &rule.spec.r#match;
-    let may_come_by = |port: &&Name| matched.port.as_ref().is_none_or(|asked| asked == *port);
-    match lookup.at_tc.iter().find(may_come_by) {
+    let may_enter_by = |port: &&Name| matched.port.as_ref().is_none_or(|asked| asked == *port);
+    match lookup.at_tc.iter().find(may_enter_by) {
         Some(port) if of_packets => {
             let (text, port) = (matched.to_string(), port.clone());
             Err(RuleSetError::AtTc { rule: rule.id, text, port })
@@ -538,7 +544,7 @@ fn needs_no_xdp_at_tc(rule: &Rule, lookup: &Lookup) -> Result<(), RuleSetError> 
     }
 }
 
-/// What is said of a rule that leads to a listener.
+/// Returns the entry of a rule that leads to a listener.
 fn intercept(
     rule: &Rule,
     rank: u32,
@@ -576,7 +582,7 @@ fn find<T: Copy>(
 }
 
 impl RuleSet {
-    /// What becomes of a packet with this key, as the front door decides it.
+    /// Returns the front door's decision for a packet with this key.
     #[must_use]
     pub fn decide(&self, packet: &Key) -> Decision {
         let mut decision = Decision::default();
@@ -596,7 +602,7 @@ impl RuleSet {
         decision
     }
 
-    /// The best rule of a stage for a packet with this key, found as the front door finds it.
+    /// Returns the best rule of a stage for a packet with this key, by the front door's own search.
     #[must_use]
     pub fn lookup(&self, stage: Stage, packet: &Key) -> Option<&bpf_maps::Rule> {
         let mut best: Option<&bpf_maps::Rule> = None;
@@ -605,10 +611,10 @@ impl RuleSet {
             if best.is_some_and(|rule| rule.rank < mask.rank_best) {
                 break;
             }
-            if hidden::looks_at(&mask.bits, packet.hidden) {
+            if hidden::compares(&mask.bits, packet.hidden) {
                 continue;
             }
-            // A frame that is not IP belongs to the rules that name its ethertype.
+            // Frames that are not IP match only rules that name their ethertype.
             if packet.ip_version == 0 && mask.bits.ethertype_be == [0; 2] {
                 continue;
             }
@@ -634,36 +640,36 @@ impl RuleSet {
     }
 }
 
-/// The rules of a packet: one of each stage at most.
+/// Rules of one packet: at most one of each stage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// The first that decides something, else the first that counts.
+    /// First rule that decides something, or else the first that only counts.
     pub first: Option<bpf_maps::Rule>,
-    /// Those of the stages behind that decide something, too.
+    /// Rules of later stages that decide something too.
     pub then: Vec<bpf_maps::Rule>,
-    /// Others, which only count.
+    /// Rules that only count.
     pub counted: Vec<bpf_maps::Rule>,
-    /// A rule that may be better looks at what the packet hides: it is dropped.
+    /// True when a possibly better rule needs a field that the packet hides: the packet is dropped.
     pub hidden: bool,
 }
 
 impl Decision {
-    /// What becomes of the packet at first: `ACTION_*`.
+    /// Returns the first action applied to the packet, one of `ACTION_*`.
     #[must_use]
     pub fn action(&self) -> u8 {
         self.first.map_or(bpf_maps::ACTION_FORWARD, |rule| rule.action)
     }
 
-    /// Drops the packet, if it comes that far.
+    /// Marks the packet as dropped for hidden fields, unless an earlier rule ends it.
     fn hide(&mut self) {
         self.hidden = !matches!(self.action(), bpf_maps::ACTION_DROP | bpf_maps::ACTION_OUT);
     }
 
-    /// Takes the best rule of the next stage, as `add_rule` in `levels/bpf/c/search.h`.
+    /// Adds the best rule of the next stage, as `add_rule` in `levels/bpf/c/search.h` does.
     fn add(&mut self, rule: &bpf_maps::Rule) {
         let decides = rule.action != bpf_maps::ACTION_FORWARD;
         match self.action() {
-            // It does not come that far.
+            // An earlier rule ends the packet's journey.
             bpf_maps::ACTION_DROP | bpf_maps::ACTION_OUT => {}
             bpf_maps::ACTION_FORWARD if decides => self.counted.extend(self.first.replace(*rule)),
             _ if self.first.is_none() => self.first = Some(*rule),
@@ -674,7 +680,7 @@ impl Decision {
 }
 
 impl ListedFlows {
-    /// Whether a masked key is one of them.
+    /// Returns true if the masked key is one of the listed flows.
     fn has(&self, key: &Key) -> bool {
         let beside = |key: &Key| bytemuck::cast::<Key, [u8; KEY_LENGTH]>(Key { mask: 0, ..*key });
         self.flows.has(key)
@@ -690,7 +696,7 @@ fn masked(key: &Key, bits: &Key) -> Key {
     bytemuck::cast(bytes)
 }
 
-/// The key of a parsed packet that came in by `port`.
+/// Returns the key of a parsed packet that came in by `port`.
 ///
 /// The front door gives later fragments the L4 ports of their first one; here they are 0.
 #[must_use]
@@ -719,7 +725,7 @@ pub fn key_of(parsed: &wire::Parsed, port: PortId) -> Key {
     }
 }
 
-/// All lengths are one ethertype to rules.
+/// Returns the ethertype as rules see it: every 802.3 length counts as `llc`.
 const fn ethertype_of(parsed: &wire::Parsed) -> u16 {
     if parsed.ethernet.ethertype < crate::ethernet::ETHERTYPE_MIN {
         bpf_maps::ETHERTYPE_LENGTH
@@ -728,19 +734,20 @@ const fn ethertype_of(parsed: &wire::Parsed) -> u16 {
     }
 }
 
-/// A rule's reach as `tam rule list` shows it: none, when better rules have all of its packets.
+/// Reach of a rule, as `tam rule list` shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reach {
-    /// The front door has it.
+    /// Installed in the front door.
     Installed,
-    /// Its service does not run: its packets are forwarded plainly or meet the next rule.
+    /// Not installed because its service does not run: its packets are forwarded plainly or meet
+    /// the next rule.
     Waiting,
-    /// Its service does not run: its packets are dropped.
+    /// Installed to drop: its closed service does not run.
     Closed,
-    /// Better rules have all of its packets.
+    /// Unreachable: better rules take all of its packets.
     Shadowed {
-        /// One of them.
+        /// Number of one of these better rules.
         by: RuleId,
     },
 }

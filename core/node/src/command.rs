@@ -1,4 +1,4 @@
-//! What goes into a node and what comes out: commands, events, outcomes, effects.
+//! Inputs and outputs of a node: commands, events, outcomes and effects.
 //!
 //! ```text
 //! operator ─ Command ─▶ ┌──────┐ ─ Outcome or Refusal ─▶ operator
@@ -26,7 +26,7 @@ use crate::session;
 /// Path by which a new version gets the state of the old one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum StateWay {
+pub enum StatePath {
     /// Memory and globals, taken over as they are.
     Memory,
     /// Hooks: `state_out` of the old one and `state_in` of the new one.
@@ -35,369 +35,372 @@ pub enum StateWay {
     Empty,
 }
 
-/// What an operator asks for; all of it happens or nothing.
+/// Request of an operator, done as a whole or not at all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-// Tagged from outside: an inner tag would lose the numbers that are keys of a manifest.
+// Externally tagged: an internal tag would lose the numbers that are keys of a manifest.
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Command {
-    /// Start a service and, when it runs, send it packets. A service of that name that runs is
-    /// replaced, with its state; without rules the new version has those of the old one.
+    /// Starts a service and, when it runs, sends it packets. A running service of that name is
+    /// replaced, with its state; without rules the new version keeps those of the old one.
     Deploy {
-        /// The service's name.
+        /// Name of the service.
         service: Name,
-        /// What it runs.
+        /// Module that the service runs.
         module: ModuleInfo,
-        /// What the operator sets.
+        /// Parameters set by the operator.
         #[serde(default)]
         parameters: BTreeMap<String, String>,
-        /// Who pays.
+        /// Session that pays.
         #[serde(default = "session::best_effort")]
         session: Name,
-        /// Rules that come and go with it.
+        /// Rules that are added with the service and removed with it.
         #[serde(default)]
         rules: Vec<RuleSpec>,
-        /// Where to run it; the level that its module names first when there is none.
+        /// Level to run at; `None` is the first level that the module names.
         #[serde(default)]
         level: Option<Level>,
-        /// The services that come after it: what passes it by edge n goes to the nth.
+        /// Services that follow in the graph: packets that pass by edge n go to the nth.
         #[serde(default)]
         then: Vec<Name>,
-        /// What it may use below user level.
+        /// Budget below user level.
         #[serde(default)]
         budget: Budget,
-        /// What becomes of its packets while it is down.
+        /// Failure policy: the fate of the service's packets while it is down.
         #[serde(default)]
         on_failure: OnFailure,
-        /// When the name runs already: the new version begins without what the old one knows.
+        /// Discards the state of the running version, if there is one.
         #[serde(default)]
         discard_state: bool,
-        /// Whose it is, with its rules.
+        /// Owner of the service and of its rules; `None` is the operator.
         #[serde(default)]
         owner: Option<Owner>,
     },
-    /// Put another version in the place of a service; its rules, edges and budget stay. One that
-    /// does not run starts as that version.
+    /// Replaces the version of a service; its rules, edges and budget stay. A service that does not
+    /// run starts as the new version.
     Replace {
-        /// The service's name.
+        /// Name of the service.
         service: Name,
-        /// What it shall run.
+        /// Module of the new version.
         module: ModuleInfo,
-        /// What the operator sets.
+        /// Parameters set by the operator.
         #[serde(default)]
         parameters: BTreeMap<String, String>,
-        /// Where to run it; the level that its module names first when there is none.
+        /// Level to run at; `None` is the first level that the module names.
         #[serde(default)]
         level: Option<Level>,
-        /// What becomes of what the old version knows.
+        /// Treatment of the old version's state.
         #[serde(default)]
         memory: Memory,
     },
-    /// Stop a service and remove the rules that came with it.
+    /// Stops a service and removes the rules that came with it.
     Remove {
-        /// The service's name.
+        /// Name of the service.
         service: Name,
-        /// Remove also the other rules, and the edges, that lead to it.
+        /// Removes also the other rules, and the edges, that lead to it.
         #[serde(default)]
         cascade: bool,
     },
-    /// Let a service run at another level, with its state.
+    /// Moves a service to another level, with its state.
     Move {
-        /// The service's name.
+        /// Name of the service.
         service: Name,
-        /// Where to; one that its module declares.
+        /// Level to move to; the module must declare it.
         level: Level,
     },
-    /// Let modules run as BPF programs, or take every service to user level and keep it there.
+    /// Allows modules to run as BPF programs, or moves every service to user level and keeps it
+    /// there.
     Bpf {
-        /// Whether they may.
+        /// True if BPF programs are allowed.
         enabled: bool,
     },
-    /// Add rules, all or none.
+    /// Adds rules, all or none.
     RuleAdd {
-        /// The rules.
+        /// Rules to add.
         specs: Vec<RuleSpec>,
-        /// Whose they are.
+        /// Owner of the rules; `None` is the operator.
         #[serde(default)]
         owner: Option<Owner>,
     },
-    /// Remove a rule.
+    /// Removes a rule.
     RuleRemove {
-        /// Its number.
+        /// Number of the rule.
         rule: RuleId,
     },
-    /// Make a session.
+    /// Creates a session.
     SessionCreate {
-        /// Its name.
+        /// Name of the session.
         session: Name,
-        /// What it shall be promised.
+        /// Reservation of the session.
         #[serde(default)]
         reservation: Reservation,
-        /// Whose it is.
+        /// Owner of the session; `None` is the operator.
         #[serde(default)]
         owner: Option<Owner>,
     },
-    /// Promise a session something else; nothing of what runs in it notices.
+    /// Changes the reservation of a session; its services run on undisturbed.
     SessionSet {
-        /// Its name.
+        /// Name of the session.
         session: Name,
-        /// What it shall be promised from now on, as a whole.
+        /// New reservation, which replaces the old one as a whole.
         reservation: Reservation,
     },
-    /// Remove a session.
+    /// Removes a session.
     SessionRemove {
-        /// Its name.
+        /// Name of the session.
         session: Name,
-        /// Remove also the services and rules that are in it.
+        /// Removes also the services and rules that are in it.
         #[serde(default)]
         cascade: bool,
     },
-    /// A session becomes the operator's, and is promised nothing any more.
+    /// Hands a session to the operator and clears its reservation.
     SessionGiveUp {
-        /// Its name.
+        /// Name of the session.
         session: Name,
     },
-    /// Have these sessions, with these reservations: all or nothing. Others stay as long as
-    /// something is in them, and are promised nothing any more.
+    /// Sets the sessions of the node and their reservations, all or nothing. A session not listed
+    /// loses its reservation, and is removed once it is empty.
     SessionsArrange {
-        /// All that shall be there, but for those that every node has.
+        /// Sessions that shall exist, besides the built-in ones.
         sessions: BTreeMap<Name, DesiredSession>,
     },
-    /// Change rules, and what of services can change while they run: all at once or nothing.
+    /// Changes rules, and the settings of services that can change while they run, all at once or
+    /// not at all.
     Arrange {
-        /// Rules that go.
+        /// Numbers of the rules to remove.
         #[serde(default)]
         remove: Vec<RuleId>,
-        /// Rules that come, in this order.
+        /// Rules to add, in this order.
         #[serde(default)]
         add: Vec<DesiredRule>,
-        /// Services that run, and what they shall be from now on.
+        /// New settings of running services.
         #[serde(default)]
         services: BTreeMap<Name, Arrangement>,
     },
 }
 
-/// What becomes of what a service knows when another version takes its place.
+/// Treatment of a service's state when another version replaces it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Memory {
-    /// The new version takes it over, or is refused.
+    /// Handed over to the new version; without a way to do so the command is refused.
     #[default]
     Kept,
-    /// The new version takes it over if it can.
+    /// Handed over to the new version if possible.
     KeptIfPossible,
-    /// The new version begins empty.
+    /// Discarded: the new version begins empty.
     Discarded,
 }
 
-/// What of a service can change while it runs.
+/// Settings of a service that can change while it runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Arrangement {
-    /// The services after it, by the number of the edge that leads there.
+    /// Services that follow in the graph, by the number of the edge that leads there.
     #[serde(default)]
     pub then: BTreeMap<u16, Name>,
-    /// Where to run it from its next start on; [`Command::Move`] moves it now.
+    /// Level to run at from its next start on; [`Command::Move`] moves it now.
     #[serde(default)]
     pub level: Option<Level>,
-    /// What it may use below user level.
+    /// Budget below user level.
     #[serde(default)]
     pub budget: Budget,
-    /// What becomes of its packets while it is down.
+    /// Failure policy: the fate of the service's packets while it is down.
     #[serde(default)]
     pub on_failure: OnFailure,
-    /// Whose it is.
+    /// Owner of the service; `None` is the operator.
     #[serde(default)]
     pub owner: Option<Owner>,
 }
 
-/// What a command did at once; effects and notices tell the rest.
+/// Immediate result of a command; effects and notices report the rest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Outcome {
-    /// The service is starting; a [`Notice`] says how that went.
+    /// The service is starting; a [`Notice`] reports the result.
     Deployed {
-        /// The service's name.
+        /// Name of the service.
         service: Name,
-        /// Its number in the cell.
+        /// Entry of the service in the cell.
         entry: EntryId,
-        /// The rules that came with it.
+        /// Rules that came with the service.
         rules: Vec<RuleId>,
-        /// Those of them that no packet can reach, each with the better rule.
+        /// Rules among them that no packet can reach, each with the better rule.
         shadowed: Vec<(RuleId, RuleId)>,
-        /// The module whose place it takes.
+        /// Digest of the module that is being replaced.
         replaces: Option<String>,
     },
-    /// Another version takes the service's place; a [`Notice`] says how that went.
+    /// The service is being replaced; a [`Notice`] reports the result.
     Replacing {
-        /// The service's name.
+        /// Name of the service.
         service: Name,
-        /// Whether it runs: then [`Notice::ServiceKept`] is the good end, else
+        /// True if the service runs: success is then [`Notice::ServiceKept`], else
         /// [`Notice::ServiceRunning`].
         runs: bool,
-        /// Why the new version begins empty, if it does and was not asked to.
+        /// Reason that the new version begins empty although that was not asked for.
         lost: Option<String>,
     },
-    /// No packet reaches the service any more.
+    /// The service receives no packets any more.
     Removed {
-        /// The service's name.
+        /// Name of the service.
         service: Name,
-        /// The rules that went with it.
+        /// Rules that were removed with it.
         rules: Vec<RuleId>,
-        /// The cell still has to stop it; [`Notice::ServiceRemoved`] says when it has.
+        /// True while the cell still has to stop it; [`Notice::ServiceRemoved`] reports when it
+        /// has.
         stopping: bool,
     },
-    /// The service is moving; a [`Notice`] says how that went.
+    /// The service is moving; a [`Notice`] reports the result.
     Moving {
-        /// The service's name.
+        /// Name of the service.
         service: Name,
-        /// Where from; the same as asked for when there is nothing to do.
+        /// Level before the move; equal to the requested one when there is nothing to do.
         from: Level,
     },
-    /// The switch is set; notices tell of each service that moves.
+    /// The switch for BPF is set; a notice reports each service that moves.
     Bpf {
-        /// The services that move.
+        /// Names of the services that move.
         moving: Vec<Name>,
     },
-    /// The rules are there.
+    /// The rules were added.
     RulesAdded {
-        /// Their numbers, in the order of the command.
+        /// Numbers of the rules, in the order of the command.
         rules: Vec<RuleId>,
-        /// Those of them that no packet can reach, each with the better rule.
+        /// Rules among them that no packet can reach, each with the better rule.
         shadowed: Vec<(RuleId, RuleId)>,
     },
-    /// The rule is gone.
+    /// The rule was removed.
     RuleRemoved {
-        /// Its number.
+        /// Number of the rule.
         rule: RuleId,
     },
-    /// The session is there.
+    /// The session was created.
     SessionCreated {
-        /// Its name.
+        /// Name of the session.
         session: Name,
-        /// Its number.
+        /// Number of the session.
         id: SessionId,
     },
-    /// The session is promised what was asked for.
+    /// The session has its new reservation.
     SessionChanged {
-        /// Its name.
+        /// Name of the session.
         session: Name,
     },
-    /// Nothing begins in the session any more.
+    /// The session takes no new services or rules.
     SessionRemoved {
-        /// Its name.
+        /// Name of the session.
         session: Name,
-        /// The services that go with it.
+        /// Services that are removed with it.
         services: Vec<Name>,
-        /// The rules that went with it.
+        /// Rules that were removed with it.
         rules: Vec<RuleId>,
-        /// The cell still has to stop services of it; [`Notice::SessionRemoved`] says when its
-        /// name is free.
+        /// True while the cell still has to stop its services; [`Notice::SessionRemoved`] reports
+        /// when the name is free.
         stopping: bool,
     },
-    /// Sessions are as they should be.
+    /// The sessions are as requested.
     SessionsArranged {
-        /// Those that are new.
+        /// Names of the new sessions.
         created: Vec<Name>,
-        /// Those that are promised something else than before.
+        /// Names of the sessions whose reservation changed.
         changed: Vec<Name>,
     },
-    /// All is as it should be.
+    /// Rules and services are as requested.
     Arranged {
         /// Numbers of the new rules, in the order of the command.
         rules: Vec<RuleId>,
-        /// Those of them that no packet can reach, each with the better rule.
+        /// Rules among them that no packet can reach, each with the better rule.
         shadowed: Vec<(RuleId, RuleId)>,
     },
 }
 
-/// What happened outside.
+/// Report from outside the node: of the cell or its services.
 ///
-/// Events of one cell come in the order in which it sent them, and none of a
-/// cell comes after its [`Event::CellLost`].
+/// Events of a cell arrive in the order in which it sent them, and none arrives after its
+/// [`Event::CellLost`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
-    /// The cell takes work.
+    /// The cell is ready for work.
     CellReady,
-    /// The cell is gone, with all that ran in it, or could not be started.
+    /// The cell has ended, with all that ran in it, or could not be started.
     CellLost {
-        /// How it ended.
+        /// Description of how it ended.
         reason: String,
     },
     /// The service takes packets.
     ServiceStarted {
-        /// Its number in the cell.
+        /// Entry of the service in the cell.
         entry: EntryId,
     },
-    /// A service of streams listens: told before [`Event::ServiceStarted`].
+    /// The stream service listens; precedes [`Event::ServiceStarted`].
     ServiceListens {
-        /// Its number in the cell.
+        /// Entry of the service in the cell.
         entry: EntryId,
-        /// The listener's port.
+        /// TCP port of the listener.
         port: u16,
     },
-    /// A service has its place: told before [`Event::ServiceStarted`] if it is not just user
-    /// level, and after every move.
+    /// The service runs at this level. Sent before [`Event::ServiceStarted`] if that is not simply
+    /// user level, and after every move.
     ServicePlaced {
-        /// Its number in the cell.
+        /// Entry of the service in the cell.
         entry: EntryId,
-        /// Where it runs.
+        /// Level at which it runs.
         level: Level,
-        /// Why there, and not at a level that the module would rather have.
+        /// Reason that it runs there and not at a level that the module prefers.
         reason: String,
-        /// Whether its packets go by a lane, so that it can move.
+        /// True if its packets go through a lane, so that it can move.
         movable: bool,
     },
-    /// A move was given up; the service is where it was.
+    /// The move was given up; the service runs where it did.
     MoveFailed {
-        /// Its number in the cell.
+        /// Entry of the service in the cell.
         entry: EntryId,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// The new version of a service runs, at user level; the old one is still there.
+    /// The new version of a service runs, at user level; the old one is kept for a fallback.
     ServiceReplaced {
-        /// Its number in the cell.
+        /// Entry of the service in the cell.
         entry: EntryId,
     },
-    /// The new version does not run, and the old one goes on.
+    /// The new version does not run; the old one continues.
     ReplaceFailed {
-        /// Its number in the cell.
+        /// Entry of the service in the cell.
         entry: EntryId,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// The new version has been watched, and the old one is gone.
+    /// The watch period of the new version is over, and the old one is gone.
     ServiceKept {
-        /// Its number in the cell.
+        /// Entry of the service in the cell.
         entry: EntryId,
     },
     /// The new version trapped while it was watched, and the old one runs again, at user level.
     ServicePutBack {
-        /// Its number in the cell.
+        /// Entry of the service in the cell.
         entry: EntryId,
-        /// How it trapped.
+        /// Description of the trap.
         reason: String,
     },
-    /// The service could not be started or can go on no longer; the cell keeps nothing of it.
+    /// The service could not be started or cannot continue; the cell keeps nothing of it.
     ServiceFailed {
-        /// Its number in the cell.
+        /// Entry of the service in the cell.
         entry: EntryId,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// Instances of the service trapped, and others took their places.
+    /// Instances of the service trapped, and others replaced them.
     ServiceTrapped {
-        /// Its number in the cell.
+        /// Entry of the service in the cell.
         entry: EntryId,
-        /// How often that has happened since it was started.
+        /// Number of traps since the service was started.
         traps: u64,
-        /// How the last one trapped.
+        /// Description of the last trap.
         reason: String,
     },
-    /// The service is stopped as asked; the cell keeps nothing of it.
+    /// The service has stopped as requested; the cell keeps nothing of it.
     ServiceStopped {
-        /// Its number in the cell.
+        /// Entry of the service in the cell.
         entry: EntryId,
     },
 }
@@ -417,187 +420,190 @@ pub struct ServiceStart {
     pub parameters: BTreeMap<Name, ParameterValue>,
     /// Session that pays.
     pub session: SessionId,
-    /// Levels to run at: the first of these that it fits. The last is user level.
+    /// Levels to run at, best first: the first that the module fits is used. The last is user
+    /// level.
     pub levels: Vec<Level>,
-    /// Host functions that are linked to it, and no other.
+    /// Host functions that are linked to it; no others are.
     pub functions: HostFunctions,
-    /// True when packets that it cannot have are dropped.
+    /// True when packets that cannot reach it are dropped.
     pub closed: bool,
 }
 
-/// What is to be done outside, in this order.
+/// Work to be done outside the node, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Start the worker process; answered by [`Event::CellReady`] or [`Event::CellLost`].
+    /// Starts the worker process; answered by [`Event::CellReady`] or [`Event::CellLost`].
     StartCell {
-        /// How often it was started before.
+        /// Number of earlier starts.
         restarts: u32,
     },
-    /// Start a service in the cell; answered by [`Event::ServiceStarted`] or [`Event::ServiceFailed`].
+    /// Starts a service in the cell; answered by [`Event::ServiceStarted`] or
+    /// [`Event::ServiceFailed`].
     StartService {
-        /// The service.
+        /// Service to start.
         start: ServiceStart,
-        /// How often it was started before.
+        /// Number of earlier starts.
         restarts: u32,
     },
-    /// Put another version in a service's place; answered by [`Event::ServiceReplaced`] or
-    /// [`Event::ReplaceFailed`], and the first later by [`Event::ServiceKept`] or
+    /// Replaces the version of a service; answered by [`Event::ServiceReplaced`] or
+    /// [`Event::ReplaceFailed`], and the former later by [`Event::ServiceKept`] or
     /// [`Event::ServicePutBack`].
     ReplaceService {
-        /// The new version.
+        /// New version.
         start: ServiceStart,
-        /// How it comes by the state of the old one.
-        way: StateWay,
+        /// Path by which it gets the state of the old one.
+        path: StatePath,
     },
-    /// Let a service run elsewhere; answered by [`Event::ServicePlaced`] or [`Event::MoveFailed`].
+    /// Moves a service to another level; answered by [`Event::ServicePlaced`] or
+    /// [`Event::MoveFailed`].
     MoveService {
-        /// Its number in the cell.
+        /// Entry of the service in the cell.
         entry: EntryId,
-        /// Where to.
+        /// Level to move to.
         level: Level,
     },
-    /// Let what passes a service go on to others. Told before its first packet, and again when
-    /// one of the others comes or goes.
+    /// Sets the services that follow a service in its graph. Sent before its first packet, and
+    /// again when one of them appears or disappears.
     SetEdges {
-        /// Its number in the cell.
+        /// Entry of the service in the cell.
         entry: EntryId,
-        /// Where each edge leads.
+        /// Destination of each edge.
         edges: Edges,
     },
-    /// Say what becomes of packets that a service cannot have. Told before it is started, and
-    /// when it changes.
+    /// Sets the treatment of packets that cannot reach a service. Sent before it is started, and on
+    /// each change.
     SetClosed {
-        /// Its number in the cell.
+        /// Entry of the service in the cell.
         entry: EntryId,
-        /// They are dropped; else forwarded plainly.
+        /// True to drop them, false to forward them plainly.
         closed: bool,
     },
-    /// Stop a service in the cell; answered by [`Event::ServiceStopped`].
+    /// Stops a service in the cell; answered by [`Event::ServiceStopped`].
     StopService {
-        /// Its number in the cell.
+        /// Entry of the service in the cell.
         entry: EntryId,
     },
-    /// Tell the cell what a session was promised: before anything of it starts, when it changes,
-    /// and when the cell is another one.
+    /// Sets the reservation of a session in the cell: before any of its services starts, on each
+    /// change, and in each new cell.
     SetSession {
-        /// Its number.
+        /// Number of the session.
         session: SessionId,
-        /// What it was promised.
+        /// Reservation of the session.
         reservation: Reservation,
     },
-    /// Tell the cell that there is no session of this number any more.
+    /// Removes a session from the cell.
     RemoveSession {
-        /// The number.
+        /// Number of the session.
         session: SessionId,
     },
-    /// Set the counters of a number to zero: another rule had it before.
+    /// Sets the counters of a rule number to zero, since another rule used it before.
     ClearRuleCounters {
-        /// The number.
+        /// Number of the rule.
         rule: RuleId,
     },
-    /// Replace what the front door knows, as a whole.
+    /// Replaces the rules of the front door, as a whole.
     InstallRules {
-        /// The rules.
+        /// Compiled rules.
         rules: RuleSet,
-        /// Grows by one with each.
+        /// Generation, one more than that of the previous set.
         generation: u64,
     },
-    /// Tell whoever waits, and the log.
+    /// Reports to the waiting caller, and to the log.
     Report(Notice),
 }
 
-/// What an operator should know.
+/// Message to the operator on a change that was not immediate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "notice", rename_all = "kebab-case")]
 pub enum Notice {
     /// The service runs; its rules were installed just before.
     ServiceRunning {
-        /// Its name.
+        /// Name of the service.
         service: Name,
-        /// How often it was started before.
+        /// Number of earlier starts.
         restarts: u32,
     },
-    /// A new version of the service runs, and is watched.
+    /// A new version of the service runs, and is watched for traps.
     ServiceReplaced {
-        /// Its name.
+        /// Name of the service.
         service: Name,
     },
-    /// A new version of the service does not run; the old one goes on.
+    /// A new version of the service does not run; the old one continues.
     ReplaceFailed {
-        /// Its name.
+        /// Name of the service.
         service: Name,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// The new version has been watched for long enough.
+    /// The watch period of the new version is over.
     ServiceKept {
-        /// Its name.
+        /// Name of the service.
         service: Name,
     },
-    /// The new version failed at once; the old one is back.
+    /// The new version failed while it was watched; the old one is back.
     ServicePutBack {
-        /// Its name.
+        /// Name of the service.
         service: Name,
-        /// How it failed.
+        /// Description of the failure.
         reason: String,
     },
     /// The service runs at another level now.
     ServiceMoved {
-        /// Its name.
+        /// Name of the service.
         service: Name,
-        /// Where.
+        /// Level at which it runs.
         level: Level,
     },
     /// The service did not move.
     MoveFailed {
-        /// Its name.
+        /// Name of the service.
         service: Name,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// The service never ran and is gone, with its rules.
+    /// The service never ran and was removed, with its rules.
     ServiceNotStarted {
-        /// Its name.
+        /// Name of the service.
         service: Name,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// A service that ran failed; its policy says what becomes of its packets until it is back.
+    /// A service that ran has failed; its failure policy applies to its packets until it is back.
     ServiceFailed {
-        /// Its name.
+        /// Name of the service.
         service: Name,
-        /// Why.
+        /// Reason.
         reason: String,
-        /// Whether its packets are dropped; else they are forwarded plainly.
+        /// True if its packets are dropped, false if they are forwarded plainly.
         closed: bool,
-        /// When it is started again, on the node's clock.
+        /// Time of the next start, on the node's clock.
         retry_at: Nanos,
     },
     /// A service has trapped too often; its packets are forwarded plainly until it is deployed
     /// again.
     ServiceBypassed {
-        /// Its name.
+        /// Name of the service.
         service: Name,
-        /// How it trapped the last time.
+        /// Description of the last trap.
         reason: String,
     },
-    /// A service that was removed is stopped; its name and entry are free.
+    /// A removed service has stopped; its name and entry are free.
     ServiceRemoved {
-        /// Its name.
+        /// Name of the service.
         service: Name,
     },
-    /// A session that was removed is gone; its name is free.
+    /// A removed session is gone; its name is free.
     SessionRemoved {
-        /// Its name.
+        /// Name of the session.
         session: Name,
     },
-    /// The cell is gone; until it is back packets are forwarded plainly, or dropped.
+    /// The cell has ended; until it is back packets are forwarded plainly, or dropped.
     CellLost {
-        /// How it ended.
+        /// Description of how it ended.
         reason: String,
-        /// The services whose packets are dropped.
+        /// Names of the services whose packets are dropped.
         closed: Vec<Name>,
-        /// When it is started again, on the node's clock.
+        /// Time of the next start, on the node's clock.
         retry_at: Nanos,
     },
 }

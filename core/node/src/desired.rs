@@ -1,14 +1,14 @@
-//! The desired state: what shall run on a node, whoever asked for it and however often the node
-//! has started since.
+//! Desired state of a node: sessions, services, rules and the switch for BPF, independent of who
+//! asked for them and of restarts.
 //!
 //! ```text
-//! node file, tam apply ─▶ ┌──────────────┐ ─ check ─▶ refused, with the place
+//! node file, tam apply ─▶ ┌──────────────┐ ─ check ─▶ refusal, with the part at fault
 //! deploy, rule add … ───▶ │ DesiredState │ ─ differences ─▶ tam diff
 //! journal, at a start ──▶ └──────────────┘ ─ steps ─▶ commands for the node, in their order
 //! ```
 //!
-//! It is data: nothing here knows where it is kept, or how long a step takes. What a service or
-//! a rule is, is in `service` and `rule`; what is wrong with one, the node itself says.
+//! The state is plain data: nothing here knows where it is stored, or how long a step takes.
+//! Services and rules are defined in `service` and `rule`; errors in them are found by the node.
 
 mod check;
 mod differences;
@@ -30,79 +30,79 @@ use crate::rule::RuleSpec;
 use crate::service::Service;
 use crate::session::Session;
 
-pub use check::{Fault, Place, check};
+pub use check::{Fault, Location, check};
 pub use differences::{Difference, FieldChange, Manner, differences};
 pub use losses::losses;
 pub use order::{RuleChanges, rule_changes};
 pub use steps::{Step, steps};
 
-/// Everything that shall run on a node.
+/// Desired state of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DesiredState {
-    /// Whether services may run below user level.
+    /// True if services may run below user level.
     #[serde(default = "allowed")]
     pub bpf: bool,
-    /// The sessions, but for those that every node has.
+    /// Sessions, without the built-in ones.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sessions: BTreeMap<Name, DesiredSession>,
-    /// The services.
+    /// Services, by name.
     #[serde(default)]
     pub services: BTreeMap<Name, DesiredService>,
-    /// The rules; of two with equal priority the one that stands first is better.
+    /// Rules; of two with equal priority the first in the list is better.
     #[serde(default)]
     pub rules: Vec<DesiredRule>,
 }
 
-/// One session that shall be there.
+/// Desired session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DesiredSession {
-    /// What it shall be promised.
+    /// Reservation of the session.
     #[serde(default)]
     pub reservation: Reservation,
-    /// Whose it is.
+    /// Owner of the session; `None` is the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
 }
 
 impl From<&Session> for DesiredSession {
-    /// A session as it is.
+    /// Returns the desired form of an existing session.
     fn from(session: &Session) -> Self {
         Self { reservation: session.reservation.clone(), owner: session.owner }
     }
 }
 
-/// One service that shall run.
+/// Desired service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DesiredService {
-    /// Its module's digest.
+    /// Digest of the module.
     pub digest: String,
-    /// What the operator set.
+    /// Parameters set by the operator.
     #[serde(default)]
     pub parameters: BTreeMap<String, String>,
-    /// Who pays.
+    /// Session that pays.
     pub session: Name,
-    /// Where to run it; where its module wants when there is none.
+    /// Level to run at; `None` leaves the choice to the module.
     #[serde(default)]
     pub level: Option<Level>,
-    /// The services after it, by the number of the edge that leads there.
+    /// Services that follow in the graph, by the number of the edge that leads there.
     #[serde(default)]
     pub then: BTreeMap<u16, Name>,
-    /// What it may use below user level.
+    /// Budget below user level.
     #[serde(default)]
     pub budget: Budget,
-    /// What becomes of its packets while it is down.
+    /// Failure policy: the fate of the service's packets while it is down.
     #[serde(default)]
     pub on_failure: OnFailure,
-    /// Whose it is.
+    /// Owner of the service; `None` is the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
-    /// The host functions that its module may use.
+    /// Host functions that the module may use.
     #[serde(default)]
     pub functions: HostFunctions,
 }
 
 impl DesiredService {
-    /// A service as it is, wanted at this level.
+    /// Returns the desired form of an existing service, at this level.
     #[must_use]
     pub fn of(service: &Service, level: Option<Level>) -> Self {
         Self {
@@ -118,8 +118,8 @@ impl DesiredService {
         }
     }
 
-    /// Whether a service runs what is wanted: another module, other parameters or other host
-    /// functions make another version of it.
+    /// Returns true if the service runs the desired version: the same module, parameters and host
+    /// functions.
     #[must_use]
     pub fn is_version(&self, service: &Service) -> bool {
         let module = &service.module;
@@ -128,15 +128,15 @@ impl DesiredService {
     }
 }
 
-/// One rule that shall be there.
+/// Desired rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DesiredRule {
-    /// What it says.
+    /// Specification of the rule.
     pub spec: RuleSpec,
-    /// The service that it came with, and goes with.
+    /// Service that the rule was added with, and is removed with.
     #[serde(default)]
     pub came_with: Option<Name>,
-    /// Whose it is.
+    /// Owner of the rule; `None` is the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
 }
@@ -146,26 +146,26 @@ const fn allowed() -> bool {
 }
 
 impl Default for DesiredState {
-    /// Nothing, and every level allowed.
+    /// Returns the state of an empty node, where every level is allowed.
     fn default() -> Self {
         Self { bpf: true, sessions: BTreeMap::new(), services: BTreeMap::new(), rules: Vec::new() }
     }
 }
 
 impl DesiredState {
-    /// Returns true when a service has the failure policy `closed`.
+    /// Returns true if a service has the failure policy `closed`.
     #[must_use]
     pub fn has_closed_service(&self) -> bool {
         self.services.values().any(|service| service.on_failure.is_closed())
     }
 
-    /// True when nothing shall run or be promised, and no packet be matched.
+    /// Returns true if there is no service, no session with a reservation and no rule.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty() && self.services.is_empty() && self.rules.is_empty()
     }
 
-    /// A service shall run, in place of another of its name, with these rules.
+    /// Adds a service, in place of any of its name, with these rules.
     pub fn deploy(&mut self, name: Name, service: DesiredService, rules: Vec<RuleSpec>) {
         self.rules.retain(|rule| rule.came_with.as_ref() != Some(&name));
         let (came_with, owner) = (Some(name.clone()), service.owner);
@@ -175,7 +175,7 @@ impl DesiredState {
         self.services.insert(name, service);
     }
 
-    /// A service shall be gone, with the rules and edges that lead to it.
+    /// Removes a service, with the rules and edges that lead to it.
     pub fn remove(&mut self, name: &Name) {
         self.services.remove(name);
         self.rules.retain(|rule| rule.spec.action.service() != Some(name));
@@ -184,12 +184,12 @@ impl DesiredState {
         }
     }
 
-    /// A session shall be there, and be promised this.
+    /// Adds a session, or changes it.
     pub fn set_session(&mut self, name: Name, session: DesiredSession) {
         self.sessions.insert(name, session);
     }
 
-    /// A session shall be gone, with the services and rules in it.
+    /// Removes a session, with the services and rules in it.
     pub fn remove_session(&mut self, name: &Name) {
         let services = self.services.iter().filter(|(_, it)| it.session == *name);
         let services: Vec<Name> = services.map(|(service, _)| service.clone()).collect();
@@ -198,7 +198,8 @@ impl DesiredState {
         self.sessions.remove(name);
     }
 
-    /// A session shall be gone, or, with something in it, the operator's and without a promise.
+    /// Removes an empty session; one that is not empty becomes the operator's and loses its
+    /// reservation.
     pub fn give_up_session(&mut self, name: &Name) {
         let in_use = self.services.values().any(|it| it.session == *name)
             || self.rules.iter().any(|it| it.spec.session == *name);
@@ -208,30 +209,30 @@ impl DesiredState {
         }
     }
 
-    /// Rules shall be there, behind those that are.
+    /// Appends rules.
     pub fn add_rules(&mut self, specs: Vec<RuleSpec>, owner: Option<Owner>) {
         let rules = specs.into_iter().map(|spec| DesiredRule { spec, came_with: None, owner });
         self.rules.extend(rules);
     }
 
-    /// One rule shall be gone: of several that say the same, the one with so many before it.
+    /// Removes one rule: of several equal ones, the one that `equals_before` others precede.
     pub fn remove_rule(&mut self, rule: &DesiredRule, equals_before: usize) {
         let equal = self.rules.iter().enumerate().filter(|(_, other)| *other == rule);
-        let places: Vec<usize> = equal.map(|(at, _)| at).collect();
-        if let Some(at) = places.get(equals_before).or_else(|| places.last()) {
+        let locations: Vec<usize> = equal.map(|(at, _)| at).collect();
+        if let Some(at) = locations.get(equals_before).or_else(|| locations.last()) {
             self.rules.remove(*at);
         }
     }
 
-    /// A service shall run at this level.
+    /// Sets the level of a service.
     pub fn set_level(&mut self, name: &Name, level: Level) {
         if let Some(service) = self.services.get_mut(name) {
             service.level = Some(level);
         }
     }
 
-    /// What the operator wants here, and what principals have in another state, the present one: a
-    /// node file and an earlier generation say nothing of theirs.
+    /// Returns this state's part of the operator with the part of all principals in `present`: node
+    /// files and earlier generations do not cover what principals deployed.
     #[must_use]
     pub fn with_owned_of(mut self, present: &Self) -> Self {
         let owned: Vec<Name> = self
@@ -244,7 +245,7 @@ impl DesiredState {
         self.rules.retain(|rule| rule.owner.is_none());
         self.sessions.retain(|_, session| session.owner.is_none());
         for (name, service) in present.services.iter().filter(|(_, it)| it.owner.is_some()) {
-            // A name that the operator gives to something else is his.
+            // The operator may reuse a name.
             self.services.entry(name.clone()).or_insert_with(|| service.clone());
         }
         let is_there = |rule: &&DesiredRule| {
@@ -258,8 +259,8 @@ impl DesiredState {
         self
     }
 
-    /// Sessions that are a principal's, and those in which something of a principal's is, stay as
-    /// they are; one that the operator names is as he says.
+    /// Keeps the sessions that a principal owns or has something in; those that the operator names
+    /// follow this state.
     fn keep_sessions_of(&mut self, present: &Self) {
         let services = self.services.values().filter(|it| it.owner.is_some());
         let rules = self.rules.iter().filter(|it| it.owner.is_some());
@@ -274,7 +275,8 @@ impl DesiredState {
         }
     }
 
-    /// What of it can be there while only these services are.
+    /// Returns the part of this state that is possible while only the services that `present`
+    /// accepts exist.
     #[must_use]
     pub fn restricted_to(&self, present: impl Fn(&Name) -> bool) -> Self {
         let mut rest = self.clone();

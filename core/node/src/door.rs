@@ -1,16 +1,16 @@
-//! The front door in user space: what becomes of a frame where no XDP program is to be had.
+//! Front door in user space: decides on frames where no XDP program is available.
 //!
 //! ```text
-//!  frame ─▶ base/wire ─▶ rules ─▶ kernel, as it came      no rule, or `forward`
-//!                          │  ├─▶ a port, as it came      `out`
-//!                          │  ├─▶ the port's other end    the same, of a bridge
+//!  frame ─▶ base/wire ─▶ rules ─▶ kernel, unchanged       no rule, or `forward`
+//!                          │  ├─▶ a port, unchanged       `out`
+//!                          │  ├─▶ other end, unchanged    no rule, on a bridged port
 //!                          │  ├─▶ a service               with metadata, never with a route
-//!                          │  └─▶ nowhere                 `drop`, or headers that lie
+//!                          │  └─▶ dropped                 `drop`, or invalid headers
 //! ```
 //!
-//! It decides like `levels/bpf/c/front_door.bpf.c`, in the same order and with the same names
-//! of outcomes, but for routes: it asks for none, so what is forwarded plainly is the kernel's
-//! (`kernel_slow`). There is no flow cache: each frame is searched for.
+//! The decisions are those of `levels/bpf/c/front_door.bpf.c`, in the same order and with the same
+//! names of outcomes, except for routes: none is looked up here, so all plain forwarding is left to
+//! the kernel (`kernel_slow`). There is no flow cache: rules are searched for each frame.
 
 mod own;
 pub mod rules;
@@ -28,63 +28,63 @@ use wire::Parsed;
 
 use crate::classifier::{self, RuleSet, key_of};
 
-/// Datagrams whose later fragments are awaited; the oldest make room.
+/// Limit of datagrams whose later fragments are awaited; the oldest are evicted.
 pub const FRAGMENTED_MAX: usize = 4096;
-/// `PacketMeta::l4_offset` without an L4 header.
+/// Value of `PacketMeta::l4_offset` without an L4 header.
 const OFFSET_NONE: u16 = 0xffff;
 
-/// A port as the door needs it.
+/// Port, as far as the front door needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DoorPort {
-    /// Its number.
+    /// Number of the port.
     pub id: PortId,
-    /// Its device's address.
+    /// MAC address of its device.
     pub mac: [u8; 6],
-    /// The port at the other end of its bridge.
+    /// Port at the other end of its bridge.
     pub bridge: Option<PortId>,
 }
 
-/// What is done with a frame.
+/// Action on a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// The kernel has it as it came.
+    /// Pass to the kernel, unchanged.
     Kernel,
-    /// It leaves by this port as it came.
+    /// Send out by this port, unchanged.
     Cross(PortId),
-    /// It ends here.
+    /// Drop.
     Drop,
-    /// It leaves by this port as it came, on this session's account.
+    /// Send out by this port, unchanged, on this session's account.
     Out(PortId, SessionId),
-    /// The service of the metadata's entry has it.
+    /// Deliver to the service of the metadata's entry.
     Service,
 }
 
-/// What becomes of a frame.
+/// Decision on a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// What is done.
+    /// Action to take.
     pub act: Act,
     matched: [Option<RuleId>; STAGES],
-    /// Its outcome, by its place in [`OUTCOMES`].
+    /// Outcome, as an index into [`OUTCOMES`].
     pub outcome: usize,
-    /// What goes with the frame.
+    /// Metadata that goes with the frame.
     pub meta: PacketMeta,
 }
 
 impl Decision {
-    /// The rules that matched, one of each stage at most.
+    /// Returns the rules that matched, at most one of each stage.
     pub fn rules(&self) -> impl Iterator<Item = RuleId> {
         self.matched.into_iter().flatten()
     }
 
-    /// The outcome's name.
+    /// Returns the name of the outcome.
     #[must_use]
     pub const fn outcome_name(&self) -> &'static str {
         OUTCOMES[self.outcome].0
     }
 }
 
-/// The place of an outcome; a name that is none does not compile.
+/// Returns the index of an outcome by its name; an unknown name does not compile.
 const fn outcome(name: &str) -> usize {
     let mut at = 0;
     while !is_same(OUTCOMES[at].0.as_bytes(), name.as_bytes()) {
@@ -124,39 +124,39 @@ const DROP_L4_HIDDEN: usize = outcome("drop_l4_hidden");
 const DROP_RULE: usize = outcome("drop_rule");
 const DROP_DOWN: usize = outcome("drop_down");
 const DROP_VLAN_DEPTH: usize = outcome("drop_vlan_depth");
-/// What a bridge's end does not take.
+/// Outcome of a frame longer than the other end of the bridge takes.
 pub const DROP_TOO_LONG: usize = outcome("drop_too_long");
-/// Nothing is left of a share.
+/// Outcome of a frame for which the session's share of the port is used up.
 pub const DROP_SHARE: usize = outcome("drop_share");
-/// It goes round and round.
+/// Outcome of a frame that loops between ports cabled to each other.
 pub const DROP_CYCLE: usize = outcome("drop_cycle");
 const DROP_OWN_SOURCE: usize = outcome("drop_own_source");
-/// The other end of a bridge is away.
+/// Outcome of a frame whose bridge has lost the other end.
 pub const DROP_EGRESS_GONE: usize = outcome("drop_egress_gone");
 
-/// The rules, and what is remembered between frames.
+/// Front door in user space: the rules, and state kept between frames.
 #[derive(Debug, Default)]
 pub struct Door {
     rules: RuleSet,
-    /// A rule names an ethertype that is not IP.
+    /// True if a rule names an ethertype that is not IP.
     has_ethertypes: bool,
     own: OwnSources,
     fragments: Fragments,
 }
 
 impl Door {
-    /// Has these rules from the next frame on.
+    /// Replaces the rules, from the next frame on.
     pub fn install(&mut self, rules: RuleSet) {
         self.has_ethertypes = rules.masks.iter().any(|mask| mask.bits.ethertype_be != [0; 2]);
         self.rules = rules;
     }
 
-    /// Has these addresses of the machine itself from the next frame on.
+    /// Replaces the machine's own addresses, from the next frame on.
     pub fn set_own(&mut self, own: OwnSources) {
         self.own = own;
     }
 
-    /// What becomes of a frame.
+    /// Decides on a frame.
     pub fn decide(&mut self, port: &DoorPort, frame: &[u8]) -> Decision {
         let mut fragments = std::mem::take(&mut self.fragments);
         let decision = self.judge(&mut fragments, port, frame);
@@ -164,16 +164,16 @@ impl Door {
         decision
     }
 
-    /// What would become of a frame, were it the first of its datagram that comes.
+    /// Returns the decision for a frame as if no fragment of its datagram had come before.
     #[must_use]
     pub fn explain(&self, port: &DoorPort, frame: &[u8]) -> Decision {
         self.judge(&mut Fragments::default(), port, frame)
     }
 
     fn judge(&self, fragments: &mut Fragments, port: &DoorPort, frame: &[u8]) -> Decision {
-        let (mut parsed, unmatched) = match see(port, frame) {
+        let (mut parsed, unmatched) = match parse_headers(port, frame) {
             Ok(parsed) => (parsed, None),
-            // Linux may take off as many tags as there are, and have what no rule was asked about.
+            // Linux may strip any number of tags and take a frame that no rule was asked about.
             Err((_, KERNEL_VLAN_DEPTH)) if !self.rules.masks.is_empty() => {
                 let (matched, meta) = ([None; STAGES], PacketMeta::default());
                 return Decision { act: Act::Drop, matched, outcome: DROP_VLAN_DEPTH, meta };
@@ -186,7 +186,8 @@ impl Door {
         let mut key = key_of(&parsed, port.id);
         if key.fragment != FRAGMENT_NONE && !self.rules.masks.is_empty() {
             fragments.track(&mut key, parsed.fragment_id as u16);
-            // Behind the fragment header there may be others, which only the first shows.
+            // Further extension headers may follow the fragment header; only the first fragment
+            // shows them.
             parsed.protocol = key.protocol;
         }
         let decided = self.rules.decide(&key);
@@ -198,7 +199,7 @@ impl Door {
         let (act, outcome) = match decided.action() {
             _ if decided.hidden => (Act::Drop, DROP_L4_HIDDEN),
             action if is_martian && action != ACTION_DROP => (Act::Drop, DROP_OWN_SOURCE),
-            // Packet ports have no tc in front of the kernel that could mark a packet.
+            // Packet sockets have no tc hook before the kernel that could mark a packet.
             ACTION_FORWARD | ACTION_INTERCEPT | ACTION_INTERCEPT_BACK => {
                 return plain(port, unmatched.unwrap_or(KERNEL_SLOW), matched, meta);
             }
@@ -214,7 +215,8 @@ impl Door {
     }
 }
 
-/// What no service has: the kernel's, or the other end's of a bridge.
+/// Returns the decision for frames that no service takes: to the kernel, or to the other end of the
+/// bridge.
 fn plain(
     port: &DoorPort,
     outcome: usize,
@@ -229,9 +231,9 @@ fn plain(
     Decision { act, matched, outcome, meta }
 }
 
-/// The headers; or the outcome of a frame that no rule is asked for, with its Ethernet header
-/// if one that names its ethertype is.
-fn see(port: &DoorPort, frame: &[u8]) -> Result<Parsed, (Option<Parsed>, usize)> {
+/// Parses the headers. The error is the outcome of a frame to which no IP rule applies, with its
+/// Ethernet header if a rule could name its ethertype.
+fn parse_headers(port: &DoorPort, frame: &[u8]) -> Result<Parsed, (Option<Parsed>, usize)> {
     use wire::protocol::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
     let is_others = port.bridge.is_none()
         && frame.first_chunk::<6>().is_some_and(|destination| *destination != port.mac);
@@ -240,7 +242,7 @@ fn see(port: &DoorPort, frame: &[u8]) -> Result<Parsed, (Option<Parsed>, usize)>
         Err(_) if is_others && frame.len() >= wire::protocol::ETHERNET_LENGTH => {
             return Err((None, KERNEL_NOT_FOR_US));
         }
-        Err(problem) => return Err((None, place_of(problem))),
+        Err(problem) => return Err((None, outcome_index(problem))),
     };
     let is_ip = matches!(link.ethernet.ethertype, ETHERTYPE_IPV4 | ETHERTYPE_IPV6);
     match (is_ip, is_others) {
@@ -249,7 +251,7 @@ fn see(port: &DoorPort, frame: &[u8]) -> Result<Parsed, (Option<Parsed>, usize)>
         (false, false) => return Err((Some(link), KERNEL_NOT_IP)),
         (true, false) => {}
     }
-    let parsed = wire::parse_frame(frame).map_err(|problem| (None, place_of(problem)))?;
+    let parsed = wire::parse_frame(frame).map_err(|problem| (None, outcome_index(problem)))?;
     // A bridge carries link-local packets from host to host.
     let is_kernels = match port.bridge {
         Some(_) => parsed.is_neighbour_discovery(frame),
@@ -261,8 +263,8 @@ fn see(port: &DoorPort, frame: &[u8]) -> Result<Parsed, (Option<Parsed>, usize)>
     Ok(parsed)
 }
 
-/// The place of what the parser says.
-const fn place_of(problem: wire::Outcome) -> usize {
+/// Returns the index of the parser's outcome.
+const fn outcome_index(problem: wire::Outcome) -> usize {
     match problem {
         wire::Outcome::NotIp => KERNEL_NOT_IP,
         wire::Outcome::VlanDepth => KERNEL_VLAN_DEPTH,
@@ -305,15 +307,15 @@ fn meta_of(
     }
 }
 
-/// The L4 ports of datagrams whose first fragment has come.
+/// L4 ports of datagrams whose first fragment has been seen.
 #[derive(Debug, Default)]
 struct Fragments {
     seen: BTreeMap<Datagram, First>,
-    /// In the order in which they came.
+    /// Datagrams in order of arrival.
     order: VecDeque<Datagram>,
 }
 
-/// Key fields that a first fragment gives those behind it.
+/// Key fields that the first fragment gives to the later ones.
 #[derive(Clone, Copy, Debug)]
 struct First {
     ports_be: [[u8; 2]; 2],
@@ -321,20 +323,20 @@ struct First {
     hidden: u16,
 }
 
-/// What the fragments of one datagram share.
+/// Fields that all fragments of one datagram share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Datagram {
     source: [u8; 16],
     destination: [u8; 16],
     id: u16,
-    /// Of IPv4.
+    /// Protocol of IPv4; 0 for IPv6.
     protocol: u8,
     ip_version: u8,
 }
 
 impl Fragments {
-    /// The first fragment leaves protocol and L4 ports for the later ones, or that they are hidden. One that comes before its
-    /// first is matched without them.
+    /// Stores protocol and L4 ports of a first fragment, or that they are hidden, and fills them
+    /// into later ones. A fragment that arrives before its first is matched without them.
     fn track(&mut self, key: &mut Key, id: u16) {
         let datagram = Datagram {
             source: key.source,

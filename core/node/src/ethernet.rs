@@ -15,7 +15,7 @@ use crate::prefix::IpVersion;
 #[serde(try_from = "String", into = "String")]
 pub struct Mac(pub [u8; 6]);
 
-/// A text that is no MAC address. Whose fault: who wrote it.
+/// The text is no MAC address. Fault of the text's author.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{text}' is no MAC address; write six pairs of hexadecimal digits, as in 02:00:00:00:00:01"
@@ -61,29 +61,29 @@ impl From<Mac> for String {
     }
 }
 
-/// What a frame carries behind its VLAN tags (IEEE 802 numbers), or `llc`: a frame whose
-/// field there is a length, as STP and IS-IS send.
+/// Type of a frame's payload after its VLAN tags (IEEE 802 numbers), or `llc` for a frame whose
+/// field there is a length, as in STP and IS-IS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Ethertype(u16);
 
-/// A text that is no ethertype of a rule. Whose fault: who wrote it.
+/// The text is no ethertype of a rule. Fault of the text's author.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EthertypeError {
-    /// Neither a name nor a number.
+    /// The text is neither a name nor a number.
     #[error(
         "'{text}' is no ethertype; write a name, or four hexadecimal digits as in 0x88cc{meant}"
     )]
     Unknown {
-        /// The text as given, escaped and shortened.
+        /// Text as given, escaped and shortened.
         text: String,
-        /// The nearest name, or all of them.
+        /// Nearest name, or all names.
         meant: Meant,
     },
-    /// A VLAN tag, which is looked behind.
+    /// The number is that of a VLAN tag; rules see the type after the tags.
     #[error("0x{0:04x} is a VLAN tag, and the ethertype is what comes behind the tags; use 'vlan'")]
     Tag(u16),
-    /// A number that is a length.
+    /// The number is an 802.3 length.
     #[error(
         "0x{0:04x} is a length and no ethertype, which begin at 0x0600; use 'llc' for frames with a length"
     )]
@@ -104,24 +104,24 @@ const NAMES: [(&str, Ethertype); 11] = [
     ("lacp", Ethertype(0x8809)),
 ];
 
-/// The smallest number that is no length (IEEE 802.3 clause 3.2.6).
+/// Smallest number that is no length (IEEE 802.3 clause 3.2.6).
 pub(crate) const ETHERTYPE_MIN: u16 = 0x0600;
-/// Tags that the front door looks behind.
+/// Tags that the front door skips.
 const TAGS: [u16; 2] = [0x8100, 0x88a8];
 
 impl Ethertype {
-    /// RFC 894.
+    /// IPv4 (RFC 894).
     pub const IPV4: Self = Self(0x0800);
-    /// RFC 2464.
+    /// IPv6 (RFC 2464).
     pub const IPV6: Self = Self(0x86dd);
 
-    /// As the front door compares it.
+    /// Returns the number that the front door compares.
     #[must_use]
     pub const fn number(self) -> u16 {
         self.0
     }
 
-    /// The version of IP that it is, if it is IP.
+    /// Returns the IP version, if the type is IP.
     #[must_use]
     pub const fn ip_version(self) -> Option<IpVersion> {
         match self {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_ethertype_is_answered_with_what_to_write() {
+    fn an_invalid_ethertype_is_refused_with_advice() {
         let message = |text: &str| text.parse::<Ethertype>().unwrap_err().to_string();
         assert!(message("arpp").ends_with("did you mean 'arp'?"), "{}", message("arpp"));
         assert!(message("0x8100").contains("use 'vlan'"));

@@ -5,8 +5,8 @@
 //! tcp 2001:db8::1 4000 2001:db8::9 443   # and comments
 //! ```
 //!
-//! A list is one mask of the front door and a hash table of its own there, which is
-//! filled once: what other rules come and go costs nothing for it.
+//! A list is one mask of the front door with a hash table of its own there. The table is filled
+//! once: changes of other rules do not touch it.
 
 use core::fmt;
 use core::net::IpAddr;
@@ -19,53 +19,53 @@ use serde::{Deserialize, Serialize};
 use crate::message::shown;
 use crate::protocol::Protocol;
 
-/// Flows, each once, in the order of their bytes.
+/// Flows, each once, sorted by their bytes.
 #[derive(Clone, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct FlowList(Arc<[FlowKey]>);
 
-/// Why a text is no list of flows. Whose fault: who wrote it.
+/// Error of parsing a list of flows. Fault of the text's author.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlowListError {
-    /// A line that is no flow.
+    /// The line is no flow.
     #[error(
         "line {line} of the flows: {fault}; write a flow as in 'udp 10.0.0.1 4000 10.0.2.9 53'"
     )]
     Line {
-        /// Counted from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// What is wrong.
+        /// Description of the fault.
         fault: String,
     },
-    /// More than [`FLOWS_LISTED_MAX`].
+    /// The list has more than [`FLOWS_LISTED_MAX`] flows.
     #[error(
         "these are more than {FLOWS_LISTED_MAX} flows, which is the most of a node; match more by prefix"
     )]
     TooMany,
-    /// None.
+    /// The list is empty.
     #[error("there is no flow in it; write one a line, as in 'udp 10.0.0.1 4000 10.0.2.9 53'")]
     Empty,
 }
 
 impl FlowList {
-    /// Flows that are in their order already; none otherwise.
+    /// Returns the list of flows that are sorted already; `None` if they are not.
     pub(crate) fn sorted(flows: Vec<FlowKey>) -> Option<Self> {
         flows.is_sorted().then(|| Self(flows.into()))
     }
 
-    /// How many there are.
+    /// Returns the number of flows.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// As the front door compares them.
+    /// Returns the keys that the front door compares.
     #[must_use]
     pub fn keys(&self) -> &Arc<[FlowKey]> {
         &self.0
     }
 
-    /// Whether a packet with this key is of one of them.
+    /// Returns true if a packet with this key belongs to a listed flow.
     #[must_use]
     pub fn has(&self, packet: &Key) -> bool {
         self.0.binary_search(&packet.flow()).is_ok()

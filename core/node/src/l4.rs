@@ -1,9 +1,8 @@
 //! L4 ports and TCP flags of a match.
 //!
-//! A range becomes prefixes of 16, 12, 8 or 4 bits, for the front door compares
-//! bits. Lengths in steps of four mean more prefixes (at most
-//! [`PREFIXES_MAX`]) but fewer different lengths, and each length is a mask,
-//! which costs time, where prefixes cost memory.
+//! The front door compares bits, so a range of ports is split into prefixes of 16, 12, 8 or 4 bits.
+//! Lengths in steps of four give more prefixes (at most [`PREFIXES_MAX`]) but fewer different
+//! lengths. Each length is a mask, which costs time on each lookup; a prefix costs only memory.
 //!
 //! ```text
 //! 1000-2000 = 1000 … 1007 /16 · 1008-1023 /12 · 1024-1279 1280-1535 1536-1791 /8
@@ -18,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::message::shown;
 
-/// L4 ports from the first to the last, both included.
+/// Range of L4 ports, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PortRange {
@@ -26,45 +25,45 @@ pub struct PortRange {
     last: u16,
 }
 
-/// A text that is neither an L4 port nor a range of them. Whose fault: who wrote it.
+/// The text is neither an L4 port nor a range of them. Fault of the text's author.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PortRangeError {
-    /// No number, or one that is too large.
+    /// The text is no number, or one that is too large.
     #[error("'{text}' is no L4 port; write a number from 0 to 65535, or a range as in 1000-2000")]
     Number {
-        /// The text as given, escaped and shortened.
+        /// Text as given, escaped and shortened.
         text: String,
     },
-    /// The last one is below the first.
+    /// The last port is below the first.
     #[error("{first}-{last} has no L4 port in it; write {last}-{first}")]
     Backwards {
-        /// As given.
+        /// First port as given.
         first: u16,
-        /// As given.
+        /// Last port as given.
         last: u16,
     },
 }
 
-/// The most prefixes of one range: 15 on each side for each of three lengths, and 14 of four bits.
+/// Limit of prefixes in one range: 15 on each side for each of three lengths, and 14 of four bits.
 pub const PREFIXES_MAX: usize = 104;
 
-/// A number and how many of its upper bits are compared.
+/// Port number of which only the upper bits are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PortPrefix {
-    /// The first port.
+    /// First port of the prefix.
     pub(crate) value: u16,
-    /// Ones where it is compared.
+    /// Mask of the bits that are compared.
     pub(crate) mask: u16,
 }
 
 impl PortRange {
-    /// The one port.
+    /// Returns the range of one port.
     #[must_use]
     pub const fn one(port: u16) -> Self {
         Self { first: port, last: port }
     }
 
-    /// From one to the other, in whichever order.
+    /// Returns the range between two ports, in either order.
     #[must_use]
     pub const fn between(one: u16, other: u16) -> Self {
         if one <= other {
@@ -74,25 +73,25 @@ impl PortRange {
         }
     }
 
-    /// The first of them.
+    /// Returns the first port.
     #[must_use]
     pub const fn first(self) -> u16 {
         self.first
     }
 
-    /// Whether the port lies in it.
+    /// Returns true if the port lies in the range.
     #[must_use]
     pub const fn contains(self, port: u16) -> bool {
         self.first <= port && port <= self.last
     }
 
-    /// Whether some L4 port lies in both.
+    /// Returns true if the ranges have a port in common.
     #[must_use]
     pub const fn meets(self, other: Self) -> bool {
         self.first <= other.last && other.first <= self.last
     }
 
-    /// The prefixes that make it up, in the order of their ports.
+    /// Returns the prefixes that make up the range, in the order of their ports.
     pub(crate) fn prefixes(self) -> Vec<PortPrefix> {
         let (mut at, end) = (u32::from(self.first), u32::from(self.last) + 1);
         let mut prefixes = Vec::new();
@@ -153,40 +152,40 @@ impl From<PortRange> for String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct TcpFlags {
-    looked_at: u8,
+    compared: u8,
     set: u8,
 }
 
-/// A text that says nothing of TCP flags. Whose fault: who wrote it.
+/// The text does not describe TCP flags. Fault of the text's author.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TcpFlagsError {
-    /// No flag of this name.
+    /// The name is no TCP flag.
     #[error(
         "'{text}' is no TCP flag; write those that must be set, and with '!' those that must not, as in syn,!ack{meant}"
     )]
     Unknown {
-        /// The text as given, escaped and shortened.
+        /// Text as given, escaped and shortened.
         text: String,
-        /// The nearest name, or all of them.
+        /// Nearest name, or all names.
         meant: Meant,
     },
-    /// The same flag twice.
+    /// The flag is named twice.
     #[error("the flag '{flag}' is there twice")]
     Twice {
-        /// Its name.
+        /// Name of the flag.
         flag: &'static str,
     },
-    /// Before the slash stands a flag that does not stand behind it.
+    /// A flag before the slash is missing after it.
     #[error(
         "'{flag}' is to be set but is not looked at: behind the slash stand all flags that are, as in syn/syn,ack"
     )]
     NotLookedAt {
-        /// Its name.
+        /// Name of the flag.
         flag: &'static str,
     },
 }
 
-/// In the order of their bits in byte 13 of the header.
+/// Names of the flags, in the order of their bits in byte 13 of the header.
 const FLAGS: [&str; 8] = ["fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr"];
 
 fn flag(text: &str) -> Result<usize, TcpFlagsError> {
@@ -196,7 +195,7 @@ fn flag(text: &str) -> Result<usize, TcpFlagsError> {
         .ok_or_else(|| TcpFlagsError::Unknown { text: shown(text), meant: Meant::new(text, FLAGS) })
 }
 
-/// Takes a flag into `seen`.
+/// Adds the flag at this bit to `seen`, which must not have it yet.
 fn once(seen: &mut u8, at: usize) -> Result<u8, TcpFlagsError> {
     let bit = 1 << at;
     if *seen & bit != 0 {
@@ -207,20 +206,20 @@ fn once(seen: &mut u8, at: usize) -> Result<u8, TcpFlagsError> {
 }
 
 impl TcpFlags {
-    /// Of the flags `looked_at` those in `set` are set and the others are not; none when
-    /// nothing is looked at.
+    /// Returns the condition that of the flags `compared` exactly those in `set` are set; `None`
+    /// if `compared` is empty.
     #[must_use]
-    pub fn new(looked_at: u8, set: u8) -> Option<Self> {
-        (looked_at != 0).then_some(Self { looked_at, set: set & looked_at })
+    pub fn new(compared: u8, set: u8) -> Option<Self> {
+        (compared != 0).then_some(Self { compared, set: set & compared })
     }
 
-    /// The bits that are compared.
+    /// Returns the mask of the flags that are compared.
     #[must_use]
-    pub const fn looked_at(self) -> u8 {
-        self.looked_at
+    pub const fn compared(self) -> u8 {
+        self.compared
     }
 
-    /// What they are.
+    /// Returns the flags that must be set.
     #[must_use]
     pub const fn set(self) -> u8 {
         self.set
@@ -230,35 +229,35 @@ impl TcpFlags {
 impl FromStr for TcpFlags {
     type Err = TcpFlagsError;
 
-    /// `syn,!ack`, or as nftables writes it, those that are set of those that are looked at:
-    /// `syn/syn,ack`.
+    /// Parses `syn,!ack`, or the form of nftables, set flags before the slash and compared ones
+    /// after it: `syn/syn,ack`.
     fn from_str(text: &str) -> Result<Self, TcpFlagsError> {
-        let (mut looked_at, mut set) = (0, 0);
+        let (mut compared, mut set) = (0, 0);
         let Some((wanted, among)) = text.split_once('/') else {
             for word in text.split(',') {
                 let name = word.strip_prefix('!').unwrap_or(word);
-                let bit = once(&mut looked_at, flag(name)?)?;
+                let bit = once(&mut compared, flag(name)?)?;
                 set |= if name == word { bit } else { 0 };
             }
-            return Ok(Self { looked_at, set });
+            return Ok(Self { compared, set });
         };
         for word in among.split(',') {
-            once(&mut looked_at, flag(word)?)?;
+            once(&mut compared, flag(word)?)?;
         }
         for word in wanted.split(',') {
             let at = flag(word)?;
-            if looked_at & once(&mut set, at)? == 0 {
+            if compared & once(&mut set, at)? == 0 {
                 return Err(TcpFlagsError::NotLookedAt { flag: FLAGS[at] });
             }
         }
-        Ok(Self { looked_at, set })
+        Ok(Self { compared, set })
     }
 }
 
 impl fmt::Display for TcpFlags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut comma = "";
-        for (at, name) in FLAGS.iter().enumerate().filter(|(at, _)| self.looked_at >> at & 1 != 0) {
+        for (at, name) in FLAGS.iter().enumerate().filter(|(at, _)| self.compared >> at & 1 != 0) {
             let not = if self.set >> at & 1 == 0 { "!" } else { "" };
             write!(f, "{comma}{not}{name}")?;
             comma = ",";
@@ -303,8 +302,8 @@ mod tests {
         }
 
         #[test]
-        fn flags_read_back_as_they_are_shown(looked_at in 1u8.., set: u8) {
-            let flags = TcpFlags::new(looked_at, set).unwrap();
+        fn flags_read_back_as_they_are_shown(compared in 1u8.., set: u8) {
+            let flags = TcpFlags::new(compared, set).unwrap();
             prop_assert_eq!(flags.to_string().parse(), Ok(flags));
         }
     }
@@ -327,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_written_in_two_ways() {
+    fn flags_have_two_notations() {
         let syn = TcpFlags::new(0x12, 0x02).unwrap();
         assert_eq!("syn,!ack".parse(), Ok(syn));
         assert_eq!("!ack,syn".parse(), Ok(syn));

@@ -1,9 +1,9 @@
-//! What a node decides: rules, services, sessions, routes. Sans-IO.
+//! Decisions of a node on rules, services, sessions and routes. Sans-IO.
 //!
-//! [`rule`] is what operators ask for, [`classifier`] what the front door is
-//! told, [`state`] the node itself: commands and events in, effects as data out.
-//! Nothing here opens a socket, reads a clock or draws a random number, so the
-//! daemon, the simulator and the tests drive the same decisions.
+//! [`rule`] describes the rules of operators, [`classifier`] compiles them for the front door, and
+//! [`state`] is the node itself: commands and events in, effects as data out. Nothing here opens a
+//! socket, reads a clock or draws a random number, so the daemon, the simulator and the tests drive
+//! the same decisions.
 
 #![forbid(unsafe_code)]
 
@@ -31,7 +31,7 @@ pub mod wanted;
 #[cfg(test)]
 mod testing;
 
-pub use command::{Command, Effect, Event, Notice, Outcome, ServiceStart, StateWay};
+pub use command::{Command, Effect, Event, Notice, Outcome, ServiceStart, StatePath};
 pub use owner::{CapabilityId, Owner, PrincipalId};
 pub use policy::OnFailure;
 pub use port::{Port, PortError, PortKind, PortMode, PortSpec, other_ends};

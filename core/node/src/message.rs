@@ -1,10 +1,10 @@
-//! Text of strangers and long lists, made fit for messages.
+//! Formatting of untrusted text and long lists in messages.
 
 use core::fmt;
 
-/// Words separated by commas, or "none": the end of a message that lists what there is.
+/// Returns words separated by commas, or "none": the end of a message that lists the choices.
 pub(crate) fn listed<T: fmt::Display>(words: impl IntoIterator<Item = T>) -> String {
-    /// More would push the sentence's point off the screen.
+    /// A longer list would push the main point of the sentence off the screen.
     const SHOWN_MAX: usize = 12;
     let mut words = words.into_iter();
     let shown: Vec<String> = words.by_ref().take(SHOWN_MAX).map(|word| word.to_string()).collect();
@@ -15,7 +15,7 @@ pub(crate) fn listed<T: fmt::Display>(words: impl IntoIterator<Item = T>) -> Str
     }
 }
 
-/// Text of a stranger, fit for a message: control characters escaped, cut after 64 characters.
+/// Returns untrusted text fit for a message: control characters escaped, cut after 64 characters.
 pub(crate) fn shown(text: &str) -> String {
     const SHOWN_MAX: usize = 64;
     let mut shown: String = text.chars().take(SHOWN_MAX).flat_map(|c| c.escape_debug()).collect();

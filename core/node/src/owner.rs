@@ -1,27 +1,27 @@
-//! Whose something is. The node keeps the numbers and hands them on; which key and which token
-//! they stand for, whoever gives the commands knows.
+//! Owners of services, rules and sessions, as numbers. The node only stores and passes them on; the
+//! daemon knows which key and which token they stand for.
 
 use serde::{Deserialize, Serialize};
 
-/// For whom a service runs or a rule stands. What the operator wants has none.
+/// Owner of a service, rule or session. Objects of the operator have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Owner {
-    /// Who pays, and whose packets they are.
+    /// Principal that pays, and whose packets they are.
     pub principal: PrincipalId,
-    /// Under which capability it came: what is revoked takes it along.
+    /// Capability that permitted it; if it is revoked, the object is removed.
     pub capability: CapabilityId,
 }
 
-/// The number of a principal on one node.
+/// Number of a principal on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PrincipalId(pub u32);
 
-/// The number of a capability on one node.
+/// Number of a capability on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CapabilityId(pub u32);
 
-/// Whether two things are the same principal's, or both the operator's.
+/// Returns true if both have the same principal, or both are the operator's.
 #[must_use]
 pub fn same_principal(one: Option<Owner>, other: Option<Owner>) -> bool {
     one.map(|owner| owner.principal) == other.map(|owner| owner.principal)

@@ -1,4 +1,4 @@
-//! What becomes of a service's packets while it is down.
+//! Failure policies: the treatment of a service's packets while it is down.
 //!
 //! ```text
 //!          it runs        it is down           it has trapped N times within a minute
@@ -7,7 +7,7 @@
 //! bypass   the service    forwarded plainly    forwarded plainly, until an operator deploys it
 //! ```
 //!
-//! The packet that traps is dropped in any case: nobody knows what the module has made of it.
+//! A packet whose call traps is always dropped: the module may have left it half changed.
 
 use core::fmt;
 use core::str::FromStr;
@@ -18,51 +18,49 @@ use units::Nanos;
 
 use crate::message::shown;
 
-/// Traps within [`TRAPS_WITHIN`] after which a service is bypassed, unless the operator says
-/// another number: a module that traps at one packet of a kind is not the same as one that
-/// cannot do its work.
+/// Default number of traps within [`TRAPS_WITHIN`] after which a service is bypassed. It is above
+/// one because a module that traps on packets of one kind can still do its work.
 pub const BYPASS_AFTER: u16 = 10;
-/// The most that can be asked for: the node remembers when each of them was.
+/// Upper limit of that number: the node stores the time of each trap.
 pub const BYPASS_AFTER_MAX: u16 = 1000;
-/// Traps that lie further back than this are forgotten.
+/// Window of the trap counter; earlier traps do not count.
 pub const TRAPS_WITHIN: Nanos = Nanos::from_millis(60_000);
 
-/// What becomes of a service's packets while it is down.
+/// Treatment of a service's packets while it is down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum OnFailure {
-    /// They are forwarded plainly.
+    /// Forward plainly.
     #[default]
     Open,
-    /// They are dropped.
+    /// Drop.
     Closed,
-    /// They are forwarded plainly, and after so many traps within a minute the service is not
-    /// started again.
+    /// Forward plainly, and do not start the service again after `after` traps within a minute.
     Bypass {
-        /// From 1 to [`BYPASS_AFTER_MAX`].
+        /// Number of traps, from 1 to [`BYPASS_AFTER_MAX`].
         after: u16,
     },
 }
 
-/// Why a text is no policy. Whose fault: who wrote it.
+/// Error of parsing a failure policy. Fault of the text's author.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OnFailureError {
-    /// None of the three.
+    /// The text is none of the three policies.
     #[error("'{text}' is no failure policy; use 'open', 'closed', 'bypass' or 'bypass=N'")]
     Unknown {
-        /// The text as given, escaped and shortened.
+        /// Text as given, escaped and shortened.
         text: String,
     },
-    /// A number that is none, or out of bounds.
+    /// The number of traps is no number, or out of bounds.
     #[error("'{text}': a service is bypassed after 1 to {BYPASS_AFTER_MAX} traps within a minute")]
     Number {
-        /// The text as given, escaped and shortened.
+        /// Text as given, escaped and shortened.
         text: String,
     },
 }
 
 impl OnFailure {
-    /// Whether packets are dropped while the service is down.
+    /// Returns true if packets are dropped while the service is down.
     #[must_use]
     pub const fn is_closed(self) -> bool {
         matches!(self, Self::Closed)
@@ -113,15 +111,15 @@ impl From<OnFailure> for String {
     }
 }
 
-/// When a service has trapped of late.
+/// Times of a service's recent traps.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Traps {
-    /// Oldest first, at most as many as the policy asks for.
+    /// Times, oldest first; at most as many as the policy counts.
     at: VecDeque<Nanos>,
 }
 
 impl Traps {
-    /// Takes note of traps; whether the service is to be bypassed.
+    /// Records traps; returns true if the service is to be bypassed.
     pub(crate) fn add(&mut self, now: Nanos, count: u64, policy: OnFailure) -> bool {
         let OnFailure::Bypass { after } = policy else {
             self.at.clear();
@@ -136,7 +134,7 @@ impl Traps {
         self.at.len() >= after
     }
 
-    /// A new version, or an operator who tries once more, begins without any.
+    /// Clears the record, for a new version or another try by the operator.
     pub(crate) fn forget(&mut self) {
         self.at.clear();
     }

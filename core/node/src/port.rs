@@ -11,51 +11,50 @@ use crate::message::shown;
 /// Longest name of a network device, in bytes (Linux `IFNAMSIZ` without the final zero).
 pub const DEVICE_LENGTH_MAX: usize = 15;
 
-/// What a port is.
+/// Kind of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PortKind {
-    /// A network device with Ethernet frames.
+    /// Network device with Ethernet frames.
     #[default]
     Device,
-    /// A TUN device: IP packets. One that is not there is made.
+    /// TUN device with IP packets; created if it does not exist.
     Tun,
 }
 
-/// How packets come in by a port.
+/// Mode in which packets come in by a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PortMode {
-    /// The best that the device can, and each step down said.
+    /// Best mode that the device supports; each fallback is reported.
     #[default]
     Auto,
     /// XDP in the driver.
     Native,
     /// XDP in the stack, where a socket buffer was made already.
     Generic,
-    /// Without XDP: the front door at tc, behind the kernel's receive path, and services of
-    /// streams only.
+    /// No XDP: the front door at tc, after the kernel's receive path, for stream services only.
     Tc,
-    /// Without XDP: a packet socket, and services at user level only.
+    /// No XDP: a packet socket, for services at user level only.
     Packet,
 }
 
-/// A port as it is asked for.
+/// Port as configured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PortSpec {
-    /// Its name in rules and messages.
+    /// Name in rules and messages.
     pub name: Name,
-    /// The network device; of a TUN device, the port's name when it is empty.
+    /// Network device; empty for a TUN device that has the port's name.
     #[serde(default)]
     pub device: String,
-    /// What it is.
+    /// Kind of the port.
     #[serde(default)]
     pub kind: PortKind,
-    /// How packets come in.
+    /// Mode of reception.
     #[serde(default)]
     pub mode: PortMode,
-    /// What it sends in a second: what its device says when there is none. Shares are of it.
+    /// Send rate, of which shares are parts; `None` takes the rate that the device reports.
     #[serde(
         default,
         with = "session::text::optional_rate",
@@ -65,94 +64,94 @@ pub struct PortSpec {
 }
 
 impl PortSpec {
-    /// The port `name` on a network device, as well as that can be.
+    /// Returns the port `name` on a network device, in the best mode.
     #[must_use]
     pub const fn new(name: Name, device: String) -> Self {
         Self { name, device, kind: PortKind::Device, mode: PortMode::Auto, rate: None }
     }
 }
 
-/// A port that a node has.
+/// Port of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Port {
-    /// Its number in maps and metadata.
+    /// Number of the port in BPF maps and packet metadata.
     pub id: PortId,
-    /// Its name and device.
+    /// Configuration of the port.
     #[serde(flatten)]
     pub spec: PortSpec,
 }
 
-/// Why a node cannot have these ports. Whose fault: the operator's.
+/// Error of a port configuration. Fault of the operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PortError {
-    /// More than [`PORTS_MAX`].
+    /// The configuration has more than [`PORTS_MAX`] ports.
     #[error(
         "{found} ports are configured, a node has at most {PORTS_MAX}; run a second node for the others"
     )]
     TooMany {
-        /// How many were asked for.
+        /// Number of ports configured.
         found: usize,
     },
-    /// Two ports have one name.
+    /// Two ports have the same name.
     #[error("two ports are called '{name}'; rules could not tell them apart, rename one")]
     NameTwice {
-        /// The name.
+        /// Name of both.
         name: Name,
     },
-    /// Two ports are one device.
+    /// Two ports have the same device.
     #[error("the ports '{name}' and another one are both the device '{device}'; keep one of them")]
     DeviceTwice {
-        /// The later port.
+        /// Name of the later port.
         name: Name,
-        /// The device.
+        /// Device of both.
         device: String,
     },
-    /// A bridge has an end that is no port.
+    /// An end of a bridge is no port.
     #[error("the bridge names the port '{name}', which is not there{meant}")]
     BridgeUnknown {
-        /// As given.
+        /// Name as given.
         name: Name,
-        /// What was probably meant.
+        /// Nearest name, as the end of the message.
         meant: String,
     },
-    /// A port has two other ends.
+    /// The port is an end of more than one bridge.
     #[error(
         "the port '{name}' is an end of a bridge twice; a bridge has two ends, and a port is in one bridge"
     )]
     BridgeTwice {
-        /// The port.
+        /// Name of the port.
         name: Name,
     },
-    /// A TUN device without XDP.
+    /// The port is a TUN device with a mode that needs no XDP.
     #[error(
         "the port '{name}' is a TUN device, which packet sockets do not serve, nor tc; leave its mode out"
     )]
     PacketTun {
-        /// The port.
+        /// Name of the port.
         name: Name,
     },
-    /// A bridge has an end at tc.
+    /// An end of a bridge has mode `tc`.
     #[error(
         "the port '{name}' has mode \"tc\", where the kernel routes and no frame is bridged; leave its mode out"
     )]
     BridgeTc {
-        /// The port.
+        /// Name of the port.
         name: Name,
     },
-    /// A bridge has an end without Ethernet.
+    /// An end of a bridge has no Ethernet frames.
     #[error("the port '{name}' is a TUN device, which has no frames to bridge")]
     BridgeTun {
-        /// The port.
+        /// Name of the port.
         name: Name,
     },
-    /// No device can have this name.
+    /// The device's name is not valid.
     #[error(
         "the port '{name}' names the device '{device}'; a device's name has 1 to {DEVICE_LENGTH_MAX} characters without spaces, '/' and ':'"
     )]
     DeviceName {
-        /// The port.
+        /// Name of the port.
         name: Name,
-        /// The device, escaped and shortened.
+        /// Device as given, escaped and shortened.
         device: String,
     },
 }
@@ -223,7 +222,8 @@ pub fn other_ends(
     Ok(ends)
 }
 
-/// What the kernel accepts (`dev_valid_name` in net/core/dev.c), and no control characters.
+/// Returns true if the kernel accepts the name (`dev_valid_name` in net/core/dev.c) and it has no
+/// control characters.
 fn is_device_name(device: &str) -> bool {
     let refused = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
     (1..=DEVICE_LENGTH_MAX).contains(&device.len())
@@ -282,12 +282,12 @@ mod tests {
         let twice = |name: &str| Err(PortError::BridgeTwice { name: named(name) });
         assert_eq!(ends(&[["a", "a"]]), twice("a"));
         assert_eq!(ends(&[["a", "b"], ["c", "b"]]), twice("b"));
-        let said = ends(&[["a", "bb"]]).unwrap_err().to_string();
-        assert!(said.contains("'bb'") && said.contains("did you mean 'b'"), "{said}");
+        let message = ends(&[["a", "bb"]]).unwrap_err().to_string();
+        assert!(message.contains("'bb'") && message.contains("did you mean 'b'"), "{message}");
     }
 
     #[test]
-    fn what_cannot_be_told_apart_is_refused() {
+    fn ports_that_share_a_name_or_device_are_refused() {
         let error = |specs| numbered(specs).unwrap_err();
         let twice = error(vec![spec("a", "eth0"), spec("a", "eth1")]);
         assert!(matches!(twice, PortError::NameTwice { .. }));

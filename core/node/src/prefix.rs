@@ -1,4 +1,4 @@
-//! An address prefix of a match: IPv4 or IPv6, host bits zero.
+//! Address prefixes of a match: IPv4 or IPv6, host bits zero.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -9,45 +9,45 @@ use serde::{Deserialize, Serialize};
 
 use crate::message::shown;
 
-/// A prefix in CIDR notation (RFC 4632, RFC 4291 section 2.3), with zero host bits.
+/// Prefix in CIDR notation (RFC 4632, RFC 4291 section 2.3), with zero host bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Prefix(IpNet);
 
-/// Why a text is no prefix. Whose fault: who wrote it.
+/// Error of parsing a prefix. Fault of the text's author.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PrefixError {
     /// The part before `/` is no address.
     #[error("'{text}' is no IPv4 or IPv6 address; write one like 10.0.2.0/24 or 2001:db8::/32")]
     Address {
-        /// The text as given, escaped and shortened.
+        /// Text as given, escaped and shortened.
         text: String,
     },
     /// The part after `/` is no length.
     #[error("'{length}' is no prefix length for {address}; write a number from 0 to {limit}")]
     Length {
-        /// The address before it.
+        /// Address before the slash.
         address: IpAddr,
-        /// The text after the slash, escaped and shortened.
+        /// Text after the slash, escaped and shortened.
         length: String,
-        /// The longest for this address family.
+        /// Longest length for this address family.
         limit: u8,
     },
-    /// Bits after the prefix are set: nobody could say which half was meant.
+    /// Bits after the prefix are set, so that the network or the address may be meant.
     #[error(
         "{address}/{length} has bits set beyond its first {length}; write {network} for the network, or {address} for the one address"
     )]
     HostBits {
-        /// The address as given.
+        /// Address as given.
         address: IpAddr,
-        /// The length as given.
+        /// Length as given.
         length: u8,
-        /// The prefix that was probably meant.
+        /// Prefix that was probably meant.
         network: Prefix,
     },
 }
 
-/// The family of an address or a packet.
+/// IP version of an address or a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum IpVersion {
     /// IPv4.
@@ -59,7 +59,7 @@ pub enum IpVersion {
 }
 
 impl IpVersion {
-    /// 4 or 6, as in the first four bits of a packet.
+    /// Returns 4 or 6, as in the first four bits of a packet.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
@@ -76,7 +76,8 @@ impl fmt::Display for IpVersion {
 }
 
 impl Prefix {
-    /// The prefix of `length` bits that `address` lies in; longer lengths mean the address alone.
+    /// Returns the prefix of `length` bits that contains `address`; longer lengths mean the address
+    /// alone.
     #[must_use]
     pub fn containing(address: IpAddr, length: u8) -> Self {
         let limit = bits_of(address);
@@ -84,19 +85,19 @@ impl Prefix {
             .map_or_else(|_| Self(address.into()), |net| Self(net.trunc()))
     }
 
-    /// The first address.
+    /// Returns the first address.
     #[must_use]
     pub fn address(&self) -> IpAddr {
         self.0.addr()
     }
 
-    /// Bits that are compared.
+    /// Returns the number of bits that are compared.
     #[must_use]
     pub fn length(&self) -> u8 {
         self.0.prefix_len()
     }
 
-    /// The address family.
+    /// Returns the IP version.
     #[must_use]
     pub const fn ip_version(&self) -> IpVersion {
         match self.0 {
@@ -105,24 +106,24 @@ impl Prefix {
         }
     }
 
-    /// Whether `address` lies in it; never, when it is of the other family.
+    /// Returns true if `address` lies in the prefix; false if it is of the other IP version.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         self.0.contains(&address)
     }
 
-    /// The address as the front door compares it: IPv4 in the first four bytes.
+    /// Returns the address as the front door compares it: IPv4 in the first four bytes.
     pub(crate) fn key_bytes(&self) -> [u8; 16] {
         bytes_of(self.0.addr())
     }
 
-    /// Ones where the front door compares.
+    /// Returns the mask of the bits that the front door compares.
     pub(crate) fn mask_bytes(&self) -> [u8; 16] {
         bytes_of(self.0.netmask())
     }
 }
 
-/// The bytes of an address at the front of 16.
+/// Returns the bytes of an address at the front of 16.
 fn bytes_of(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(v4) => {
@@ -144,7 +145,7 @@ const fn bits_of(address: IpAddr) -> u8 {
 impl FromStr for Prefix {
     type Err = PrefixError;
 
-    /// `10.0.2.0/24`, `2001:db8::/32`, or an address alone.
+    /// Parses `10.0.2.0/24`, `2001:db8::/32`, or an address alone.
     fn from_str(text: &str) -> Result<Self, PrefixError> {
         let (address, length) = match text.split_once('/') {
             Some((address, length)) => (address, Some(length)),
@@ -170,7 +171,7 @@ impl FromStr for Prefix {
 }
 
 impl fmt::Display for Prefix {
-    /// As it is parsed; a whole address without its length.
+    /// Writes the text that parsing reads; a whole address without its length.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.prefix_len() == self.0.max_prefix_len() {
             self.0.addr().fmt(f)
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused() {
+    fn a_text_that_is_no_address_is_refused() {
         for bad in ["", "10.0.0", "10.0.0.256", "1::2::3", "host", "10.0.0.0 /8"] {
             assert!(matches!(bad.parse::<Prefix>(), Err(PrefixError::Address { .. })), "{bad}");
         }

@@ -1,4 +1,4 @@
-//! Names of the protocols above IP that a match knows.
+//! Protocols above IP, by name or number.
 
 use core::fmt;
 use core::str::FromStr;
@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 use crate::message::shown;
 use crate::prefix::IpVersion;
 
-/// The protocol after IP and its extension headers (IANA "Assigned Internet Protocol Numbers").
+/// Protocol after IP and its extension headers (IANA "Assigned Internet Protocol Numbers").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Protocol(pub u8);
 
-/// A text that is neither a known protocol nor a number.
+/// The text is neither a known protocol nor a number.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}' is no protocol; write a name or a number from 0 to 255{meant}")]
 pub struct ProtocolError {
@@ -38,28 +38,28 @@ const NAMES: [(&str, Protocol); 12] = [
 ];
 
 impl Protocol {
-    /// RFC 792.
+    /// Internet Control Message Protocol (RFC 792).
     pub const ICMP: Self = Self(1);
-    /// RFC 9293.
+    /// Transmission Control Protocol (RFC 9293).
     pub const TCP: Self = Self(6);
-    /// RFC 768.
+    /// User Datagram Protocol (RFC 768).
     pub const UDP: Self = Self(17);
-    /// RFC 4340.
+    /// Datagram Congestion Control Protocol (RFC 4340).
     pub const DCCP: Self = Self(33);
-    /// RFC 4443.
+    /// ICMP for IPv6 (RFC 4443).
     pub const ICMPV6: Self = Self(58);
-    /// RFC 9260.
+    /// Stream Control Transmission Protocol (RFC 9260).
     pub const SCTP: Self = Self(132);
-    /// RFC 3828.
+    /// UDP-Lite (RFC 3828).
     pub const UDPLITE: Self = Self(136);
 
-    /// Whether its header begins with a source and a destination L4 port.
+    /// Returns true if the header begins with a source and a destination L4 port.
     #[must_use]
     pub const fn has_ports(self) -> bool {
         matches!(self, Self::TCP | Self::UDP | Self::DCCP | Self::SCTP | Self::UDPLITE)
     }
 
-    /// The only IP version that it is defined for, when there is one.
+    /// Returns the IP version, if the protocol is defined for only one.
     #[must_use]
     pub const fn ip_version(self) -> Option<IpVersion> {
         match self {

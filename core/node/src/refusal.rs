@@ -1,4 +1,4 @@
-//! Why a command was refused, in words and as a class that becomes an exit status.
+//! Refusals of commands, as text and as a class that becomes an exit status.
 
 use ::session::admission;
 use abi::manifest::Meant;
@@ -13,420 +13,420 @@ use crate::rule::{Action, MatchError, Stage};
 use crate::service::{BELOW_MAX, EDGES_MAX, GRAPH_DEPTH_MAX, SERVICES_MAX};
 use crate::session::SESSIONS_MAX;
 
-/// Why a command was refused; nothing has changed. Whose fault: the operator's.
+/// Refusal of a command, which then has changed nothing. Fault of the operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The module imports host functions that its principal may not use.
     #[error(transparent)]
     NotGranted(#[from] NotGranted),
-    /// It is being replaced already.
+    /// The service is being replaced already.
     #[error("the service '{service}' is being replaced; try again in a second")]
     ServiceReplacing {
-        /// The service.
+        /// Name of the service.
         service: Name,
     },
-    /// What the running version knows would be lost.
+    /// The state of the running version would be lost.
     #[error(
         "version {new} of '{service}' cannot take over what version {old} knows: {why}; with --discard-state it begins empty"
     )]
     StateLost {
-        /// The service.
+        /// Name of the service.
         service: Name,
-        /// The version that runs.
+        /// Running version.
         old: String,
-        /// The new version.
+        /// New version.
         new: String,
-        /// Why.
+        /// Reason.
         why: String,
     },
-    /// A new version is charged to who was charged before.
+    /// The new version is of another session than the running one.
     #[error(
         "the service '{service}' is of the session '{expected}', not '{found}'; remove it first to deploy it for another"
     )]
     SessionChange {
-        /// The service.
+        /// Name of the service.
         service: Name,
-        /// As asked for.
+        /// Session of the command.
         found: Name,
-        /// As it is.
+        /// Session of the service.
         expected: Name,
     },
-    /// A new version is whose the one before was.
+    /// The new version has another owner than the running one.
     #[error(
         "the service '{service}' is another principal's; remove it first, or deploy under another name"
     )]
     OwnerChange {
-        /// The service.
+        /// Name of the service.
         service: Name,
     },
-    /// The node itself has it.
+    /// The name is reserved for the node itself.
     #[error("the name '{service}' is the node's own; give the service another one")]
     NameReserved {
-        /// The name.
+        /// Reserved name.
         service: Name,
     },
-    /// It goes with the node file.
+    /// The rule is the node's own, and changes with the node file only.
     #[error(
         "rule {rule} is the node's own: it goes when the node starts with a node file without [associations]"
     )]
     RuleOwn {
-        /// The rule.
+        /// Number of the rule.
         rule: RuleId,
     },
-    /// It is on its way out.
+    /// The service is being removed.
     #[error("the service '{service}' is being stopped; try again when 'tam list' no longer has it")]
     ServiceStopping {
-        /// The service.
+        /// Name of the service.
         service: Name,
     },
-    /// It has not run yet, and may never.
+    /// The service has not run yet, and may never.
     #[error(
         "the service '{service}' has not started yet; try again when 'tam list' shows it as running, or give the rule to 'tam deploy'"
     )]
     ServiceStarting {
-        /// The service.
+        /// Name of the service.
         service: Name,
     },
-    /// There is no such service.
+    /// The service does not exist.
     #[error("there is no service '{service}' on this node{meant}")]
     ServiceUnknown {
-        /// The name as given.
+        /// Name as given.
         service: Name,
-        /// What there is.
+        /// Nearest name, or the choices.
         meant: Meant,
     },
-    /// Rules that did not come with it point at it.
+    /// Rules that did not come with the service lead to it.
     #[error(
         "the service '{service}' is used by rule {}; remove them first, or remove the service with --cascade",
         listed(rules)
     )]
     ServiceInUse {
-        /// The service.
+        /// Name of the service.
         service: Name,
-        /// Those rules.
+        /// Numbers of these rules.
         rules: Vec<RuleId>,
     },
-    /// Other services pass packets on to it.
+    /// Edges of other services lead to the service.
     #[error(
         "the service '{service}' comes after {}; remove that first, or remove '{service}' with --cascade, and what passes there is forwarded",
         listed(before)
     )]
     ServiceFollows {
-        /// The service.
+        /// Name of the service.
         service: Name,
-        /// Those that lead to it.
+        /// Names of these services.
         before: Vec<Name>,
     },
-    /// More edges than a verdict can tell apart.
+    /// The command has more edges than a verdict can tell apart.
     #[error("{asked} services are to come after '{service}', and at most {EDGES_MAX} may")]
     TooManyEdges {
-        /// The service.
+        /// Name of the service.
         service: Name,
-        /// Edges in the command.
+        /// Number of edges in the command.
         asked: usize,
     },
-    /// More services in a row than a packet may meet.
+    /// The graph has more services in a row than a packet may pass.
     #[error(
         "with '{service}' {found} services would come one after another, and at most {GRAPH_DEPTH_MAX} may"
     )]
     GraphTooDeep {
-        /// The service in front.
+        /// Name of the service in front.
         service: Name,
-        /// How many there would be.
+        /// Number of services in a row.
         found: usize,
     },
-    /// A way round: a packet would never come out.
+    /// The graph would have a cycle, which a packet would never leave.
     #[error(
         "what '{service}' passes would come to '{service}' again; leave out one of the edges between"
     )]
     GraphLoops {
-        /// A service on the way round.
+        /// Name of a service of the cycle.
         service: Name,
     },
-    /// A graph has one session.
+    /// The services of one graph are of two sessions.
     #[error(
         "'{next}' is of the session '{found}', and '{service}', which it is to follow, of '{expected}'; deploy both under one session"
     )]
     EdgeToOtherSession {
-        /// The service in front.
+        /// Name of the service in front.
         service: Name,
-        /// Its session.
+        /// Session of the service in front.
         expected: Name,
-        /// The one after it.
+        /// Name of the service after it.
         next: Name,
-        /// Its session.
+        /// Session of the service after it.
         found: Name,
     },
-    /// An edge is for packets.
+    /// An edge leads to or from a stream service, and edges carry packets.
     #[error(
         "'{next}' cannot follow '{service}': services of streams have connections, and an edge has packets; deploy them one by one"
     )]
     EdgeOfStreams {
-        /// The service in front.
+        /// Name of the service in front.
         service: Name,
-        /// The one after it.
+        /// Name of the service after it.
         next: Name,
     },
-    /// A service stays one of packets or of streams.
+    /// The new version is for streams and the running one for packets, or the reverse.
     #[error(
         "'{service}' is a service of packets and the module is one for streams, or the other way round; remove it first, or deploy under another name"
     )]
     KindChange {
-        /// The service.
+        /// Name of the service.
         service: Name,
     },
-    /// No entry is left.
+    /// The node has no free entry.
     #[error(
         "this node has {SERVICES_MAX} services, which is its limit; remove one before you deploy '{service}'"
     )]
     TooManyServices {
-        /// The service that does not fit.
+        /// Name of the service that does not fit.
         service: Name,
     },
-    /// No entry is left of those that can be below user level.
+    /// The node has no free entry among those that can be below user level.
     #[error(
         "this node has {BELOW_MAX} services that can run below user level, which is its limit; remove one before you deploy '{service}', or have its module name \"user\" only in 'levels'"
     )]
     TooManyBelow {
-        /// The service that does not fit.
+        /// Name of the service that does not fit.
         service: Name,
     },
-    /// The node has no level that the module wants.
+    /// The node offers none of the levels that the module declares.
     #[error(
         "the module '{module}' wants to run at {}, and this node has no back-ends; add \"nic\", \"kernel\" or \"user\" to 'levels' in its manifest",
         listed(levels)
     )]
     Level {
-        /// The module's name.
+        /// Name of the module.
         module: Name,
-        /// What it wants.
+        /// Levels that the module declares.
         levels: Vec<Level>,
     },
-    /// A service is to move where its module does not want to run.
+    /// The service is to move to a level that its module does not declare.
     #[error(
         "the module of the service '{service}' declares {} and not {level}; add it to 'levels' in its manifest",
         listed(levels)
     )]
     LevelNotDeclared {
-        /// The service.
+        /// Name of the service.
         service: Name,
-        /// Where it was to move.
+        /// Level of the command.
         level: Level,
-        /// What the module declares.
+        /// Levels that the module declares.
         levels: Vec<Level>,
     },
-    /// A service of streams is to leave user level.
+    /// The stream service is to leave user level.
     #[error("'{service}' is a service of streams, which run at user level alone")]
     LevelOfStreams {
-        /// The service.
+        /// Name of the service.
         service: Name,
     },
-    /// A service is to run below user level while nothing may.
+    /// The service is to run below user level while BPF is off.
     #[error("nothing runs at {level} on this node at present; 'tam node --bpf on' allows it")]
     BpfOff {
-        /// Where it was to run.
+        /// Level of the command.
         level: Level,
     },
-    /// A service is to move that does not run.
+    /// The service is to move and does not run.
     #[error("the service '{service}' does not run at present; 'tam show {service}' says why")]
     ServiceNotRunning {
-        /// The service.
+        /// Name of the service.
         service: Name,
     },
-    /// The module does not take these parameters.
+    /// The module does not accept these parameters.
     #[error(transparent)]
     Parameter(#[from] ParameterError),
-    /// There is no such session.
+    /// The session does not exist.
     #[error("there is no session '{session}' on this node{meant}")]
     SessionUnknown {
-        /// The name as given.
+        /// Name as given.
         session: Name,
-        /// What there is.
+        /// Nearest name, or the choices.
         meant: Meant,
     },
-    /// There is one of that name.
+    /// The session exists already.
     #[error(
         "there is a session '{session}' already; 'tam session set {session}' changes it, or take another name"
     )]
     SessionExists {
-        /// The session.
+        /// Name of the session.
         session: Name,
     },
-    /// Every node has it, as it is.
+    /// The session is built in, and cannot change.
     #[error(
         "the session '{session}' is one that every node has, without a reservation; it can be neither changed nor removed: make another one"
     )]
     SessionBuiltIn {
-        /// The session.
+        /// Name of the session.
         session: Name,
     },
-    /// It is on its way out.
+    /// The session is being removed.
     #[error(
         "the session '{session}' is being removed; try again when 'tam session list' no longer has it"
     )]
     SessionLeaving {
-        /// The session.
+        /// Name of the session.
         session: Name,
     },
-    /// Something is in it.
+    /// The session still has services or rules.
     #[error(
         "the session '{session}' has services ({}) and rules ({}); remove them first, or remove the session with --cascade",
         listed(services),
         listed(rules)
     )]
     SessionInUse {
-        /// The session.
+        /// Name of the session.
         session: Name,
-        /// The services in it.
+        /// Services in the session.
         services: Vec<Name>,
-        /// The rules in it, those that came with its services among them.
+        /// Rules in the session, with those that came with its services.
         rules: Vec<RuleId>,
     },
-    /// No number is left.
+    /// The node has no free session number.
     #[error(
         "this node has {SESSIONS_MAX} sessions, which is its limit; remove one before you make '{session}'"
     )]
     TooManySessions {
-        /// The session that does not fit.
+        /// Name of the session that does not fit.
         session: Name,
     },
-    /// It cannot be promised that, beside what others were promised.
+    /// Admission control refuses the reservation beside those of other sessions.
     #[error("the session '{session}' cannot be promised that: {problem}")]
     NotAdmitted {
-        /// The session.
+        /// Name of the session.
         session: Name,
-        /// What of it, what is left, and what to change.
+        /// Refused part of the reservation, with what is left and what to change.
         problem: Box<admission::Refusal>,
     },
-    /// A share of what nobody knows.
+    /// The reservation has a share of a port whose send rate is unknown.
     #[error(
         "the session '{session}' is to send by the port '{port}', and how much that sends in a second its device does not say; see 'ethtool' of the device, or leave the share out"
     )]
     SendRateUnknown {
-        /// The session.
+        /// Name of the session.
         session: Name,
-        /// The port.
+        /// Name of the port.
         port: Name,
     },
-    /// A share of a port that is not there.
+    /// The reservation has a share of a port that does not exist.
     #[error(
         "the session '{session}' is to send by the port '{port}', which this node does not have{meant}"
     )]
     SendPortUnknown {
-        /// The session.
+        /// Name of the session.
         session: Name,
-        /// The name as given.
+        /// Name as given.
         port: Name,
-        /// What there is.
+        /// Nearest name, or the choices.
         meant: Meant,
     },
-    /// A rule of one session leads to a service of another.
+    /// The rule is of another session than the service that it leads to.
     #[error(
         "the rule '{text}' is of session '{found}', and its service '{service}' of '{expected}'; give the rule the session of its service"
     )]
     SessionDiffers {
-        /// The rule's match.
+        /// Match of the rule, as text.
         text: String,
-        /// The rule's session.
+        /// Session of the rule.
         found: Name,
-        /// The service.
+        /// Name of the service.
         service: Name,
-        /// The service's session.
+        /// Session of the service.
         expected: Name,
     },
-    /// A rule of a principal wants to stand in the operator's place, or the reverse.
+    /// The rule of a principal names one of the operator's stages, or the reverse.
     #[error(
         "the rule '{text}' is of session '{session}', whose rules are not of the stage '{stage}'; 'in' and 'out' are for the session 'system', 'service' for all others"
     )]
     StageNotOfSession {
-        /// The rule's match.
+        /// Match of the rule, as text.
         text: String,
-        /// The rule's session.
+        /// Session of the rule.
         session: Name,
-        /// The stage that it names.
+        /// Stage that the rule names.
         stage: Stage,
     },
-    /// Two principals would program the same packets.
+    /// The rule matches packets that another principal's rule matches.
     #[error(
         "the rule '{text}' of session '{session}' can match packets of the rule '{other}', which is of session '{owner}'; a packet is one principal's: narrow one of them"
     )]
     OverlapsOther {
-        /// The rule's match.
+        /// Match of the rule, as text.
         text: String,
-        /// Its session.
+        /// Session of the rule.
         session: Name,
-        /// What the other rule matches.
+        /// Match of the other rule, as text.
         other: String,
-        /// The session of that one.
+        /// Session of the other rule.
         owner: Name,
     },
-    /// A rule that comes with a service leads elsewhere.
+    /// The rule comes with a service and leads elsewhere.
     #[error(
         "the rule '{text}' comes with the service '{service}', and its action is '{action}'; leave it out here and add it with 'tam rule add'"
     )]
     ActionElsewhere {
-        /// The rule's match.
+        /// Match of the rule, as text.
         text: String,
-        /// The service.
+        /// Name of the service.
         service: Name,
-        /// What the rule does.
+        /// Action of the rule.
         action: Action,
     },
-    /// There is no such port.
+    /// The port does not exist.
     #[error("the rule '{text}' names the port '{port}', which this node does not have{meant}")]
     PortUnknown {
-        /// The rule's match.
+        /// Match of the rule, as text.
         text: String,
-        /// The name as given.
+        /// Name as given.
         port: Name,
-        /// What there is.
+        /// Nearest name, or the choices.
         meant: Meant,
     },
-    /// There is no such rule.
+    /// The rule does not exist.
     #[error("there is no rule {rule} on this node; 'tam rule list' shows those that there are")]
     RuleUnknown {
-        /// The number as given.
+        /// Number as given.
         rule: RuleId,
     },
-    /// More rules than there are counters for.
+    /// The node has no counters left for so many rules.
     #[error(
         "{asked} more rules do not fit: this node has {present} of at most {}; remove some, or match more by prefix",
         bpf_maps::RULES_MAX
     )]
     TooManyRules {
-        /// Rules in the command.
+        /// Number of rules in the command.
         asked: usize,
-        /// Rules that there are.
+        /// Number of rules on the node.
         present: usize,
     },
-    /// A match that its own text could not say.
+    /// The match has no valid text form.
     #[error(transparent)]
     Match(#[from] MatchError),
-    /// The front door cannot take the rules.
+    /// The front door cannot hold the rules.
     #[error(transparent)]
     RuleSet(#[from] RuleSetError),
 }
 
-/// What kind of refusal it is.
+/// Class of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RefusalClass {
     /// The command itself is wrong.
     Invalid,
-    /// What it names is not there.
+    /// An object that the command names does not exist.
     NotFound,
-    /// It would lose what a service knows, and was not asked to.
+    /// The command would lose a service's state without being asked to.
     Loses,
-    /// What it names is in use or on its way; later it may work.
+    /// An object that the command names is in use or changing; a later try may succeed.
     Busy,
-    /// It would exceed a limit.
+    /// The command would exceed a limit.
     Limit,
-    /// Who asks may not have it.
+    /// The caller is not allowed to do it.
     Forbidden,
 }
 
 impl RefusalClass {
-    /// The exit status of `tam` (design: 1 failed, 2 usage, 3 not found, 4 refused by
+    /// Returns the exit status of `tam` (design: 1 failed, 2 usage, 3 not found, 4 refused by
     /// policy, 5 over a resource limit).
     #[must_use]
     pub const fn exit_status(self) -> u8 {
@@ -441,7 +441,7 @@ impl RefusalClass {
 }
 
 impl Refusal {
-    /// Its class.
+    /// Returns the class.
     #[must_use]
     pub const fn class(&self) -> RefusalClass {
         match self {
@@ -505,7 +505,7 @@ impl Refusal {
         }
     }
 
-    /// A stable word for `--json`.
+    /// Returns a stable identifier for `--json`.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
@@ -557,7 +557,7 @@ impl Refusal {
     }
 }
 
-/// Whether it was asked for wrongly, or there is no more.
+/// Returns whether a reservation is invalid or exceeds a limit.
 const fn class_of(problem: &admission::Refusal) -> RefusalClass {
     match problem {
         admission::Refusal::Reservation(_)

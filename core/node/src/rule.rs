@@ -1,9 +1,8 @@
-//! Rules: which packets, how important, who pays, and where they go.
+//! Rules: match, priority, session and action.
 //!
-//! A [`Match`] is written as text (`proto udp dst 10.0.2.0/24 dport 5001 in
-//! left`, see `text`), and only that text travels through the API and files,
-//! so every match that arrives has been checked. What it means to the front
-//! door is decided in `classifier`.
+//! A [`Match`] is written as text (`proto udp dst 10.0.2.0/24 dport 5001 in left`, see `text`), and
+//! only that text travels through the API and files, so every match that arrives has been checked.
+//! `classifier` compiles it for the front door.
 
 mod apart;
 mod text;
@@ -24,42 +23,43 @@ use crate::session;
 
 pub use text::{MATCH_LENGTH_MAX, MatchError, MatchFault};
 
-/// Which packets a rule is for; a field that is `None` is not looked at.
+/// Conditions on a packet; a field that is `None` matches all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Match {
-    /// `in`: the port that the packet came in by.
+    /// Condition `in`: the port that the packet came in by.
     pub port: Option<Name>,
-    /// `vlan`: the outermost tag, or that there is none.
+    /// Condition `vlan`: the outermost tag, or that there is none.
     pub vlan: Option<VlanMatch>,
-    /// `smac`: the source MAC address.
+    /// Condition `smac`: the source MAC address.
     pub source_mac: Option<Mac>,
-    /// `dmac`: the destination MAC address.
+    /// Condition `dmac`: the destination MAC address.
     pub destination_mac: Option<Mac>,
-    /// `ethertype`: what the frame carries behind its tags. A match without it is for IP only.
+    /// Condition `ethertype`: the type of the payload after VLAN tags. A match without it is for IP
+    /// only.
     pub ethertype: Option<Ethertype>,
-    /// `ip`: the IP version.
+    /// Condition `ip`: the IP version.
     pub ip_version: Option<IpVersion>,
-    /// `src`: the source address.
+    /// Condition `src`: the source address.
     pub source: Option<Prefix>,
-    /// `dst`: the destination address.
+    /// Condition `dst`: the destination address.
     pub destination: Option<Prefix>,
-    /// `proto`: the protocol after IP and its extension headers.
+    /// Condition `proto`: the protocol after IP and its extension headers.
     pub protocol: Option<Protocol>,
-    /// `sport`: the source L4 port, or a range.
+    /// Condition `sport`: the source L4 port, or a range.
     pub source_port: Option<PortRange>,
-    /// `dport`: the destination L4 port, or a range.
+    /// Condition `dport`: the destination L4 port, or a range.
     pub destination_port: Option<PortRange>,
-    /// `flags`: the flags of TCP.
+    /// Condition `flags`: the flags of TCP.
     pub tcp_flags: Option<TcpFlags>,
-    /// `dscp`: the six bits of RFC 2474.
+    /// Condition `dscp`: the six bits of RFC 2474.
     pub dscp: Option<u8>,
-    /// `fragment`: whole datagrams, first or later fragments.
+    /// Condition `fragment`: whole datagrams, first or later fragments.
     pub fragment: Option<FragmentMatch>,
 }
 
 impl Match {
-    /// Checks that a match made field by field is one that its text could say.
+    /// Checks that a match made field by field has a text form.
     ///
     /// # Errors
     /// As for parsing; the position is that in the text which [`Match`] displays.
@@ -67,49 +67,50 @@ impl Match {
         self.to_string().parse::<Self>().map(drop)
     }
 
-    /// Returns true when no packet can match both; false where that is not seen at once.
+    /// Returns true if no packet can match both, as far as that is seen by comparing fields one by
+    /// one; false otherwise.
     #[must_use]
     pub fn is_apart(&self, other: &Self) -> bool {
         apart::are_apart(self, other)
     }
 }
 
-/// What `vlan` asks for.
+/// Condition on the outermost VLAN tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum VlanMatch {
-    /// No tag.
+    /// Untagged.
     Untagged,
-    /// The identifier of the outermost tag, 0 to 4094 (IEEE 802.1Q; 0 is a priority tag).
+    /// Identifier of the outermost tag, 0 to 4094 (IEEE 802.1Q; 0 is a priority tag).
     Id(u16),
 }
 
-/// What `fragment` asks for.
+/// Condition on fragmentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FragmentMatch {
-    /// A whole datagram.
+    /// Whole datagram.
     None,
-    /// The first fragment, which has the L4 header.
+    /// First fragment, which has the L4 header.
     First,
     /// Any other fragment.
     Later,
 }
 
-/// What happens to the packets of a rule.
+/// Action on the packets of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// Plain forwarding; the rule only counts.
+    /// Forward plainly; the rule only counts.
     Forward,
-    /// Dropped, counted as `drop_rule`.
+    /// Drop, counted as `drop_rule`.
     Drop,
-    /// Handled by the service of this name.
+    /// Hand to the service of this name.
     Service(Name),
-    /// Out by the port of this name, without a module, on the account of the rule's session.
+    /// Send out by the port of this name, without a module, on the account of the rule's session.
     Out(Name),
 }
 
 impl Action {
-    /// The service that it leads to.
+    /// Returns the service that the action leads to.
     #[must_use]
     pub const fn service(&self) -> Option<&Name> {
         match self {
@@ -118,7 +119,7 @@ impl Action {
         }
     }
 
-    /// The port that it names.
+    /// Returns the port that the action names.
     #[must_use]
     pub const fn port(&self) -> Option<&Name> {
         match self {
@@ -128,16 +129,16 @@ impl Action {
     }
 }
 
-/// Why a text is no action. Whose fault: who wrote it.
+/// Error of parsing an action. Fault of the text's author.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ActionError {
-    /// None of the four.
+    /// The text is none of the four actions.
     #[error("'{text}' is no action; use 'forward', 'drop', 'service NAME' or 'out PORT'")]
     Unknown {
-        /// The text as given, escaped and shortened.
+        /// Text as given, escaped and shortened.
         text: String,
     },
-    /// A wrong name of a service, or a port.
+    /// The name of the service or port is not valid.
     #[error(transparent)]
     Name(#[from] NameError),
 }
@@ -168,20 +169,20 @@ impl fmt::Display for Action {
     }
 }
 
-/// Where on a packet's way a rule is looked at: in each stage the best one counts.
+/// Stage of the front door at which a rule applies; the best rule of each stage counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
     /// Infrastructure, before the principals: rules of the session *system*.
     In,
-    /// One principal's: rules of all other sessions.
+    /// Principals: rules of all other sessions.
     Service,
-    /// Infrastructure, behind them: rules of the session *system* that say so.
+    /// Infrastructure, after the principals: rules of the session *system* that name this stage.
     Out,
 }
 
 impl Stage {
-    /// `STAGE_*`.
+    /// Returns the number of the stage, one of `STAGE_*`.
     #[must_use]
     pub const fn number(self) -> u16 {
         match self {
@@ -202,11 +203,11 @@ impl fmt::Display for Stage {
     }
 }
 
-/// A text that is no stage. Whose fault: who wrote it.
+/// The text is no stage. Fault of the text's author.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}' is no stage; use 'in' or 'out', for rules of the session system, or 'service'")]
 pub struct StageError {
-    /// The text as given, escaped and shortened.
+    /// Text as given, escaped and shortened.
     text: String,
 }
 
@@ -223,27 +224,27 @@ impl FromStr for Stage {
     }
 }
 
-/// The priority of a rule that names none: room above and below.
+/// Priority of a rule that names none, with room for others above and below.
 pub const PRIORITY_DEFAULT: u16 = 100;
 
-/// A rule as it is asked for.
+/// Rule as requested.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuleSpec {
-    /// Which packets.
+    /// Conditions on the packet.
     pub r#match: Match,
-    /// Higher wins; among equals the rule with the lower number.
+    /// Priority: higher wins; among equals the rule with the lower number.
     #[serde(default = "priority_default")]
     pub priority: u16,
-    /// The session that pays for its packets.
+    /// Session that pays for the packets.
     #[serde(default = "session::best_effort")]
     pub session: Name,
-    /// Where they go.
+    /// Action on the packets.
     pub action: Action,
-    /// Of the packets that match, those of one of these flows; all when there is no list.
+    /// Flows to which the rule is restricted; `None` restricts nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flows: Option<FlowList>,
-    /// Where on the way of packets it is looked at; what its session says when there is none.
+    /// Stage at which the rule applies; `None` takes the default of its session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage: Option<Stage>,
 }
@@ -253,7 +254,7 @@ const fn priority_default() -> u16 {
 }
 
 impl RuleSpec {
-    /// A rule of the best-effort session with the default priority.
+    /// Returns a rule of the best-effort session with the default priority.
     #[must_use]
     pub fn new(r#match: Match, action: Action) -> Self {
         Self {
@@ -266,7 +267,7 @@ impl RuleSpec {
         }
     }
 
-    /// Where on the way of packets it is looked at.
+    /// Returns the stage at which the rule applies.
     #[must_use]
     pub fn stage(&self) -> Stage {
         let is_system = self.session == session::system();
@@ -274,12 +275,12 @@ impl RuleSpec {
     }
 }
 
-/// A rule that a node has.
+/// Rule of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
-    /// Its number: the index of its counters.
+    /// Number, which is the index of its counters.
     pub id: RuleId,
-    /// What it says.
+    /// Specification of the rule.
     #[serde(flatten)]
     pub spec: RuleSpec,
 }

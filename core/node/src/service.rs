@@ -1,4 +1,4 @@
-//! A service as the node sees it: a module, its parameters, its session, and how it is doing.
+//! Services as the node sees them: module, parameters, session and state.
 
 use std::collections::BTreeMap;
 
@@ -11,63 +11,65 @@ use crate::budget::Budget;
 use crate::owner::Owner;
 use crate::policy::OnFailure;
 
-/// Services of one node: each takes five of the 65,530 mappings that Linux lets a process have.
+/// Limit of services on one node: each takes five of the 65,530 memory mappings that Linux allows a
+/// process.
 pub const SERVICES_MAX: usize = 12_288;
 
-/// Those of them that can leave user level: their entries are the first ones.
+/// Limit of services that can leave user level; they have the lowest entries.
 pub const BELOW_MAX: usize = bpf_maps::MODULES_MAX;
 
 const _: () = assert!(BELOW_MAX < SERVICES_MAX);
 
 const _: () = assert!(SERVICES_MAX <= u16::MAX as usize, "an entry's number has 16 bits");
 
-/// The entry by which the cell gets what comes for the node's associations: the last one, which no
-/// service has.
+/// Entry for the packets of the node's associations: the last one, which no service gets.
 pub const ASSOCIATIONS: EntryId = EntryId(bpf_maps::ENTRIES_MAX as u16 - 1);
 
 const _: () = assert!(SERVICES_MAX < bpf_maps::ENTRIES_MAX);
 
 pub use abi::layout::EDGES_MAX;
 
-/// Services in a row: in the kernel each takes two of the 33 tail calls that a packet may make.
+/// Limit of services in a row: in the kernel each takes two of the 33 tail calls that a packet may
+/// make.
 pub const GRAPH_DEPTH_MAX: usize = 8;
 
 pub use units::Edge;
 
-/// Where each edge out of a service leads.
+/// Destination of each edge out of a service.
 pub type Edges = [Edge; EDGES_MAX];
 
-/// A module that the daemon has in its store and has checked.
+/// Module that the daemon has stored and checked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModuleInfo {
-    /// Its name in the store, `sha256:…`; the node only hands it on.
+    /// Digest in the store, `sha256:…`; the node only passes it on.
     pub digest: String,
-    /// What it is called for.
+    /// Kind of events that the module is called for.
     #[serde(default)]
     pub kind: Kind,
-    /// What the module declares.
+    /// Manifest of the module.
     pub manifest: Manifest,
-    /// Whether it has the hooks for handing state over.
+    /// True if the module has the hooks that hand state over.
     #[serde(default)]
     pub hands_state_over: bool,
-    /// What its memory begins with.
+    /// Initial contents of its memory.
     #[serde(default)]
     pub image: MemoryImage,
-    /// The host functions that it imports.
+    /// Host functions that it imports.
     #[serde(default = "none")]
     pub imports: HostFunctions,
-    /// Those that it may use here; it is refused if it imports another.
+    /// Host functions that it may use here; a module that imports others is refused.
     #[serde(default)]
     pub granted: HostFunctions,
 }
 
-/// Of a module that was checked before its imports were noted: it is refused where it is linked.
+/// Returns the default of a module that was checked before its imports were recorded: it is refused
+/// when it is linked.
 const fn none() -> HostFunctions {
     HostFunctions::NONE
 }
 
 impl ModuleInfo {
-    /// A module that was checked, with all host functions.
+    /// Returns the description of a checked module that may use all host functions.
     #[must_use]
     pub fn of(digest: String, checked: &Checked) -> Self {
         let (manifest, image) = (checked.manifest.clone(), checked.image);
@@ -77,86 +79,86 @@ impl ModuleInfo {
         Self { digest, kind, manifest, hands_state_over, image, imports, granted }
     }
 
-    /// Whether it may ever run below user level.
+    /// Returns true if the module can run below user level.
     #[must_use]
     pub fn can_leave_user(&self) -> bool {
         self.manifest.levels.iter().any(|level| *level < Level::User)
     }
 
-    /// The same module, which may use these host functions only.
+    /// Returns the same module, restricted to these host functions.
     #[must_use]
     pub fn with_functions(self, granted: HostFunctions) -> Self {
         Self { granted, ..self }
     }
 }
 
-/// How a service is doing.
+/// State of a service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum ServiceState {
     /// The cell has been or will be asked to start it; its rules are not installed.
     Starting,
-    /// Its rules are installed.
+    /// The service runs and its rules are installed.
     Running,
-    /// It ran, failed, and is started again after a pause; its rules are not installed.
+    /// The service ran, failed, and starts again after a pause; its rules are not installed.
     Failed {
-        /// What the cell said.
+        /// Reason that the cell gave.
         reason: String,
     },
-    /// It has trapped too often, and is not started again until somebody deploys it; its rules
-    /// are not installed.
+    /// The service has trapped too often, and stays down until it is deployed again; its rules are
+    /// not installed.
     Bypassed {
-        /// How it trapped.
+        /// Description of the last trap.
         reason: String,
     },
     /// The cell has been asked to stop it; its name and entry are free when it has.
     Stopping,
 }
 
-/// A service as `tam list` shows it.
+/// Service as `tam list` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Service {
-    /// Its name.
+    /// Name of the service.
     pub name: Name,
-    /// Its number in the cell, for as long as it exists.
+    /// Entry in the cell, for as long as the service exists.
     pub entry: EntryId,
-    /// What it runs.
+    /// Module that it runs.
     pub module: ModuleInfo,
-    /// What the operator set; the module's defaults are not repeated.
+    /// Parameters set by the operator, without the module's defaults.
     pub parameters: BTreeMap<String, String>,
-    /// The session that pays.
+    /// Session that pays.
     pub session: Name,
-    /// The services after it, by the number of the edge that leads there.
+    /// Services that follow in the graph, by the number of the edge that leads there.
     pub then: BTreeMap<u16, Name>,
-    /// What it may use below user level.
+    /// Budget below user level.
     pub budget: Budget,
-    /// What becomes of its packets while it is down.
+    /// Failure policy: the fate of the service's packets while it is down.
     #[serde(default)]
     pub on_failure: OnFailure,
-    /// Whose it is.
+    /// Owner; `None` is the operator.
     #[serde(default)]
     pub owner: Option<Owner>,
-    /// Where it runs.
+    /// Level at which it runs.
     pub level: Level,
-    /// Why there.
+    /// Reason that it runs at that level.
     pub level_reason: String,
-    /// How it is doing.
+    /// State of the service.
     #[serde(flatten)]
     pub state: ServiceState,
-    /// When it came into that state, on the node's clock.
+    /// Time of the last change of state, on the node's clock.
     pub since: Nanos,
-    /// How often it was started again.
+    /// Number of restarts.
     pub restarts: u32,
 }
 
-/// Pause before the first restart: shorter than what a person notices.
+/// Pause before the first restart: too short for a person to notice.
 pub const BACKOFF_MIN: Nanos = Nanos::from_millis(100);
-/// Longest pause between restarts; whoever ran that long before begins with the shortest.
+/// Longest pause between restarts; a service that ran that long begins with the shortest again.
 pub const BACKOFF_MAX: Nanos = Nanos::from_millis(10_000);
 
 const _: () = assert!(BACKOFF_MIN.0 > 0 && BACKOFF_MIN.0 <= BACKOFF_MAX.0);
 
-/// Pauses that double from failure to failure.
+/// Restart pauses that double from failure to failure.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Backoff {
     next: Nanos,
@@ -169,7 +171,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The pause after a failure that came when it had run for `ran_for`.
+    /// Returns the pause after a failure of a service that had run for `ran_for`.
     pub(crate) fn pause(&mut self, ran_for: Nanos) -> Nanos {
         if ran_for >= BACKOFF_MAX {
             self.next = BACKOFF_MIN;

@@ -1,7 +1,7 @@
-//! The sessions of a node: two that every node has, and those that were created.
+//! Sessions of a node: two built-in ones, and those that were created.
 //!
-//! Everything that runs or matches carries one. What a session reserves is a
-//! [`Reservation`](::session::Reservation); the two that are always there reserve nothing.
+//! Every service and every rule belongs to one. A session's guarantees are a
+//! [`Reservation`](::session::Reservation); the built-in ones have an empty one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use units::{Name, SessionId};
 
 use crate::owner::Owner;
 
-/// Housekeeping and infrastructure: charged to nobody.
+/// Built-in session of housekeeping and infrastructure: charged to nobody.
 pub const SYSTEM: &str = "system";
-/// Those who reserved nothing.
+/// Built-in session of services and rules without a reservation.
 pub const BEST_EFFORT: &str = "best-effort";
 
-/// Sessions of one node, the two that are always there included. Their numbers have 16 bits in
+/// Limit of sessions on one node, the built-in ones included. Their numbers have 16 bits in
 /// metadata and lanes, and index their accounts below user level; a record of all of them is a few
 /// megabytes, written with each change.
 pub const SESSIONS_MAX: usize = 16_384;
@@ -26,26 +26,26 @@ const _: () = assert!(SESSIONS_MAX <= u16::MAX as usize + 1, "a session's number
 const _: () = assert!(SESSIONS_MAX == bpf_maps::ACCOUNTS_MAX, "each has an account");
 const _: () = assert!(SESSIONS_MAX > 10_000, "what `tam bench scale` makes has room");
 
-/// A session as `tam session list` shows it.
+/// Session as `tam session list` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
-    /// Its number in maps and metadata.
+    /// Number of the session in BPF maps and packet metadata.
     pub id: SessionId,
-    /// Its name.
+    /// Name of the session.
     pub name: Name,
-    /// What it was promised.
+    /// Reservation.
     #[serde(default)]
     pub reservation: Reservation,
-    /// Whose it is.
+    /// Owner; `None` is the operator.
     #[serde(default)]
     pub owner: Option<Owner>,
-    /// It was removed, and goes when the last of its services has stopped.
+    /// True if it was removed, and ends when the last of its services has stopped.
     #[serde(default)]
     pub leaving: bool,
 }
 
 impl Session {
-    /// Whether every node has it.
+    /// Returns true if the session is built in.
     #[must_use]
     pub fn is_built_in(&self) -> bool {
         is_built_in(&self.name)
@@ -56,13 +56,13 @@ impl Session {
     }
 }
 
-/// Whether every node has a session of this name.
+/// Returns true if this is the name of a built-in session.
 #[must_use]
 pub fn is_built_in(name: &Name) -> bool {
     [SYSTEM, BEST_EFFORT].contains(&name.as_str())
 }
 
-/// The sessions that every node has.
+/// Returns the built-in sessions.
 pub(crate) fn built_in() -> [Session; 2] {
     [
         Session::built_in(SessionId::SYSTEM, system()),
@@ -70,13 +70,13 @@ pub(crate) fn built_in() -> [Session; 2] {
     ]
 }
 
-/// The name of the session of housekeeping and infrastructure.
+/// Returns the name of the session of housekeeping and infrastructure.
 #[must_use]
 pub fn system() -> Name {
     constant(SYSTEM)
 }
 
-/// The name of the session for those who reserved nothing.
+/// Returns the name of the built-in session without a reservation.
 #[must_use]
 pub fn best_effort() -> Name {
     constant(BEST_EFFORT)
@@ -86,13 +86,14 @@ fn constant(name: &'static str) -> Name {
     Name::new(name).expect("both constants above are lower-case letters and '-'")
 }
 
-/// The sessions of one node, by number and by name.
+/// Sessions of one node, by number and by name.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     sessions: BTreeMap<SessionId, Session>,
-    /// Shared with whoever looks names up: rules are compiled more often than sessions come.
+    /// Numbers by name, shared with the rule compiler: rules are compiled more often than sessions
+    /// change.
     numbers: Arc<BTreeMap<Name, SessionId>>,
-    /// Where the search for a free number begins, so that one is not reused at once.
+    /// Number at which the search for a free one begins, so that none is reused at once.
     next: u16,
 }
 
@@ -103,11 +104,11 @@ impl Default for Table {
 }
 
 impl Table {
-    /// With these sessions; the two that are always there are added.
+    /// Creates a table of these sessions; the built-in ones are added.
     ///
     /// # Errors
-    /// With the name and number of one of which another has one of the two, or whose number is
-    /// beyond the last.
+    /// When two sessions have the same name or number, or a number exceeds the limit: the name and
+    /// number of that session.
     pub(crate) fn of(
         sessions: impl IntoIterator<Item = Session>,
         next: u16,
@@ -131,14 +132,14 @@ impl Table {
         self.sessions.insert(session.id, session);
     }
 
-    /// A number that nobody has; none when all are taken.
+    /// Returns a free number; `None` if all are taken.
     pub(crate) fn free(&self) -> Option<SessionId> {
         let count = SESSIONS_MAX as u16;
         let mut in_turn = (0..count).map(|step| SessionId(self.next.wrapping_add(step) % count));
         in_turn.find(|id| !self.sessions.contains_key(id))
     }
 
-    /// Adds one with a number and a name that are free.
+    /// Adds a session whose number and name are free.
     pub(crate) fn add(&mut self, session: Session) {
         self.next = session.id.0.wrapping_add(1);
         self.insert(session);
@@ -162,12 +163,12 @@ impl Table {
         self.sessions.get_mut(&id)
     }
 
-    /// All of them, by number.
+    /// Returns all sessions, by number.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Session> {
         self.sessions.values()
     }
 
-    /// Numbers by name.
+    /// Returns the map of numbers by name.
     pub(crate) fn numbers(&self) -> Arc<BTreeMap<Name, SessionId>> {
         Arc::clone(&self.numbers)
     }
@@ -210,7 +211,7 @@ mod tests {
                 Table::of([session(2, "gold"), session(id, name)], 4).unwrap_err();
             assert_eq!((number.0, named.as_str()), (id, name));
         }
-        // What an older daemon wrote down has none.
+        // Snapshots of older daemons have no sessions.
         assert_eq!(Table::of([], 0).unwrap().iter().count(), 2);
     }
 }

@@ -8,9 +8,9 @@
 //!  Effect ◀─────────────┴ Effects ◀┘
 //! ```
 //!
-//! [`Node`] only routes: each owner keeps its fields to itself, is handed what it needs of the
-//! others for one call, and puts what is to be done outside into one queue. One cell runs all
-//! services; it and each service have a pause of their own before they are started again.
+//! [`Node`] only routes: each owner has private fields, borrows the other owners that it needs for
+//! one call, and puts its effects into one queue. One cell runs all services; the cell and each
+//! service have a restart pause of their own.
 
 mod accounts;
 mod cell;
@@ -42,10 +42,10 @@ use abi::Level;
 use units::{EntryId, Name, Nanos, RuleId, SessionId};
 
 use self::cell::Cell;
-use self::change::{Context, Version, Wanted};
+use self::change::{Context, ServiceRequest, Version};
 use self::deployments::Deployments;
 use self::effects::Effects;
-use self::managed::{Managed, Place};
+use self::managed::{Managed, Placement};
 use self::names::Names;
 use self::sessions::Sessions;
 use crate::classifier::RuleSet;
@@ -57,7 +57,7 @@ use crate::refusal::Refusal;
 use crate::service::{ModuleInfo, Service};
 use crate::session::Session;
 
-/// One node. Nothing happens in it but by a command, an event or the time.
+/// Node: it changes only by a command, an event or a timeout.
 #[derive(Clone, Debug)]
 pub struct Node {
     name: Name,
@@ -66,16 +66,16 @@ pub struct Node {
     sessions: Sessions,
     deployments: Deployments,
     effects: Effects,
-    /// True when something happened after which sessions that leave may be gone: many services
-    /// stop at the same time.
+    /// Set when a session that is being removed may have become empty; checked once for many
+    /// services that stop together.
     ending: bool,
 }
 
 impl Node {
-    /// Makes a node with these ports, no rule and no service; it asks for its cell at once.
+    /// Creates a node with these ports, no rules and no services; it asks for its cell at once.
     ///
     /// # Errors
-    /// When the ports cannot be told apart or are too many.
+    /// When ports share a name or a device, or are too many.
     pub fn new(name: Name, ports: Vec<PortSpec>) -> Result<Self, PortError> {
         let mut effects = Effects::default();
         effects.push(Effect::StartCell { restarts: 0 });
@@ -90,10 +90,10 @@ impl Node {
         })
     }
 
-    /// Does what an operator asks for, as a whole.
+    /// Executes a command, as a whole.
     ///
     /// # Errors
-    /// When it cannot be done; then nothing has changed.
+    /// When the command is refused; then nothing has changed.
     pub fn handle_command(&mut self, now: Nanos, command: Command) -> Result<Outcome, Refusal> {
         if self.ending {
             self.end_sessions();
@@ -132,7 +132,7 @@ impl Node {
                 owner,
             } => {
                 let memory = if discard_state { Memory::Discarded } else { Memory::Kept };
-                let wanted = Wanted {
+                let wanted = ServiceRequest {
                     service,
                     module,
                     parameters,
@@ -172,7 +172,7 @@ impl Node {
         }
     }
 
-    /// Removes a session, with what is in it if that is asked for.
+    /// Removes a session, with its contents if `cascade` is set.
     fn session_remove(
         &mut self,
         now: Nanos,
@@ -187,13 +187,13 @@ impl Node {
         }
         let rules =
             self.change(now, |deployments, cx| deployments.remove_all(&services, rules, cx))?;
-        self.sessions.leave(id, &mut self.effects)?;
+        self.sessions.mark_leaving(id, &mut self.effects)?;
         let stopping = self.deployments.steering().roster().sessions().contains(&id);
         Ok(Outcome::SessionRemoved { session, services, rules, stopping })
     }
 
-    /// Takes note of what happened outside. An event about an entry that is not
-    /// there, or not waited for, changes nothing.
+    /// Processes an event. One about an entry that does not exist, or that nothing waits for,
+    /// changes nothing.
     pub fn handle_event(&mut self, now: Nanos, event: Event) {
         match event {
             Event::CellReady => self.cell_ready(now),
@@ -205,8 +205,8 @@ impl Node {
                 self.deployments.steering_mut().handle_listens(entry, port)
             }
             Event::ServicePlaced { entry, level, reason, movable } => {
-                let place = Place { level, reason, movable };
-                self.change(now, |it, cx| it.steering_mut().handle_placed(entry, place, cx));
+                let placement = Placement { level, reason, movable };
+                self.change(now, |it, cx| it.steering_mut().handle_placed(entry, placement, cx));
             }
             Event::MoveFailed { entry, reason } => {
                 self.change(now, |it, cx| it.steering_mut().handle_move_failed(entry, reason, cx));
@@ -235,30 +235,30 @@ impl Node {
         self.ending = true;
     }
 
-    /// Starts again what has waited long enough.
+    /// Restarts the cell and services whose pause has ended.
     pub fn handle_timeout(&mut self, now: Nanos) {
         self.effects.extend(self.cell.handle_timeout(now));
         self.change(now, |it, cx| it.steering_mut().handle_timeout(cx));
     }
 
-    /// Returns when [`Node::handle_timeout`] is to be called, on the clock of `now`; `None`: not
-    /// before something else happens.
+    /// Returns the time of the next [`Node::handle_timeout`], on the clock of `now`; `None` if
+    /// there is none.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Nanos> {
         let services = self.deployments.steering().roster().poll_timeout();
         services.into_iter().chain(self.cell.poll_timeout()).min()
     }
 
-    /// Returns the next thing to be done outside; to be called until there is none.
+    /// Returns the next effect; to be called until there is none.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         if self.ending {
             self.end_sessions();
         }
         if self.deployments.steering().is_stale() {
-            // Nobody hears that a service runs before its packets come to it.
-            let told = std::mem::take(&mut self.effects);
+            // Rules are installed before a service is reported as running.
+            let queued = std::mem::take(&mut self.effects);
             self.install();
-            self.effects.append(told);
+            self.effects.append(queued);
         }
         self.effects.poll()
     }
@@ -274,13 +274,13 @@ impl Node {
         change(deployments, &mut Context { now, ports, sessions, is_ready, out })
     }
 
-    /// Tells the front door and the cell where packets go, if that has changed.
+    /// Emits rules and edges to the front door and the cell, if they have changed.
     fn install(&mut self) {
-        // Nothing of it depends on the time.
+        // The time does not matter here.
         self.change(Nanos::ZERO, |it, cx| it.steering_mut().install(cx));
     }
 
-    /// Removes sessions that leave and of which nothing is left.
+    /// Removes sessions that are leaving and have become empty.
     fn end_sessions(&mut self) {
         self.ending = false;
         let roster = self.deployments.steering().roster();
@@ -302,8 +302,8 @@ impl Node {
         self.effects.extend(notices.into_iter().map(Effect::Report));
     }
 
-    /// Has everything that it decided written down. A service that is being replaced starts anew as it was
-    /// before: which of the two versions the cell has by then, nobody could say.
+    /// Passes a view of the whole state to `write`. A service that is being replaced is recorded in
+    /// its previous version and starts from the beginning: the version that a later cell would have is unknown.
     pub fn with_snapshot<T>(&self, write: impl FnOnce(&SnapshotView<'_>) -> T) -> T {
         if !self.is_replacing() {
             return write(&SnapshotView::of(
@@ -317,7 +317,7 @@ impl Node {
         write(&SnapshotView::of(&self.sessions, deployments.steering(), &self.cell))
     }
 
-    /// Makes the node of a snapshot, with the ports that it had. [`Node::resume`] is to follow.
+    /// Restores the node of a snapshot, with the ports that it had; [`Node::resume`] must follow.
     ///
     /// # Errors
     /// When the snapshot contradicts itself or the ports.
@@ -337,9 +337,9 @@ impl Node {
         Ok(Self { name, ports, cell, sessions, deployments, effects, ending })
     }
 
-    /// Goes on after [`Node::restore`]: with a cell that has exactly these services of those
-    /// that ran, or without one. The first rules that it installs have those of `desired` that
-    /// wait for their services: no packet goes past a closed one that could not start.
+    /// Continues after [`Node::restore`]: with a cell that runs exactly these services, or without
+    /// a cell. The first rules that it installs include those of `desired` that wait for their
+    /// services, so that no packet passes a closed service that could not start.
     pub fn resume(
         &mut self,
         now: Nanos,
@@ -355,107 +355,107 @@ impl Node {
                     deployments.steering_mut().resume_with(running, cx)
                 });
             }
-            // Those that were to stop, and all that goes with a cell.
+            // Services that were stopping are gone too, with the cell.
             Err(reason) => self.cell_lost(now, reason),
         }
         self.end_sessions();
         self.install();
-        let edges = self.deployments.steering().roster().told_edges();
+        let edges = self.deployments.steering().roster().announced_edges();
         let rules = self.effects.take_rules();
         let rules =
             rules.unwrap_or_else(|| self.deployments.steering_mut().rules_mut().reinstall());
         self.effects.lead_with(edges, rules);
     }
 
-    /// Returns its name.
+    /// Returns the name.
     #[must_use]
     pub const fn name(&self) -> &Name {
         &self.name
     }
 
-    /// Returns its ports, by number.
+    /// Returns the ports, by number.
     #[must_use]
     pub fn ports(&self) -> &[Port] {
         &self.ports
     }
 
-    /// Returns how the cell is doing, and how often it was started again.
+    /// Returns the state of the cell, and the number of its restarts.
     #[must_use]
     pub const fn cell(&self) -> (CellState, u32) {
         (self.cell.state(), self.cell.restarts())
     }
 
-    /// Returns its sessions, by number.
+    /// Returns the sessions, by number.
     pub fn sessions(&self) -> impl Iterator<Item = &Session> {
         self.sessions.iter()
     }
 
-    /// Returns the session of a name.
+    /// Returns the session of this name.
     #[must_use]
     pub fn session(&self, name: &Name) -> Option<&Session> {
         self.sessions.by_name(name)
     }
 
-    /// Returns the session of a number.
+    /// Returns the session of this number.
     #[must_use]
     pub fn session_of(&self, id: SessionId) -> Option<&Session> {
         self.sessions.by_number(id)
     }
 
-    /// Takes note of what the node has to give from now on. Sessions that were promised more than
-    /// there is are promised nothing any more: each is returned with the reason.
+    /// Sets the capacity of the node. Reservations that it no longer covers are cleared; their
+    /// sessions are returned with the reason.
     pub fn set_capacity(&mut self, capacity: Capacity) -> Vec<(Name, Refusal)> {
         self.sessions.set_capacity(capacity, &mut self.effects)
     }
 
-    /// Takes note of the memory that is in use, for what is promised from now on.
+    /// Sets the memory that is in use, for later admissions.
     pub fn set_memory_used(&mut self, used: MemoryUsed) {
         self.sessions.set_memory_used(used);
     }
 
-    /// Returns the memory that was last known to be in use.
+    /// Returns the memory that was last reported to be in use.
     #[must_use]
     pub fn memory_used(&self) -> MemoryUsed {
         self.sessions.memory_used()
     }
 
-    /// Returns what the node has to give, if somebody has said it.
+    /// Returns the capacity, if it has been set.
     #[must_use]
     pub fn capacity(&self) -> Option<&Capacity> {
         self.sessions.capacity()
     }
 
-    /// Returns what can still be promised.
+    /// Returns the capacity that is not reserved.
     #[must_use]
     pub fn left(&self) -> Option<Left> {
         self.sessions.left()
     }
 
-    /// Returns the accounts of services below user level, on a machine of this speed whose kernel
-    /// ticks so often.
+    /// Returns the accounts of services below user level, for a machine of this speed and the tick
+    /// period of its kernel.
     #[must_use]
     pub fn accounts(&self, speed: Speed, tick: Nanos) -> Accounts {
         Accounts::of(&self.sessions, self.services(), speed, tick)
     }
 
-    /// Returns its services, by name.
+    /// Returns the services, by name.
     pub fn services(&self) -> impl Iterator<Item = &Service> {
         self.deployments.steering().roster().services()
     }
 
-    /// Returns the service of a name.
+    /// Returns the service of this name.
     #[must_use]
     pub fn service(&self, name: &Name) -> Option<&Service> {
         self.deployments.steering().roster().service(name)
     }
 
-    /// Returns the service of an entry.
+    /// Returns the service of this entry.
     #[must_use]
     pub fn service_of(&self, entry: EntryId) -> Option<&Service> {
         self.deployments.steering().roster().of(entry).map(Managed::service)
     }
 
-    /// Returns the levels at which to run the service of an entry, best first; none when there is no
+    /// Returns the levels at which to run the service of an entry, best first; empty if there is no
     /// such service.
     #[must_use]
     pub fn levels_of(&self, entry: EntryId) -> Vec<Level> {
@@ -463,51 +463,50 @@ impl Node {
         managed.map_or_else(Vec::new, |managed| managed.definition().levels(self.bpf()))
     }
 
-    /// Has the next service that starts get an entry, if it is free then.
+    /// Sets the entry that the next new service gets, if it is free then.
     pub fn prefer_entry(&mut self, entry: Option<EntryId>) {
         self.deployments.steering_mut().roster_mut().prefer(entry);
     }
 
-    /// Returns true when packets of a service are dropped as long as it does not run: because it is
-    /// closed, or one that comes after it in its graph, which they would go past.
+    /// Returns true if packets of a service are dropped while it does not run: it is closed, or one
+    /// that follows in its graph is.
     #[must_use]
     pub fn is_closed(&self, service: &Service) -> bool {
         self.deployments.steering().is_closed(service)
     }
 
-    /// Returns true when a service is neither being started nor being replaced: then another version
-    /// can take its place.
+    /// Returns true if a service is neither starting nor being replaced: then it can be replaced.
     #[must_use]
     pub fn is_settled(&self, service: &Name) -> bool {
         self.deployments.is_settled(service)
     }
 
-    /// Returns true while a new version of a service is being started or watched: a snapshot has the
-    /// one before.
+    /// Returns true while a new version of a service is starting or being watched: a snapshot has
+    /// the previous one.
     #[must_use]
     pub fn is_replacing(&self) -> bool {
         self.deployments.is_replacing()
     }
 
-    /// Returns why the state of a service would be lost, if another one took its place; `None` where
-    /// it does not run, or is not lost.
+    /// Returns the reason that the state of a service would be lost if `new` replaced it; `None` if
+    /// the service does not run or its state is kept.
     #[must_use]
     pub fn would_lose(&self, service: &Name, new: &ModuleInfo, session: &Name) -> Option<String> {
         self.deployments.loss(service, new, session)
     }
 
-    /// Returns the digest of every module that a service runs, may run soon, or may run again.
+    /// Returns the digests of all modules that a service runs, may run soon, or may run again.
     pub fn digests(&self) -> impl Iterator<Item = &str> {
         self.deployments.digests()
     }
 
-    /// Returns true when services may run below user level.
+    /// Returns true if services may run below user level.
     #[must_use]
     pub const fn bpf(&self) -> bool {
         self.deployments.steering().roster().bpf()
     }
 
-    /// Returns its rules, best first: as the front door would try them.
+    /// Returns the rules, best first: the order in which the front door tries them.
     #[must_use]
     pub fn rules(&self) -> Vec<RuleView> {
         let names = Names::of(&self.ports, &self.sessions, self.deployments.steering().roster());
@@ -519,29 +518,28 @@ impl Node {
         self.deployments.steering().rules().own_views()
     }
 
-    /// Returns all rules that packets may meet: those that are awaited behind the others, its own
-    /// last.
+    /// Returns all rules that packets may meet: then the awaited ones, and the node's own last.
     #[must_use]
     pub fn all_rules(&self) -> Vec<RuleView> {
         let awaited = self.deployments.steering().rules().awaited_views();
         self.rules().into_iter().chain(awaited).chain(self.own_rules()).collect()
     }
 
-    /// Returns true when there is a rule of this number, or one that comes with a version of its
-    /// service that may yet run, or run again.
+    /// Returns true if a rule has this number, or would get it back with a version of its service
+    /// that may yet run, or run again.
     #[must_use]
     pub fn has_rule(&self, rule: RuleId) -> bool {
         self.deployments.steering().rules().has(rule)
     }
 
-    /// Returns its rules by number, as they are desired.
+    /// Returns the rules by number, in their desired form.
     #[must_use]
     pub fn numbered_rules(&self) -> Vec<(RuleId, DesiredRule)> {
         self.deployments.steering().rules().numbered()
     }
 
-    /// Returns the session of each rule that packets may meet, those of the node itself included; in
-    /// no order, and nothing is copied.
+    /// Returns the session of each rule that packets may meet, the node's own included; unordered,
+    /// without copies.
     pub fn rule_sessions(&self) -> impl Iterator<Item = (RuleId, &Name)> {
         self.deployments.steering().rules().sessions()
     }
@@ -552,20 +550,20 @@ impl Node {
         self.deployments.steering().rules().payer(rule)
     }
 
-    /// Returns the rule set that the front door was told last, or is told next.
+    /// Returns the rule set that the front door was given last, or gets next.
     #[must_use]
     pub const fn installed(&self) -> &RuleSet {
         self.deployments.steering().rules().installed()
     }
 
-    /// Returns the number of times that the front door's rules were replaced.
+    /// Returns the generation: the number of times that the front door's rules were replaced.
     #[must_use]
     pub const fn generation(&self) -> u64 {
         self.deployments.steering().rules().generation()
     }
 
-    /// Has datagrams to these addresses brought to the associations' entry, in place of those
-    /// before.
+    /// Directs datagrams to these addresses to the associations' entry, in place of the previous
+    /// addresses.
     ///
     /// # Errors
     /// When there is no room for the rules; then nothing has changed.
@@ -575,14 +573,14 @@ impl Node {
         })
     }
 
-    /// Has those rules of a state hold that are not there yet, as far as that needs no service.
+    /// Adds the rules of a desired state that do not exist yet, as far as they need no service.
     pub fn await_rules(&mut self, desired: &DesiredState) {
         self.change(Nanos::ZERO, |deployments, cx| {
             deployments.steering_mut().await_rules(desired, cx)
         });
     }
 
-    /// Awaits no rule any more that a state does not ask for.
+    /// Drops awaited rules that a desired state does not contain.
     pub fn await_only(&mut self, desired: &DesiredState) {
         self.change(Nanos::ZERO, |deployments, cx| {
             deployments.steering_mut().await_only(desired, cx)

@@ -14,7 +14,8 @@ use crate::prefix::{IpVersion, Prefix};
 use crate::protocol::Protocol;
 use crate::rule::{FragmentMatch, Match, VlanMatch};
 
-/// A small node with one guest core: nothing below a period of a millisecond is too much for it.
+/// Returns the capacity of a small node with one guest core, on which no period below a millisecond
+/// can be reserved.
 pub(crate) fn capacity() -> Capacity {
     let name = |name: &str| Name::new(name).unwrap();
     let port = PortCapacity { rate: BitsPerSecond(1_000_000_000), packet_max: Bytes(1518) };
@@ -29,10 +30,10 @@ pub(crate) fn capacity() -> Capacity {
     }
 }
 
-/// Names of ports that [`any_match`] uses.
+/// Names of the ports that [`any_match`] uses.
 pub(crate) const PORTS: [&str; 3] = ["left", "right", "up"];
 
-/// An address from a few, so that random rules and packets meet.
+/// Returns an address from a small set, so that random rules and packets meet.
 pub(crate) fn any_address(version: IpVersion) -> impl Strategy<Value = IpAddr> {
     let near = prop_oneof![0u32..4, Just(0x8000_0000), any::<u32>()];
     near.prop_map(move |n| match version {
@@ -50,28 +51,28 @@ fn any_prefix(version: IpVersion) -> impl Strategy<Value = Prefix> {
         .prop_map(|(address, length)| Prefix::containing(address, length))
 }
 
-/// A protocol from a few.
+/// Returns a protocol from a small set.
 pub(crate) fn any_protocol() -> impl Strategy<Value = Protocol> {
     prop_oneof![Just(Protocol::UDP), Just(Protocol::TCP), Just(Protocol::ICMP), Just(Protocol(47)),]
 }
 
-/// An L4 port from a few.
+/// Returns an L4 port from a small set.
 pub(crate) fn any_l4_port() -> impl Strategy<Value = u16> {
     prop_oneof![Just(80), Just(443), 1..=u16::MAX]
 }
 
-/// A MAC address from a few.
+/// Returns a MAC address from a small set.
 pub(crate) fn any_mac() -> impl Strategy<Value = Mac> {
     prop_oneof![Just(1), Just(2), any::<u8>()].prop_map(|last| Mac([2, 0, 0, 0, 0, last]))
 }
 
-/// An ethertype from a few that are not IP.
+/// Returns an ethertype from a small set without IP.
 pub(crate) fn any_ethertype() -> impl Strategy<Value = Ethertype> {
     prop::sample::select(&["arp", "lldp", "llc", "0x9000"][..])
         .prop_map(|name| name.parse().unwrap())
 }
 
-/// One L4 port, a short range, or any.
+/// Returns one L4 port, a short range, or any.
 fn any_ports() -> impl Strategy<Value = PortRange> {
     prop_oneof![
         any_l4_port().prop_map(PortRange::one),
@@ -81,7 +82,7 @@ fn any_ports() -> impl Strategy<Value = PortRange> {
     ]
 }
 
-/// The fields that every frame has.
+/// Returns a match on the fields that every frame has.
 fn any_link() -> impl Strategy<Value = Match> {
     (
         option::weighted(0.3, prop::sample::select(&PORTS[..])),
@@ -101,7 +102,7 @@ fn any_link() -> impl Strategy<Value = Match> {
         })
 }
 
-/// A match that its own check accepts.
+/// Returns a match that its own check accepts.
 pub(crate) fn any_match() -> impl Strategy<Value = Match> {
     let not_ip = (any_link(), any_ethertype())
         .prop_map(|(link, ethertype)| Match { ethertype: Some(ethertype), ..link });
@@ -166,7 +167,7 @@ fn any_ip_match() -> impl Strategy<Value = Match> {
                         destination_port: dport.filter(|_| ports),
                         tcp_flags: flags
                             .filter(|_| tcp)
-                            .and_then(|(looked_at, set)| TcpFlags::new(looked_at, set)),
+                            .and_then(|(compared, set)| TcpFlags::new(compared, set)),
                         dscp,
                         fragment,
                         ..link
@@ -176,7 +177,7 @@ fn any_ip_match() -> impl Strategy<Value = Match> {
     })
 }
 
-/// A module with a default parameter `dscp` that runs at these levels.
+/// Returns a module with a default parameter `dscp` that runs at these levels.
 pub(crate) fn module(levels: &str) -> crate::ModuleInfo {
     let text = format!(
         "abi = 1\nname = \"monitor\"\nversion = \"0.1.0\"\nwindow = 96\nlevels = [{levels}]\n\

@@ -1,69 +1,69 @@
-//! Modules that are wanted and not there: who waits for which, what is fetched, who pays.
+//! Queue of modules to fetch: waiting requests, running fetches, and the payer of each.
 //!
 //! ```text
-//!  ask ─▶ missed lately? ─ yes ─▶ Missed, at once
+//!  ask ─▶ missed recently? ─ yes ─▶ Missed, at once
 //!           │ no
 //!           ▼
-//!         wanted already? ─ yes ─▶ one more waits ──────────────┐
-//!           │ no                                               │
-//!           ▼                                                  ▼
-//!         queue ─ poll_fetch: whose payer has least under way ─▶ fetched ─▶ who waited, who pays
-//!                                                                  └ missed ─▶ remembered
+//!         wanted already? ─ yes ─▶ waits too ───────────────────────┐
+//!           │ no                                                    │
+//!           ▼                                                       ▼
+//!         queue ─ poll_fetch: payer with the fewest running ─▶ fetched ─▶ waiters, payer
+//!                                                                   └ missed ─▶ remembered
 //! ```
 //!
-//! Of all that want one module one payer pays: who asked first, and if he goes the next one.
-//! Nobody can fill it alone: a payer has at most as many places as are left for others.
+//! One payer pays for a module that several want: the one that asked first, or the next one if it
+//! leaves. No payer can fill a limit alone: it has at most as many places as are left for others.
 //!
-//! **Nodes that ask each other** end: a request says how many more nodes may be asked for it
-//! ([`Hops`]), each node on its way sends one less, and a request waits only for a fetch that was
-//! begun with as many as it has. So what waits for a fetch has more than what that fetch waits
-//! for, and no circle of nodes waits for itself.
+//! **No deadlock between nodes** that fetch from each other: a request carries the number of
+//! further nodes that may be asked for it ([`Hops`]), each node passes it on with one less, and a
+//! request waits only for a fetch that was begun with the same number. A request therefore has
+//! more hops than the one that its fetch waits for, and no cycle of nodes waits for itself.
 //!
-//! It reads no clock and fetches nothing: times come in, [`Fetch`] goes out.
+//! The queue reads no clock and fetches nothing: times come in, [`Fetch`] goes out.
 
 use std::collections::{BTreeMap, VecDeque};
 use units::Nanos;
 
-/// Modules that are wanted at a time, over all payers: far more than a node starts at once, in
-/// some kilobytes.
+/// Limit of modules that are wanted at a time, over all payers: far more than a node starts at
+/// once, in some kilobytes.
 pub const WANTED_MAX: usize = 256;
-/// Fetches under way at a time, of each number of hops apart: those of requests that may ask
-/// fewer nodes are what others wait for. All together hold some modules of megabytes, and as many
-/// connections.
+/// Limit of running fetches, for each number of hops separately, since requests with more hops wait
+/// for those with fewer. All together hold some modules of megabytes, and as many connections.
 pub const FETCHES_MAX: usize = 6;
-/// Who waits, over all modules and payers: ten thousand of one payer fit, and the same of
-/// another.
+/// Limit of waiting requests, over all modules and payers: ten thousand of one payer fit, and as
+/// many of another.
 pub const WAITING_MAX: usize = 32_768;
-/// Misses that are remembered.
+/// Limit of remembered misses.
 pub const MISSES_MAX: usize = 4_096;
-/// So long a module is not looked for again that every repository says it does not have, or that
-/// may not run here: who pushes or signs it waits so long at most.
+/// Time that a miss is remembered if every repository lacks the module, or if it may not run here:
+/// the longest wait after somebody pushes or signs it.
 pub const NOT_THERE_FOR: Nanos = Nanos::from_millis(30_000);
-/// The same for one that some repository could not be asked for: it may be back in a moment.
+/// Time that a miss is remembered if some repository could not be asked: it may be back in a
+/// moment.
 pub const FAILED_FOR: Nanos = Nanos::from_millis(5_000);
 
 const _: () = assert!(NOT_THERE_FOR.0 > FAILED_FOR.0, "what is known is known for longer");
 const _: () = assert!(WAITING_MAX / 2 > 10_000, "of one payer");
 const _: () = assert!(MISSES_MAX > WANTED_MAX, "what was wanted just now is remembered");
 
-/// How many more nodes may be asked for something, one behind the other.
+/// Number of further nodes that a request may be passed to, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Hops(u8);
 
 impl Hops {
-    /// Of a request that no node has sent on: a site's node, a region's, a core's, and the
-    /// registry behind it.
+    /// Hops of a request that no node has passed on: a site's node, a region's, a core's, and the
+    /// registry.
     pub const MAX: Self = Self(4);
-    /// Nobody else is asked.
+    /// No other node may be asked.
     pub const NONE: Self = Self(0);
 
-    /// So many, as far as they are allowed.
+    /// Returns this number of hops, at most [`Self::MAX`].
     #[must_use]
     pub const fn new(hops: u8) -> Self {
         if hops < Self::MAX.0 { Self(hops) } else { Self::MAX }
     }
 
-    /// What a request has that is sent for this one; none when nobody may be asked.
+    /// Returns the hops of a request passed on for this one; `None` if it may not be passed on.
     #[must_use]
     pub const fn next(self) -> Option<Self> {
         match self.0.checked_sub(1) {
@@ -72,70 +72,70 @@ impl Hops {
         }
     }
 
-    /// As a number.
+    /// Returns the number.
     #[must_use]
     pub const fn get(self) -> u8 {
         self.0
     }
 }
 
-/// Who waits, by a number that is given once.
+/// Number of a waiting request, used once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Waiter(u64);
 
-/// What becomes of who asks.
+/// Answer to a request for a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Asked<R> {
-    /// He waits for a fetch.
+pub enum RequestOutcome<R> {
+    /// The request waits for a fetch.
     Waits(Waiter),
-    /// It was looked for a moment ago.
+    /// The module was missed a moment ago.
     Missed {
-        /// What came of it.
+        /// Reason of the miss.
         reason: R,
-        /// It is looked for again from then on.
+        /// Time from which the module is looked for again.
         until: Nanos,
     },
-    /// So much is wanted already, of his or of all.
+    /// The limit of wanted modules or waiting requests is reached, for this payer or for all.
     Full,
 }
 
-/// Why something did not come, as far as it matters for how long that is remembered.
+/// Kind of a miss, which decides how long it is remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Miss {
-    /// Every repository says that it does not have it, or it may not be had.
+    /// Every repository lacks the module, or it may not be used.
     NotThere,
     /// Some repository could not be asked, was too slow, or lied.
     Failed,
 }
 
-/// Something to fetch.
+/// Fetch to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fetch<D> {
-    /// What.
+    /// Module to fetch.
     pub digest: D,
-    /// With how many more nodes.
+    /// Number of further nodes that may be asked.
     pub hops: Hops,
 }
 
-/// A fetch that has ended.
+/// Fetch that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended<P> {
-    /// Who pays for what came.
+    /// Payer of the fetch.
     pub payer: P,
-    /// Who waited, first come first.
+    /// Waiting requests with their payers, first come first.
     pub waited: Vec<(Waiter, P)>,
 }
 
-/// All that is wanted. `D` is what names a module, `P` a payer, `R` the reason of a miss.
+/// Wanted modules of a node. `D` names a module, `P` a payer, `R` the reason of a miss.
 #[derive(Clone, Debug)]
-pub struct Wanted<D, P, R> {
+pub struct FetchQueue<D, P, R> {
     wanted: BTreeMap<(D, Hops), Want<P>>,
-    /// Those that nobody fetches yet, in the order in which they were asked for.
+    /// Modules whose fetch has not begun, in the order of the requests.
     queue: VecDeque<(D, Hops)>,
-    /// Of those with a payer only that payer has missed it.
+    /// Remembered misses; one with a payer counts for that payer only.
     misses: BTreeMap<(D, Option<P>), Vec<Missed<R>>>,
     missed: usize,
-    /// How many wait, of each payer.
+    /// Number of waiting requests of each payer.
     waiting: BTreeMap<P, usize>,
     last: u64,
 }
@@ -143,7 +143,7 @@ pub struct Wanted<D, P, R> {
 #[derive(Clone, Debug)]
 struct Want<P> {
     waiting: VecDeque<(Waiter, P)>,
-    /// Who pays when nobody waits any more: who went last.
+    /// Payer when nobody waits any more: the last one that left.
     payer: P,
     is_begun: bool,
 }
@@ -155,7 +155,7 @@ struct Missed<R> {
     until: Nanos,
 }
 
-impl<D, P, R> Default for Wanted<D, P, R> {
+impl<D, P, R> Default for FetchQueue<D, P, R> {
     fn default() -> Self {
         Self {
             wanted: BTreeMap::new(),
@@ -168,22 +168,22 @@ impl<D, P, R> Default for Wanted<D, P, R> {
     }
 }
 
-impl<D: Copy + Ord, P: Clone + Ord, R: Clone> Wanted<D, P, R> {
-    /// Somebody wants a module that is not there.
-    pub fn ask(&mut self, now: Nanos, digest: D, hops: Hops, payer: P) -> Asked<R> {
+impl<D: Copy + Ord, P: Clone + Ord, R: Clone> FetchQueue<D, P, R> {
+    /// Requests a module that is not in the store.
+    pub fn ask(&mut self, now: Nanos, digest: D, hops: Hops, payer: P) -> RequestOutcome<R> {
         if let Some((reason, until)) = self.missed(now, digest, hops, &payer) {
-            return Asked::Missed { reason, until };
+            return RequestOutcome::Missed { reason, until };
         }
         let waiting: usize = self.waiting.values().sum();
         let own = self.waiting.get(&payer).copied().unwrap_or(0);
-        if !has_place(own, waiting, WAITING_MAX) {
-            return Asked::Full;
+        if !has_free_slot(own, waiting, WAITING_MAX) {
+            return RequestOutcome::Full;
         }
         let key = (digest, hops);
         if !self.wanted.contains_key(&key) {
             let own = self.wanted.values().filter(|want| *want.payer() == payer).count();
-            if !has_place(own, self.wanted.len(), WANTED_MAX) {
-                return Asked::Full;
+            if !has_free_slot(own, self.wanted.len(), WANTED_MAX) {
+                return RequestOutcome::Full;
             }
             self.queue.push_back(key);
         }
@@ -193,11 +193,11 @@ impl<D: Copy + Ord, P: Clone + Ord, R: Clone> Wanted<D, P, R> {
         let new = || Want { waiting: VecDeque::new(), payer: payer.clone(), is_begun: false };
         let want = self.wanted.entry(key).or_insert_with(new);
         want.waiting.push_back((waiter, payer));
-        Asked::Waits(waiter)
+        RequestOutcome::Waits(waiter)
     }
 
-    /// What to fetch next: of those that wait for it the one whose payer has least under way,
-    /// and the first of these. None while enough is under way.
+    /// Returns the next fetch: the first module of the payer with the fewest running fetches.
+    /// `None` while enough are running.
     pub fn poll_fetch(&mut self) -> Option<Fetch<D>> {
         let under_way = |hops: Hops| {
             let begun = self.wanted.iter().filter(|(_, want)| want.is_begun);
@@ -206,7 +206,7 @@ impl<D: Copy + Ord, P: Clone + Ord, R: Clone> Wanted<D, P, R> {
         let may = |(at, key): (usize, &(D, Hops))| {
             let payer = self.wanted.get(key)?.payer();
             let own = under_way(key.1).filter(|other| *other == payer).count();
-            has_place(own, under_way(key.1).count(), FETCHES_MAX).then_some((own, at))
+            has_free_slot(own, under_way(key.1).count(), FETCHES_MAX).then_some((own, at))
         };
         let (_, at) = self.queue.iter().enumerate().filter_map(may).min()?;
         let key = self.queue.remove(at)?;
@@ -214,7 +214,7 @@ impl<D: Copy + Ord, P: Clone + Ord, R: Clone> Wanted<D, P, R> {
         Some(Fetch { digest: key.0, hops: key.1 })
     }
 
-    /// A fetch has ended: nobody waits for it any more. None when it was not under way.
+    /// Ends a fetch and releases its waiting requests; `None` if it was not running.
     pub fn ended(&mut self, fetch: Fetch<D>) -> Option<Ended<P>> {
         let key = (fetch.digest, fetch.hops);
         if !self.wanted.get(&key)?.is_begun {
@@ -222,38 +222,39 @@ impl<D: Copy + Ord, P: Clone + Ord, R: Clone> Wanted<D, P, R> {
         }
         let want = self.wanted.remove(&key)?;
         for (_, payer) in &want.waiting {
-            self.one_less(payer);
+            self.decrement_waiting(payer);
         }
         Some(Ended { payer: want.payer().clone(), waited: want.waiting.into() })
     }
 
-    /// Has a miss remembered: for everybody, or for one payer alone.
+    /// Remembers a miss: for everybody, or for one payer alone.
     pub fn remember(&mut self, now: Nanos, fetch: Fetch<D>, of: Option<P>, miss: Miss, reason: R) {
-        self.forget_old(now);
+        self.evict_misses(now);
         let until = now
             + match miss {
                 Miss::NotThere => NOT_THERE_FOR,
                 Miss::Failed => FAILED_FOR,
             };
         let missed = self.misses.entry((fetch.digest, of)).or_default();
-        // One that was made with fewer nodes says nothing that this one does not.
+        // A miss after asking fewer nodes adds nothing to this one.
         let before = missed.len();
         missed.retain(|old| old.hops > fetch.hops);
         missed.push(Missed { hops: fetch.hops, reason, until });
         self.missed = self.missed + missed.len() - before;
     }
 
-    /// It is there now.
-    pub fn came(&mut self, digest: D) {
-        let of_it = |(key, _): &(&(D, Option<P>), &Vec<Missed<R>>)| key.0 == digest;
-        let keys = self.misses.iter().filter(of_it).map(|(key, _)| key.clone());
+    /// Forgets the misses of a module that has arrived.
+    pub fn arrived(&mut self, digest: D) {
+        let same_module = |(key, _): &(&(D, Option<P>), &Vec<Missed<R>>)| key.0 == digest;
+        let keys = self.misses.iter().filter(same_module).map(|(key, _)| key.clone());
         for key in keys.collect::<Vec<_>>() {
             self.missed -= self.misses.remove(&key).map_or(0, |missed| missed.len());
         }
     }
 
-    /// Who waited does so no more. What nobody waits for is not fetched, unless that has begun.
-    pub fn leave(&mut self, waiter: Waiter) {
+    /// Cancels a waiting request. A module that nobody waits for is not fetched, unless that has
+    /// begun.
+    pub fn cancel(&mut self, waiter: Waiter) {
         let found = self.wanted.iter_mut().find_map(|(key, want)| {
             let at = want.waiting.iter().position(|(it, _)| *it == waiter)?;
             let (_, payer) = want.waiting.remove(at)?;
@@ -261,27 +262,27 @@ impl<D: Copy + Ord, P: Clone + Ord, R: Clone> Wanted<D, P, R> {
             Some((*key, payer, want.waiting.is_empty() && !want.is_begun))
         });
         let Some((key, payer, is_idle)) = found else { return };
-        self.one_less(&payer);
+        self.decrement_waiting(&payer);
         if is_idle {
             self.wanted.remove(&key);
             self.queue.retain(|other| *other != key);
         }
     }
 
-    /// Whether somebody waits for it.
+    /// Returns true if a request waits for the module.
     #[must_use]
     pub fn is_wanted(&self, digest: D) -> bool {
-        let of_it = (digest, Hops::NONE)..=(digest, Hops::MAX);
-        self.wanted.range(of_it).any(|(_, want)| !want.waiting.is_empty())
+        let same_module = (digest, Hops::NONE)..=(digest, Hops::MAX);
+        self.wanted.range(same_module).any(|(_, want)| !want.waiting.is_empty())
     }
 
-    /// Modules that are wanted, and who waits for them.
+    /// Returns the number of wanted modules, and of waiting requests.
     #[must_use]
     pub fn count(&self) -> (usize, usize) {
         (self.wanted.len(), self.waiting.values().sum())
     }
 
-    fn one_less(&mut self, payer: &P) {
+    fn decrement_waiting(&mut self, payer: &P) {
         if let Some(count) = self.waiting.get_mut(payer) {
             *count -= 1;
             if *count == 0 {
@@ -290,7 +291,7 @@ impl<D: Copy + Ord, P: Clone + Ord, R: Clone> Wanted<D, P, R> {
         }
     }
 
-    /// What was missed with at least as many nodes.
+    /// Returns the remembered miss of a request with at least this many hops, and its expiry.
     fn missed(&self, now: Nanos, digest: D, hops: Hops, payer: &P) -> Option<(R, Nanos)> {
         let of = |of: Option<P>| self.misses.get(&(digest, of)).into_iter().flatten();
         let all = of(None).chain(of(Some(payer.clone())));
@@ -299,8 +300,8 @@ impl<D: Copy + Ord, P: Clone + Ord, R: Clone> Wanted<D, P, R> {
         Some((last.reason.clone(), last.until))
     }
 
-    /// Makes room for one more.
-    fn forget_old(&mut self, now: Nanos) {
+    /// Removes expired misses, and the oldest if there is no room for another.
+    fn evict_misses(&mut self, now: Nanos) {
         if self.missed < MISSES_MAX {
             return;
         }
@@ -320,8 +321,8 @@ impl<P> Want<P> {
     }
 }
 
-/// Whether somebody may have one more place: he has at most as many as are left.
-const fn has_place(own: usize, all: usize, max: usize) -> bool {
+/// Returns true if a payer may have one more place: it has at most as many as are left for others.
+const fn has_free_slot(own: usize, all: usize, max: usize) -> bool {
     all < max && own < max - all
 }
 

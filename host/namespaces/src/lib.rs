@@ -1,11 +1,11 @@
 //! Network and user namespaces, and the settings (`/proc/sys`) in them.
 //!
 //! ```text
-//!  NetNs ─ in_namespace ─▶ what runs there     sysctl   a setting of the calling thread's namespace
-//!  userns                  a user who is root in namespaces of his own
+//!  NetNs ─ in_namespace ─▶ closure inside     sysctl   a setting of the calling thread's namespace
+//!  userns                  root in namespaces of one's own
 //! ```
 //!
-//! Everything is by names and descriptors of the kernel; nothing here keeps state.
+//! All objects are the kernel's, by name or descriptor; nothing here keeps state.
 
 pub mod netns;
 #[doc(hidden)]

@@ -1,9 +1,8 @@
-//! Network namespaces with a name, as `ip netns` makes them: a file below
-//! `/run/netns` on which the kernel's namespace is mounted.
+//! Named network namespaces, as `ip netns` makes them: a file below `/run/netns` on which the
+//! kernel's namespace is mounted.
 //!
-//! A namespace is a property of a thread, so nothing here changes the calling
-//! thread but [`enter`]. What is inside a namespace (links, addresses) is
-//! `netlink`'s story.
+//! A namespace is a property of a thread; only [`enter`] changes the calling thread. Links and
+//! addresses inside a namespace are in `netlink`.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -17,7 +16,7 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
 
-/// Where the names of namespaces live; shared with `ip netns`.
+/// Directory of named namespaces, shared with `ip netns`.
 pub const NAMESPACES: &str = "/run/netns";
 
 /// Longest name of a namespace: the longest file name (`NAME_MAX`).
@@ -26,37 +25,37 @@ pub const NAMESPACE_NAME_LENGTH_MAX: usize = 255;
 /// The namespace of the calling thread; `/proc/self` would be that of the process's first thread.
 const OWN_NAMESPACE: &str = "/proc/thread-self/ns/net";
 
-/// Why a namespace could not be made, found, entered or removed.
+/// Error of creating, finding, entering or removing a namespace.
 #[derive(Debug, thiserror::Error)]
 pub enum NetnsError {
-    /// Not a file name.
+    /// The name is no file name.
     #[error(
         "'{name}' cannot name a network namespace: use 1 to {NAMESPACE_NAME_LENGTH_MAX} characters without '/', and neither '.' nor '..'"
     )]
     Name {
-        /// The name as given.
+        /// Name as given.
         name: String,
     },
-    /// Somebody made it before.
+    /// The namespace exists already.
     #[error("the network namespace '{name}' already exists; remove it or choose another name")]
     Exists {
-        /// Its name.
+        /// Name of the namespace.
         name: String,
     },
-    /// There is none of this name.
+    /// The namespace does not exist.
     #[error("there is no network namespace '{name}' in {NAMESPACES}")]
     Missing {
-        /// The name asked for.
+        /// Name as given.
         name: String,
     },
-    /// The kernel refused one step.
+    /// The kernel refused a step.
     #[error("cannot {action} for the network namespace '{name}': {source}{}", hint(source))]
     Refused {
-        /// What was tried, as a verb with its object.
+        /// Step, as a verb with its object.
         action: &'static str,
-        /// The namespace.
+        /// Name of the namespace.
         name: String,
-        /// The kernel's answer.
+        /// Error of the kernel.
         source: io::Error,
     },
 }
@@ -69,7 +68,7 @@ fn hint(source: &io::Error) -> &'static str {
     }
 }
 
-/// An open network namespace; it lives on while this is held, even after its name is gone.
+/// Open network namespace; it exists as long as this value, even after its name is gone.
 #[derive(Debug)]
 pub struct NetNs {
     name: String,
@@ -77,7 +76,7 @@ pub struct NetNs {
 }
 
 impl NetNs {
-    /// The namespace of the calling thread.
+    /// Returns the namespace of the calling thread.
     ///
     /// # Errors
     /// When `/proc` is not mounted.
@@ -92,7 +91,7 @@ impl NetNs {
     /// Opens the namespace of this name.
     ///
     /// # Errors
-    /// When there is none, or the caller may not open it.
+    /// When it does not exist, or the caller may not open it.
     pub fn open(name: &str) -> Result<Self, NetnsError> {
         match File::open(path_of(name)?) {
             Ok(file) => Ok(Self { name: name.to_owned(), file }),
@@ -105,7 +104,7 @@ impl NetNs {
         }
     }
 
-    /// Makes a new, empty namespace of this name: one loopback device, down.
+    /// Creates a new, empty namespace of this name: one loopback device, down.
     ///
     /// # Errors
     /// When the name is taken or the caller lacks `CAP_SYS_ADMIN`; nothing is left then.
@@ -122,20 +121,20 @@ impl NetNs {
             },
         )?;
         if let Err(source) = mount_new_namespace(&path) {
-            // The mount did not come about, so the file is an empty one of ours.
+            // The mount failed, so the file is the empty one made above.
             let _ = std::fs::remove_file(&path);
             return Err(refused("make and mount the namespace")(source));
         }
         Self::open(name)
     }
 
-    /// Its name, `(current)` for one that was not opened by name.
+    /// Returns the name, or `(current)` if it was not opened by name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The number that `/proc/PID/ns/net` shows for processes inside (an inode of nsfs).
+    /// Returns the number that `/proc/PID/ns/net` shows for processes inside (an inode of nsfs).
     ///
     /// # Errors
     /// When the descriptor cannot be examined, which no kernel does to an open one.
@@ -153,7 +152,7 @@ impl AsFd for NetNs {
 /// Removes the name. The namespace itself ends with its last process and descriptor.
 ///
 /// # Errors
-/// When there is none of this name, or the caller lacks `CAP_SYS_ADMIN`.
+/// When it does not exist, or the caller lacks `CAP_SYS_ADMIN`.
 pub fn delete(name: &str) -> Result<(), NetnsError> {
     let path = path_of(name)?;
     let refused = |action, source| NetnsError::Refused { action, name: name.to_owned(), source };
@@ -171,7 +170,7 @@ pub fn delete(name: &str) -> Result<(), NetnsError> {
     }
 }
 
-/// The names of all namespaces, sorted; none when nobody ever made one.
+/// Returns the names of all namespaces, sorted; empty if none was ever created.
 ///
 /// # Errors
 /// When the directory cannot be read.
@@ -188,7 +187,7 @@ pub fn list() -> Result<Vec<String>, NetnsError> {
     };
     let mut names = Vec::new();
     for entry in entries {
-        // Names that are no text were not made by us or by `ip netns`.
+        // Names that are no UTF-8 were created neither here nor by `ip netns`.
         if let Ok(name) = entry.map_err(refused)?.file_name().into_string() {
             names.push(name);
         }
@@ -209,8 +208,8 @@ pub fn enter(namespace: &NetNs) -> Result<(), NetnsError> {
     })
 }
 
-/// Runs a closure on a fresh thread inside the namespace and waits for it; a panic of the
-/// closure goes on in the caller.
+/// Runs a closure on a new thread inside the namespace and waits for it; a panic of the closure
+/// continues in the caller.
 ///
 /// Sockets and netlink handles opened inside stay in that namespace when they are handed out.
 ///
@@ -225,7 +224,7 @@ pub fn in_namespace<T: Send>(
     })?
 }
 
-/// Makes the command start inside the namespace. Nothing else of the process changes: `/sys`
+/// Sets the command to start inside the namespace. Nothing else of the process changes: `/sys`
 /// still shows the devices of the caller's namespace.
 ///
 /// # Errors
@@ -263,8 +262,8 @@ fn path_of(name: &str) -> Result<PathBuf, NetnsError> {
     Ok(Path::new(NAMESPACES).join(name))
 }
 
-/// Makes `/run/netns` a shared mount, as iproute2 does, so that a namespace made or removed
-/// here is so in every mount namespace.
+/// Makes `/run/netns` a shared mount, as iproute2 does, so that namespaces created or removed here
+/// appear or vanish in every mount namespace.
 fn share_directory() -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o755).create(NAMESPACES)?;
     let share = || {
@@ -278,7 +277,7 @@ fn share_directory() -> io::Result<()> {
     };
     match share() {
         Ok(()) => Ok(()),
-        // Not a mount point yet: it becomes one by a mount onto itself.
+        // The directory is no mount point yet; a bind mount onto itself makes it one.
         Err(Errno::EINVAL) => {
             mount(
                 Some(NAMESPACES),
@@ -300,7 +299,8 @@ fn mount_new_namespace(path: &Path) -> io::Result<()> {
     })?
 }
 
-/// A thread whose namespace ends with it: no pool thread is left in a foreign one.
+/// Runs a closure on a new thread that ends with it, so that no pool thread stays in another
+/// namespace.
 fn on_fresh_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
         let thread =

@@ -1,8 +1,8 @@
-//! A namespace for a test of this or another crate. Not for anything else.
+//! Network namespaces for tests of this and other crates; not for other uses.
 
 use crate::netns::{self, NetNs};
 
-/// A namespace of this test process, removed when the test ends, however it ends.
+/// Namespace of a test process, removed when the value is dropped, also by a panic.
 pub struct Scratch {
     /// Descriptor of the namespace.
     pub ns: NetNs,
@@ -28,7 +28,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // A test may have removed it as its subject.
+        // A test may have removed the namespace itself.
         let _ = netns::delete(self.ns.name());
     }
 }

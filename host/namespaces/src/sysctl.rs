@@ -1,37 +1,37 @@
-//! Kernel parameters below `/proc/sys`, as sysctl(8) names them, of the calling
-//! thread's network namespace. It knows no parameter and no default.
+//! Kernel parameters below `/proc/sys`, named as in sysctl(8), of the calling thread's network
+//! namespace. No parameter and no default is built in.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Longest key: four levels of names with a device name among them are far below.
+/// Longest key; four levels of names with a device name among them are far shorter.
 const KEY_LENGTH_MAX: usize = 256;
 
-/// Why a parameter could not be read or written.
+/// Error of reading or writing a parameter.
 #[derive(Debug, thiserror::Error)]
 pub enum SysctlError {
-    /// Not a key.
+    /// The text is no key.
     #[error(
         "'{key}' is no kernel parameter's name; write it as net.ipv4.ip_forward, or with '/' where a device's name has a dot"
     )]
     Key {
-        /// The key as given, shortened.
+        /// Key as given, shortened.
         key: String,
     },
     /// The kernel has no such parameter.
     #[error("this kernel has no parameter {key}; the feature is not built in or not loaded")]
     Missing {
-        /// The key.
+        /// Key of the parameter.
         key: String,
     },
-    /// The kernel refused.
+    /// The kernel refused the access.
     #[error("cannot {action} the kernel parameter {key}: {source}")]
     Refused {
-        /// `read` or `set`.
+        /// Action: `read` or `set`.
         action: &'static str,
-        /// The key.
+        /// Key of the parameter.
         key: String,
-        /// The kernel's answer.
+        /// Error of the kernel.
         source: io::Error,
     },
 }
@@ -39,7 +39,7 @@ pub enum SysctlError {
 /// Reads a parameter, without the final line break.
 ///
 /// # Errors
-/// When there is no such parameter or it cannot be read.
+/// When it does not exist or cannot be read.
 pub fn read(key: &str) -> Result<String, SysctlError> {
     match std::fs::read_to_string(path_of(key)?) {
         Ok(value) => Ok(value.trim_end().to_owned()),
@@ -50,7 +50,7 @@ pub fn read(key: &str) -> Result<String, SysctlError> {
 /// Sets a parameter.
 ///
 /// # Errors
-/// When there is no such parameter, the value is refused, or the caller may not.
+/// When it does not exist, the value is refused, or the caller may not.
 pub fn write(key: &str, value: &str) -> Result<(), SysctlError> {
     std::fs::write(path_of(key)?, value).map_err(|source| error("set", key, source))
 }
@@ -63,7 +63,8 @@ fn error(action: &'static str, key: &str, source: io::Error) -> SysctlError {
     }
 }
 
-/// The rule of sysctl(8): the separator that comes first is the one of the whole key.
+/// Returns the path of a key. As in sysctl(8), the first separator in the key is the separator of
+/// all of it.
 fn path_of(key: &str) -> Result<PathBuf, SysctlError> {
     let refused = || SysctlError::Key { key: key.chars().take(KEY_LENGTH_MAX).collect() };
     let separator = key.find(['.', '/']).ok_or_else(refused)?;

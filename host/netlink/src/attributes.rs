@@ -1,6 +1,6 @@
-//! Attributes of messages that the library (`rtnetlink`) has no types for: nftables, whose whole
-//! subsystem it lacks, and actions of traffic control, which it writes without the flag of nested
-//! attributes. They are the library's generic attributes, which it writes.
+//! Attributes of messages for which `rtnetlink` has no types: nftables, which it lacks altogether,
+//! and actions of traffic control, which it writes without the flag of nested attributes. They are
+//! encoded as the library's generic attributes.
 
 use rtnetlink::packet_core::{DefaultNla, Emitable, NLA_F_NESTED};
 
@@ -13,7 +13,7 @@ impl Attributes {
         Self(Vec::new())
     }
 
-    /// Adds one with a value as it is.
+    /// Adds an attribute with a raw value.
     pub(super) fn bytes(mut self, kind: u16, value: &[u8]) -> Self {
         self.0.push(DefaultNla::new(kind, value.to_vec()));
         self
@@ -24,17 +24,17 @@ impl Attributes {
         self.bytes(kind, &number.to_be_bytes())
     }
 
-    /// Adds a text, which ends with a zero.
+    /// Adds a text with a terminating zero.
     pub(super) fn text(self, kind: u16, text: &str) -> Self {
         self.bytes(kind, &[text.as_bytes(), &[0]].concat())
     }
 
-    /// Adds one whose value is attributes.
+    /// Adds an attribute that contains others.
     pub(super) fn nested(self, kind: u16, inner: Self) -> Self {
         self.bytes(kind | NLA_F_NESTED, &inner.emit())
     }
 
-    /// Writes them.
+    /// Returns the encoded attributes.
     pub(super) fn emit(&self) -> Vec<u8> {
         let attributes = self.0.as_slice();
         let mut bytes = vec![0; attributes.buffer_len()];
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_are_padded_and_nested_ones_say_so() {
+    fn attributes_are_padded_and_nested_ones_have_the_flag() {
         let inner = Attributes::new().be32(2, 7).text(1, "ab");
         let bytes = Attributes::new().nested(4, inner).bytes(1, &[9]).emit();
         let mut expected = Vec::new();

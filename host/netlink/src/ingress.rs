@@ -1,4 +1,4 @@
-//! Frames at the ingress of a device: taken from the kernel, and given to it.
+//! Frames at the ingress of a device: diverted from the kernel's stack, and returned to it.
 //!
 //! ```text
 //!  wire ─▶ device ─▶ packet sockets ─▶ tc ─▶ [Taken: dropped without the mark] ─▶ stack
@@ -7,9 +7,9 @@
 //!                           device
 //! ```
 //!
-//! [`Taken`] is an nftables table with an owner: it is gone when the last descriptor of its
-//! socket is closed, in whatever way the processes ended that had it. Then the kernel has all
-//! frames again, unless [`close_ingress`] has made a table without an owner in front of it.
+//! [`Taken`] is an nftables table with an owner: it is removed when the last descriptor of its
+//! socket is closed, however the processes that had it ended. Then the kernel gets all frames
+//! again, unless [`close_ingress`] has put a table without an owner before it.
 
 use super::NetlinkError;
 use super::nftables::{
@@ -20,32 +20,32 @@ use rtnetlink::packet_core::NLM_F_CREATE;
 use std::os::fd::{AsFd, BorrowedFd};
 
 const CHAIN: &str = "take";
-/// Before chains of other people: they see a frame once, when it comes back.
+/// Priority before the chains of other programs: they see a frame once, when it comes back.
 const PRIORITY: i32 = -1000;
-/// Before [`Taken::take`].
+/// Priority before [`Taken::take`].
 const PRIORITY_HELD: i32 = PRIORITY - 1;
-/// Length of a device's name with what fills it up (`IFNAMSIZ`).
+/// Length of a device's name with its padding (`IFNAMSIZ`).
 const IFNAME_LENGTH: usize = 16;
 
-/// All frames of a device are kept from the kernel's stack, but those with a mark, which lose
-/// it. As long as this or a copy of its descriptor is there (Linux 5.12).
+/// Diversion of a device's frames from the kernel's stack, except frames with a mark, which is
+/// cleared. It lasts as long as this value or a copy of its descriptor (Linux 5.12).
 #[derive(Debug)]
 pub struct Taken(Socket);
 
 impl Taken {
-    /// Takes the frames of a device in the calling thread's namespace.
+    /// Diverts the frames of a device in the calling thread's namespace.
     ///
     /// # Errors
-    /// When the caller lacks `CAP_NET_ADMIN`, the kernel has no nftables at the ingress of
-    /// devices, or another node has taken the device.
+    /// When the caller lacks `CAP_NET_ADMIN`, the kernel has no nftables at the ingress of devices,
+    /// or another node has taken the device.
     pub fn take(device: &str, index: u32, mark: u32) -> Result<Self, NetlinkError> {
         let socket = nftables::open()?;
         take(device, index, mark).commit(&socket, &taking(device))?;
         Ok(Self(socket))
     }
 
-    /// Keeps the frames of a device from the kernel's stack beside [`Taken::take`], as long as the
-    /// returned value is there: frames with the mark pass, and keep it.
+    /// Holds the frames of a device back from the kernel's stack in addition to [`Taken::take`], as
+    /// long as the returned value exists; frames with the mark pass, and keep it.
     ///
     /// # Errors
     /// As of [`Taken::take`].
@@ -62,9 +62,9 @@ impl AsFd for Taken {
     }
 }
 
-/// Keeps the frames of a device in the calling thread's namespace from the kernel's stack, but
-/// those with a mark, until [`open_ingress`]: whatever becomes of the calling process, unlike
-/// [`Taken`]. It makes anew what is there already.
+/// Keeps all frames of a device in the calling thread's namespace from the kernel's stack, except
+/// frames with a mark, until [`open_ingress`]. Unlike [`Taken`] it outlives the calling process. An
+/// existing table is made again.
 ///
 /// # Errors
 /// When the caller lacks `CAP_NET_ADMIN`, or the kernel has no nftables at the ingress of devices.
@@ -72,8 +72,8 @@ pub fn close_ingress(device: &str, index: u32, mark: u32) -> Result<(), NetlinkE
     close(device, index, mark).commit(&nftables::open()?, &taking(device))
 }
 
-/// Ends [`close_ingress`] of the device with a number, which may be gone; it does nothing where
-/// nothing was closed.
+/// Ends [`close_ingress`] for the device of this index, which may be gone. Without a table to
+/// remove it does nothing.
 ///
 /// # Errors
 /// When the caller lacks `CAP_NET_ADMIN`, or the kernel has no nftables.
@@ -82,18 +82,19 @@ pub fn open_ingress(index: u32) -> Result<(), NetlinkError> {
     Transaction::new().remove_table(&closed(index)).commit(&nftables::open()?, &request)
 }
 
-/// A device by its name, and by the number of the one whose packets may come in, if one's may.
+/// Device name, with the index of the device whose packets are accepted under it, if any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownDevice {
     /// Interface name.
     pub name: String,
-    /// Interface index whose packets are accepted; `None`: no device of this name is.
+    /// Index of the device whose packets are accepted; `None` accepts none.
     pub index: Option<u32>,
 }
 
-/// Drops IP packets that come in by devices of these names and other numbers, in the calling
-/// thread's namespace, whatever becomes of the calling process: at prerouting, which sees devices
-/// that are not there yet. In place of what was so closed for `owner`; without devices nothing is.
+/// Drops IP packets that come in by a device of one of these names with another index, in the
+/// calling thread's namespace, also after the calling process has ended. The chain is at
+/// prerouting, which covers devices that do not exist yet. It replaces the previous list of
+/// `owner`; an empty list drops nothing.
 ///
 /// # Errors
 /// When the caller lacks `CAP_NET_ADMIN`, or the kernel has no nftables of the family inet.
@@ -121,12 +122,12 @@ fn taking(device: &str) -> String {
     )
 }
 
-/// Returns the table that outlives its maker.
+/// Returns the table of [`close_ingress`], which outlives its creator.
 fn closed(index: u32) -> Table {
     Table { family: Family::Netdev, name: table_of_ingress(index), is_owned: false }
 }
 
-/// Returns a table of [`Taken`].
+/// Returns a table of [`Taken`], which ends with its socket.
 fn owned(name: String) -> Table {
     Table { family: Family::Netdev, name, is_owned: true }
 }
@@ -153,7 +154,7 @@ fn close(device: &str, index: u32, mark: u32) -> Transaction {
     make(removed, NLM_F_CREATE, &table, hook, rule)
 }
 
-/// Makes a table with a chain that drops what `rule` does not accept.
+/// Creates a table with a chain that drops everything that `rule` does not accept.
 fn make(
     transaction: Transaction,
     flags: u16,
@@ -167,7 +168,7 @@ fn make(
         .add_rule(table, CHAIN, rule)
 }
 
-/// `meta mark MARK`
+/// Returns the expression `meta mark MARK`.
 fn marked(mark: u32) -> Rule {
     Rule::new().meta_is(Meta::Mark, &mark.to_ne_bytes())
 }

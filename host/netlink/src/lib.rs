@@ -1,32 +1,32 @@
-//! Links, addresses, routes, neighbours and what else the kernel says over
-//! netlink, of one network namespace.
+//! Netlink of one network namespace: links, addresses, routes, neighbours, traffic control,
+//! nftables, and notifications of changes.
 //!
 //! ```text
-//!  Netlink ──▶ link       devices: list, make, set, remove
-//!          ──▶ settings   what forwarding rests on of a device's
+//!  Netlink ──▶ link       devices: listing, creation, settings, removal
+//!          ──▶ settings   settings of a device for forwarding
 //!          ──▶ address    addresses, routes, neighbours
-//!          ──▶ own        whether an address is this machine's
-//!          ──▶ slow_path  rules, queueing disciplines, IPsec: what the fast path must not skip
-//!          ──▶ rate       a device's bit rate (tbf)
-//!          ──▶ redirect   what comes in by one device, to another
-//!  Taken       ingress    frames taken from the kernel
+//!          ──▶ own        addresses of the machine itself
+//!          ──▶ slow_path  rules, queueing disciplines, IPsec: features that need the kernel's path
+//!          ──▶ rate       rate limit of a device (tbf)
+//!          ──▶ redirect   redirection of a device's frames to another
+//!  Taken       ingress    frames diverted from the kernel
 //!  Interception intercept marked TCP packets, to a listener here
 //!                ├─▶ nftables: tables, chains, rules ─▶ attributes
 //!                └─▶ marked: routes and rules of marked packets
-//!  Monitor                what changed, as it changes
-//!  netfilter_in_use       the same question as slow_path's, of netfilter
-//!  offload                what a driver does of the stack's work (ethtool)
+//!  Monitor                notifications of changes
+//!  netfilter_in_use       detection of netfilter, as slow_path's of other features
+//!  offload                work that a driver does for the stack (ethtool)
 //!
 //!  all of netlink ─▶ Socket: one request, its answers, its acknowledgement
 //! ```
 //!
-//! Messages are built of the library's types (`rtnetlink`), or where it has none of its generic
-//! attributes (`attributes`); nothing here writes bytes of them by itself but the fixed headers of
-//! dumps, which are zeros. Answers are read attribute by attribute where a newer kernel's additions
-//! must not be taken for errors.
+//! Messages are built from the types of `rtnetlink`, or where it has none from its generic
+//! attributes (`attributes`); only the fixed headers of dumps, which are zeros, are written as
+//! bytes here. Answers are parsed attribute by attribute where additions of newer kernels must not
+//! be errors.
 //!
-//! Every function blocks, but only for the kernel's answer, which it gives
-//! from memory within the call: async code may call them as they are.
+//! Every function blocks, but only for the kernel's answer, which comes from memory within the
+//! call: async code may call them as they are.
 
 mod address;
 mod attributes;
@@ -66,42 +66,42 @@ pub use self::settings::DeviceSettings;
 pub use self::slow_path::{Qdisc, RoutingRule};
 use namespaces::netns::NetnsError;
 
-/// Why the kernel did not do or say what was asked.
+/// Error of a request to the kernel.
 #[derive(Debug, thiserror::Error)]
 pub enum NetlinkError {
-    /// No socket.
+    /// The kernel gave no socket.
     #[error("cannot open a netlink socket: {source}")]
     Open {
-        /// The kernel's answer.
+        /// Error of the kernel.
         source: io::Error,
     },
     /// The namespace could not be entered.
     #[error(transparent)]
     Namespace(#[from] NetnsError),
-    /// The request was understood and refused.
-    #[error("cannot {request}: {source}{}", said(explanation))]
+    /// The kernel refused the request.
+    #[error("cannot {request}: {source}{}", with_explanation(explanation))]
     Refused {
-        /// What was asked, as a verb with its object.
+        /// Request, as a verb with its object.
         request: String,
-        /// The kernel's error.
+        /// Error of the kernel.
         source: io::Error,
-        /// The kernel's own sentence, often empty.
+        /// Explanation by the kernel, often empty.
         explanation: String,
     },
     /// The socket failed, not the request.
     #[error("cannot {request}: the netlink socket failed: {source}")]
     Socket {
-        /// What was asked.
+        /// Request, as a verb with its object.
         request: String,
-        /// What failed.
+        /// Error of the socket.
         source: io::Error,
     },
-    /// An answer that is none: the kernel is newer or stranger than this program.
+    /// The answer could not be parsed: the kernel is newer than this program, or faulty.
     #[error("cannot {request}: the kernel's answer is not understood: {problem}")]
     Malformed {
-        /// What was asked.
+        /// Request, as a verb with its object.
         request: String,
-        /// What is wrong with it.
+        /// Fault of the answer.
         problem: String,
     },
     /// The kernel lacks a kind of device. The host's fault.
@@ -109,39 +109,39 @@ pub enum NetlinkError {
         "this kernel cannot make the network device '{name}': it lacks the kind '{kind}'; load the kernel's module '{module}', or boot a kernel that has it"
     )]
     NoKind {
-        /// The device that was to be made.
+        /// Name of the device that was to be created.
         name: String,
-        /// The kind, as `ip link add type` names it.
+        /// Kind, as `ip link add type` names it.
         kind: &'static str,
-        /// The module that brings it.
+        /// Kernel module that provides it.
         module: &'static str,
     },
-    /// A device that is up cannot send.
+    /// The device is up and has no carrier.
     #[error(
         "the network device '{device}' was set up and has no carrier after {patience:?}; is the other end of its link up?"
     )]
     NoCarrier {
-        /// The device.
+        /// Name of the device.
         device: String,
-        /// How long it had.
+        /// Time that it was given.
         patience: Duration,
     },
-    /// There is no such device.
+    /// The device does not exist.
     #[error(
         "there is no network device '{name}' in this network namespace; `ip link` lists those that exist"
     )]
     NoDevice {
-        /// Its name.
+        /// Name as given.
         name: String,
     },
 }
 
-fn said(explanation: &str) -> String {
+fn with_explanation(explanation: &str) -> String {
     if explanation.is_empty() { String::new() } else { format!(" ({explanation})") }
 }
 
 impl NetlinkError {
-    /// Returns the kernel's error number where it refused, as in `errno(3)`.
+    /// Returns the error number of a refusal, as in `errno(3)`.
     #[must_use]
     pub fn errno(&self) -> Option<i32> {
         match self {

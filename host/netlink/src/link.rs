@@ -1,5 +1,5 @@
-//! Network devices: what there is, and making, changing and removing them.
-//! Features of the hardware are `offload`'s story, addresses `address`'s.
+//! Network devices: listing, creating, changing and removing them. Hardware features are in
+//! `offload`, addresses in `address`.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
@@ -24,51 +24,51 @@ const LINK_HEADER_LENGTH: usize = 16;
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
 
-/// One network device, as the kernel described it at one moment.
+/// Network device, as the kernel described it at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Link {
-    /// Its number in its namespace.
+    /// Index in its namespace.
     pub index: u32,
-    /// Its name, at most 15 bytes.
+    /// Name, at most 15 bytes.
     pub name: String,
-    /// Its Ethernet address; none for devices without (TUN).
+    /// MAC address; `None` for devices without one (TUN).
     pub mac: Option<[u8; 6]>,
-    /// Largest layer 3 packet, bytes.
+    /// MTU of layer 3, in bytes.
     pub mtu: u32,
-    /// Whether it was set up.
+    /// True if the device was set up.
     pub up: bool,
-    /// Whether it takes frames that are addressed to others.
+    /// True if it receives frames that are addressed to others.
     pub promiscuous: bool,
-    /// Whether it has a carrier and can send.
+    /// True if it has a carrier and can send.
     pub running: bool,
-    /// `veth`, `vlan`, `bridge`, ...; none for hardware and loopback.
+    /// Kind: `veth`, `vlan`, `bridge`, ...; `None` for hardware and loopback.
     pub kind: Option<String>,
-    /// The bridge, bond or VRF above it, by index.
+    /// Index of the bridge, bond or VRF above it.
     pub master: Option<u32>,
-    /// The device below it (VLAN) or beside it (the peer of a veth), by index.
+    /// Index of the device below it (VLAN) or of its peer (veth).
     pub parent: Option<u32>,
-    /// Whether [`Link::parent`] is a number of another namespace.
+    /// True if [`Link::parent`] is an index in another namespace.
     pub parent_elsewhere: bool,
-    /// The VLAN of a VLAN device.
+    /// VLAN id of a VLAN device.
     pub vlan: Option<u16>,
-    /// Its receive queues, at most.
+    /// Largest number of receive queues.
     pub rx_queues: u32,
-    /// The queueing discipline at its root.
+    /// Queueing discipline at its root.
     pub qdisc: Option<String>,
-    /// What its settings say about packets that are forwarded.
+    /// Settings for forwarded packets.
     pub settings: DeviceSettings,
-    /// Its counters.
+    /// Counters.
     pub stats: LinkStats,
 }
 
-/// Counters of a device since it exists (`struct rtnl_link_stats64`).
+/// Counters of a device since it was created (`struct rtnl_link_stats64`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LinkStats {
     /// Packets received.
     pub rx_packets: Packets,
     /// Bytes received.
     pub rx_bytes: Bytes,
-    /// Packets received well and dropped for want of room.
+    /// Packets received intact and dropped for lack of room.
     pub rx_packets_dropped: Packets,
     /// Packets received damaged.
     pub rx_errors: Packets,
@@ -76,18 +76,18 @@ pub struct LinkStats {
     pub tx_packets: Packets,
     /// Bytes sent.
     pub tx_bytes: Bytes,
-    /// Packets dropped on their way out.
+    /// Packets dropped on transmission.
     pub tx_packets_dropped: Packets,
     /// Packets that the device failed to send.
     pub tx_errors: Packets,
 }
 
-/// One end of a veth pair to be made.
+/// End of a veth pair to create.
 #[derive(Clone, Copy, Debug)]
 pub struct VethEnd<'name> {
-    /// Its device's name.
+    /// Name of its device.
     pub name: &'name str,
-    /// The namespace in which it appears, without being in any other before.
+    /// Namespace in which it is created, without being in another one before.
     pub namespace: &'name NetNs,
 }
 
@@ -110,16 +110,16 @@ pub(super) fn named(socket: &Socket, name: &str) -> Result<Link, NetlinkError> {
     one(socket, name, &format!("examine the network device '{name}'"), message)
 }
 
-/// Returns the device of this number.
+/// Returns the device of this index.
 pub(super) fn at(socket: &Socket, index: u32) -> Result<Link, NetlinkError> {
     let name = format!("number {index}");
     let message = LinkUnspec::new_with_index(index).build();
     one(socket, &name, &format!("examine the network device number {index}"), message)
 }
 
-/// Waits until a device that was set up can send. The kernel connects a device to its
-/// queueing discipline some time after both ends of the link are up, and until then drops
-/// what is sent without an error (`linkwatch`, Linux).
+/// Waits until a device that was set up can send. The kernel attaches a device to its queueing
+/// discipline some time after both ends of the link are up, and until then drops sent packets
+/// without an error (`linkwatch`, Linux).
 pub(super) fn wait_running(
     socket: &Socket,
     index: u32,
@@ -138,8 +138,8 @@ pub(super) fn wait_running(
     }
 }
 
-/// Makes a veth pair with one queue at each end; the ends appear in their namespaces at
-/// once, down, and in no other.
+/// Creates a veth pair with one queue at each end; the ends are created in their namespaces
+/// directly, down.
 pub(super) fn create_veth(
     socket: &Socket,
     ends: [VethEnd<'_>; 2],
@@ -156,8 +156,8 @@ pub(super) fn create_veth(
     })
 }
 
-/// Makes a VLAN device (IEEE 802.1Q, tag 0x8100) above a device; it comes with the MTU of
-/// that device, down.
+/// Creates a VLAN device (IEEE 802.1Q, tag 0x8100) above a device, with the MTU of that device,
+/// down.
 pub(super) fn create_vlan(
     socket: &Socket,
     name: &str,
@@ -182,25 +182,26 @@ pub(super) fn set_down(socket: &Socket, index: u32) -> Result<(), NetlinkError> 
     set(socket, index, "set down", LinkUnspec::new_with_index(index).down())
 }
 
-/// Has a device take frames that are addressed to others, or not.
+/// Switches the reception of frames that are addressed to others on or off.
 pub(super) fn set_promiscuous(socket: &Socket, index: u32, on: bool) -> Result<(), NetlinkError> {
     let message = LinkUnspec::new_with_index(index).promiscuous(on);
     set(socket, index, "set the promiscuity of", message)
 }
 
-/// Gives a device an Ethernet address.
+/// Sets the MAC address of a device.
 pub(super) fn set_mac(socket: &Socket, index: u32, mac: [u8; 6]) -> Result<(), NetlinkError> {
     let message = LinkUnspec::new_with_index(index).address(mac.to_vec());
     set(socket, index, "set the Ethernet address of", message)
 }
 
-/// Sets a device's MTU, bytes.
+/// Sets a device's MTU, in bytes.
 pub(super) fn set_mtu(socket: &Socket, index: u32, mtu: u32) -> Result<(), NetlinkError> {
-    let what = format!("set an MTU of {mtu} on");
-    set(socket, index, &what, LinkUnspec::new_with_index(index).mtu(mtu))
+    let action = format!("set an MTU of {mtu} on");
+    set(socket, index, &action, LinkUnspec::new_with_index(index).mtu(mtu))
 }
 
-/// Sets the number of packets that a device holds for whoever takes them: of a TAP device its reader.
+/// Sets the length of a device's transmit queue in packets; for a TAP device, of those that wait
+/// for its reader.
 pub(super) fn set_queue_length(
     socket: &Socket,
     index: u32,
@@ -225,7 +226,7 @@ fn one(
     message: LinkMessage,
 ) -> Result<Link, NetlinkError> {
     let answers = match socket.ask(request, &RouteNetlinkMessage::GetLink(message), 0) {
-        // ERANGE: longer than a device's name can be.
+        // ERANGE: the text is longer than a device's name can be.
         Err(error) if matches!(error.errno(), Some(libc::ENODEV | libc::ERANGE)) => {
             return Err(NetlinkError::NoDevice { name: name.to_owned() });
         }
@@ -245,10 +246,10 @@ fn create(socket: &Socket, request: String, message: LinkMessage) -> Result<(), 
 fn set(
     socket: &Socket,
     index: u32,
-    what: &str,
+    action: &str,
     message: LinkMessageBuilder<LinkUnspec>,
 ) -> Result<(), NetlinkError> {
-    let request = format!("{what} the network device number {index}");
+    let request = format!("{action} the network device number {index}");
     socket.change(request, &RouteNetlinkMessage::SetLink(message.build()), 0)
 }
 

@@ -1,5 +1,5 @@
-//! Questions and requests to the kernel about one network namespace: each goes to the module that
-//! knows its messages.
+//! Queries and requests about one network namespace; each is implemented by the module that knows
+//! its messages.
 
 use super::address::{AddressPrefix, DuplicateDetection, Neighbour, Route};
 use super::link::{Link, VethEnd};
@@ -16,7 +16,7 @@ use units::BitsPerSecond;
 #[derive(Debug)]
 pub struct Netlink {
     socket: Socket,
-    /// Socket for dumps of which the kernel sends only what the request's header asks for.
+    /// Socket whose dumps the kernel filters by the request's header.
     strict: Socket,
 }
 
@@ -53,22 +53,22 @@ impl Netlink {
     /// Returns the device of this name.
     ///
     /// # Errors
-    /// [`NetlinkError::NoDevice`] when there is none.
+    /// [`NetlinkError::NoDevice`] when it does not exist.
     pub fn link(&self, name: &str) -> Result<Link, NetlinkError> {
         link::named(&self.socket, name)
     }
 
-    /// Returns the device of this number.
+    /// Returns the device of this index.
     ///
     /// # Errors
-    /// [`NetlinkError::NoDevice`] when there is none.
+    /// [`NetlinkError::NoDevice`] when it does not exist.
     pub fn link_at(&self, index: u32) -> Result<Link, NetlinkError> {
         link::at(&self.socket, index)
     }
 
-    /// Waits until a device that was set up can send. The kernel connects a device to its
-    /// queueing discipline some time after both ends of the link are up, and until then drops
-    /// what is sent without an error (`linkwatch`, Linux).
+    /// Waits until a device that was set up can send. The kernel attaches a device to its queueing
+    /// discipline some time after both ends of the link are up, and until then drops sent packets
+    /// without an error (`linkwatch`, Linux).
     ///
     /// # Errors
     /// [`NetlinkError::NoCarrier`] when it takes longer than `patience`.
@@ -76,17 +76,18 @@ impl Netlink {
         link::wait_running(&self.socket, index, patience)
     }
 
-    /// Makes a veth pair with one queue at each end; the ends appear in their namespaces at
-    /// once, down, and in no other.
+    /// Creates a veth pair with one queue at each end; the ends are created in their namespaces
+    /// directly, down.
     ///
     /// # Errors
-    /// When a name is taken or too long, the MTU is out of range, or `CAP_NET_ADMIN` lacks.
+    /// When a name is taken or too long, the MTU is out of range, or the caller lacks
+    /// `CAP_NET_ADMIN`.
     pub fn create_veth(&self, ends: [VethEnd<'_>; 2], mtu: u32) -> Result<(), NetlinkError> {
         link::create_veth(&self.socket, ends, mtu)
     }
 
-    /// Makes a VLAN device (IEEE 802.1Q, tag 0x8100) above a device; it comes with the MTU of
-    /// that device, down.
+    /// Creates a VLAN device (IEEE 802.1Q, tag 0x8100) above a device, with the MTU of that device,
+    /// down.
     ///
     /// # Errors
     /// When the name or the VLAN is taken, `vlan` is above 4094, or the kernel has no VLANs.
@@ -110,7 +111,7 @@ impl Netlink {
         link::set_down(&self.socket, index)
     }
 
-    /// Has a device take frames that are addressed to others, or not.
+    /// Switches the reception of frames that are addressed to others on or off.
     ///
     /// # Errors
     /// When the device is gone or its driver refuses.
@@ -118,7 +119,7 @@ impl Netlink {
         link::set_promiscuous(&self.socket, index, on)
     }
 
-    /// Gives a device an Ethernet address.
+    /// Sets the MAC address of a device.
     ///
     /// # Errors
     /// When it is a multicast address or the driver wants the device down first.
@@ -126,7 +127,7 @@ impl Netlink {
         link::set_mac(&self.socket, index, mac)
     }
 
-    /// Sets a device's MTU, bytes.
+    /// Sets a device's MTU, in bytes.
     ///
     /// # Errors
     /// When the driver does not take it, or a loaded XDP program does not.
@@ -134,25 +135,25 @@ impl Netlink {
         link::set_mtu(&self.socket, index, mtu)
     }
 
-    /// Sets the number of packets that a device holds for whoever takes them: of a TAP device its
-    /// reader.
+    /// Sets the length of a device's transmit queue in packets; for a TAP device, of those that
+    /// wait for its reader.
     ///
     /// # Errors
-    /// When there is no such device.
+    /// When the device does not exist.
     pub fn set_queue_length(&self, index: u32, packets: u32) -> Result<(), NetlinkError> {
         link::set_queue_length(&self.socket, index, packets)
     }
 
-    /// Removes a device; the peer of a veth goes with it.
+    /// Removes a device; the peer of a veth is removed with it.
     ///
     /// # Errors
-    /// When it is gone or is no device that can be removed.
+    /// When it is gone or cannot be removed.
     pub fn delete_link(&self, index: u32) -> Result<(), NetlinkError> {
         link::delete(&self.socket, index)
     }
 
-    /// Gives a device an address; the route to its network comes with it when the device is up.
-    /// One of 127.0.0.0/8 is of this machine alone, and nothing is sent from it.
+    /// Adds an address to a device; the route to its network comes with it when the device is up.
+    /// An address of 127.0.0.0/8 is of this machine alone, and nothing is sent from it.
     ///
     /// # Errors
     /// When the device has it already, or IPv6 is off there.
@@ -181,7 +182,7 @@ impl Netlink {
         address::neighbours(&self.socket)
     }
 
-    /// Returns whether packets to an address end on this machine, broadcasts and joined groups
+    /// Returns true if packets to an address end on this machine, broadcasts and joined groups
     /// among them.
     ///
     /// # Errors
@@ -199,7 +200,7 @@ impl Netlink {
         own::own_v4(&self.strict)
     }
 
-    /// Limits what a device sends, in place of the queueing discipline at its root.
+    /// Limits the rate at which a device sends, in place of the queueing discipline at its root.
     ///
     /// # Errors
     /// When the rate is zero, or the kernel lacks `sch_tbf`.
@@ -207,11 +208,11 @@ impl Netlink {
         rate::set_rate(&self.socket, index, rate)
     }
 
-    /// Has a device send in the order in which it is given packets, without a queue of the
-    /// kernel's in front of its own.
+    /// Removes the kernel's queue in front of a device: it sends packets in the order in which it
+    /// gets them.
     ///
     /// # Errors
-    /// When there is no such device.
+    /// When the device does not exist.
     pub fn set_no_queue(&self, index: u32) -> Result<(), NetlinkError> {
         rate::set_no_queue(&self.socket, index)
     }
@@ -224,8 +225,8 @@ impl Netlink {
         slow_path::rules(&self.socket)
     }
 
-    /// Counts the routing rules beyond those that every namespace is born with, and ours, which are
-    /// for no packet that is forwarded plainly.
+    /// Counts the routing rules besides the initial ones of every namespace, and ours, which affect
+    /// no plainly forwarded packet.
     ///
     /// # Errors
     /// When the kernel's answer cannot be read.
@@ -233,7 +234,7 @@ impl Netlink {
         slow_path::extra_rules(&self.socket)
     }
 
-    /// Returns all queueing disciplines of all devices; those inside others too.
+    /// Returns the queueing disciplines of all devices, also those inside others.
     ///
     /// # Errors
     /// When the kernel's answer cannot be read.
@@ -250,9 +251,8 @@ impl Netlink {
         slow_path::ipsec_policies()
     }
 
-    /// Returns true when IPsec says anything about forwarded packets of the calling thread's
-    /// namespace: there are policies, or what none is for is dropped (`ip xfrm policy setdefault
-    /// fwd block`).
+    /// Returns true if IPsec affects forwarded packets of the calling thread's namespace: there are
+    /// policies, or packets without one are dropped (`ip xfrm policy setdefault fwd block`).
     ///
     /// # Errors
     /// When the caller lacks `CAP_NET_ADMIN`.
@@ -260,7 +260,7 @@ impl Netlink {
         slow_path::ipsec_in_use()
     }
 
-    /// Does [`Netlink::ipsec_in_use`] in another namespace.
+    /// Returns [`Netlink::ipsec_in_use`] of another namespace.
     ///
     /// # Errors
     /// When the namespace cannot be entered, or the caller lacks `CAP_NET_ADMIN`.
@@ -268,7 +268,7 @@ impl Netlink {
         in_namespace(namespace, Self::ipsec_in_use)?
     }
 
-    /// Does [`Netlink::ipsec_policies`] in another namespace.
+    /// Returns [`Netlink::ipsec_policies`] of another namespace.
     ///
     /// # Errors
     /// When the namespace cannot be entered, or the caller lacks `CAP_NET_ADMIN`.
@@ -276,28 +276,28 @@ impl Netlink {
         in_namespace(namespace, Self::ipsec_policies)?
     }
 
-    /// Has the kernel treat what comes in by one device as if it had come in by another.
+    /// Redirects all frames received by one device to the ingress of another.
     ///
     /// # Errors
-    /// When the caller lacks `CAP_NET_ADMIN`, or the kernel has no ingress queueing discipline,
-    /// u32 filter or mirred action.
+    /// When the caller lacks `CAP_NET_ADMIN`, or the kernel has no ingress queueing discipline, u32
+    /// filter or mirred action.
     pub fn redirect_to(&self, from: u32, to: u32) -> Result<(), NetlinkError> {
         redirect::redirect(&self.socket, from, to)
     }
 
-    /// Removes what an interception with this port has left, however it ended.
+    /// Removes rules and routes that an interception with this port has left, however it ended.
     ///
     /// # Errors
-    /// When the kernel refuses; what is not there is no error.
+    /// When the kernel refuses; it is no error if there are none.
     pub fn end_interception(&self, port: u16) -> Result<(), NetlinkError> {
         marked::remove(&self.socket, port)
     }
 
-    /// Removes what interceptions have left whose table is gone with whoever held it; returns their
+    /// Removes rules and routes of interceptions whose table is gone with its socket; returns their
     /// ports.
     ///
     /// # Errors
-    /// When the kernel does not say what there is, or does not remove it.
+    /// When the kernel does not list them, or does not remove them.
     pub fn end_left_interceptions(&self) -> Result<Vec<u16>, NetlinkError> {
         let rules = self.rules()?;
         let ours = rules.iter().filter(|rule| rule.ours);

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  Transaction: begin │ table, chain, rule … │ end    one datagram, done as a whole or not at all
-//!                       └ Attributes ─ Rule: expressions, one behind the other
+//!                       └ Attributes ─ Rule: expressions, one after the other
 //! ```
 
 use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL};
@@ -13,10 +13,10 @@ use super::NetlinkError;
 use super::attributes::Attributes;
 use super::socket::{Message, Socket};
 
-/// Beginning of the names of our tables.
+/// Prefix of the names of our tables.
 pub(super) const TABLE: &str = "tamandua-";
 
-/// Flags that make what is not there.
+/// Flags that create an object, and fail if it exists.
 pub(super) const CREATE: u16 = NLM_F_CREATE | NLM_F_EXCL;
 
 const BATCH_BEGIN: u16 = 0x10;
@@ -52,15 +52,15 @@ pub(super) enum Verdict {
     Accept = 1,
 }
 
-/// Property of a packet that is no part of it (`NFT_META_*`).
+/// Property of a packet outside its bytes (`NFT_META_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meta {
     Mark = 3,
-    /// Number of the device that it came by.
+    /// Index of the device that the packet came in by.
     Iif = 4,
-    /// Name of the device that it came by, in 16 bytes.
+    /// Name of the device that the packet came in by, in 16 bytes.
     IifName = 6,
-    /// Family of its protocol, one byte.
+    /// Family of the packet's protocol, one byte.
     NfProto = 15,
 }
 
@@ -71,12 +71,12 @@ pub(super) enum Comparison {
     NotEqual = 1,
 }
 
-/// A table, as it is named and made.
+/// Table of nftables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Table {
     pub(super) family: Family,
     pub(super) name: String,
-    /// The table is gone with the socket that made it.
+    /// True if the table ends with the socket that created it.
     pub(super) is_owned: bool,
 }
 
@@ -90,14 +90,14 @@ impl Table {
     }
 }
 
-/// The place where a base chain sees packets: the ingress of a device, or prerouting.
+/// Hook of a base chain: the ingress of a device, or prerouting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hook<'d> {
     pub(super) device: Option<&'d str>,
     pub(super) priority: i32,
 }
 
-/// Messages that are done together.
+/// Messages that are executed as a whole or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Transaction(Vec<Message>);
 
@@ -112,7 +112,7 @@ impl Transaction {
         Message { kind, flags: 0, payload }
     }
 
-    /// Makes a table.
+    /// Creates a table.
     pub(super) fn make_table(mut self, flags: u16, table: &Table) -> Self {
         let table_flags = if table.is_owned { NFT_TABLE_F_OWNER } else { 0 };
         let attributes = table.named().be32(2, table_flags);
@@ -120,14 +120,14 @@ impl Transaction {
         self
     }
 
-    /// Removes a table, whether it is there or not.
+    /// Removes a table, if it exists.
     pub(super) fn remove_table(self, table: &Table) -> Self {
         let mut made = self.make_table(NLM_F_CREATE, table);
         made.0.push(table.message(NFT_MSG_DELTABLE, 0, &table.named()));
         made
     }
 
-    /// Makes a base chain of the type `filter`.
+    /// Creates a base chain of the type `filter`.
     pub(super) fn make_chain(
         mut self,
         table: &Table,
@@ -149,29 +149,29 @@ impl Transaction {
         self
     }
 
-    /// Adds a rule behind those that a chain has.
+    /// Appends a rule to a chain.
     pub(super) fn add_rule(mut self, table: &Table, chain: &str, rule: Rule) -> Self {
         let attributes = table.named().text(2, chain).nested(4, rule.0);
         self.0.push(table.message(NFT_MSG_NEWRULE, NLM_F_CREATE, &attributes));
         self
     }
 
-    /// Returns the messages with their end.
+    /// Returns the messages, with the end of the batch.
     pub(super) fn messages(mut self) -> Vec<Message> {
         self.0.push(Self::border(BATCH_END));
         self.0
     }
 
-    /// Has the kernel do them; `request` says what, as a verb with its object.
+    /// Executes the messages; `request` describes them, as a verb with its object.
     ///
     /// # Errors
-    /// When the kernel refuses one of them: then none is done.
+    /// When the kernel refuses one of them: then none is executed.
     pub(super) fn commit(self, socket: &Socket, request: &str) -> Result<(), NetlinkError> {
         socket.batch(request, &self.messages())
     }
 }
 
-/// A rule's expressions: each goes on to the next one, or ends the rule.
+/// Expressions of a rule: each one continues to the next, or ends the rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rule(Attributes);
 
@@ -185,12 +185,12 @@ impl Rule {
         Self(self.0.nested(1, expression))
     }
 
-    /// `meta KEY VALUE`: the rest of the rule is for these packets.
+    /// Adds `meta KEY VALUE`: the following expressions apply to matching packets only.
     pub(super) fn meta_is(self, key: Meta, value: &[u8]) -> Self {
         self.meta(key, Comparison::Equal, value)
     }
 
-    /// `meta KEY COMPARISON VALUE`: the rest of the rule is for these packets.
+    /// Adds `meta KEY COMPARISON VALUE`: the following expressions apply to matching packets only.
     pub(super) fn meta(self, key: Meta, comparison: Comparison, value: &[u8]) -> Self {
         self.expression("meta", Attributes::new().be32(1, NFT_REG_1).be32(2, key as u32))
             .compare(comparison, value)
@@ -206,13 +206,13 @@ impl Rule {
         self.expression("immediate", Attributes::new().be32(1, register).nested(2, value))
     }
 
-    /// `meta mark set 0`
+    /// Adds `meta mark set 0`.
     pub(super) fn clear_mark(self) -> Self {
         let fields = Attributes::new().be32(2, Meta::Mark as u32).be32(3, NFT_REG_1);
         self.load(NFT_REG_1, &0u32.to_ne_bytes()).expression("meta", fields)
     }
 
-    /// `accept` or `drop`
+    /// Adds `accept` or `drop`.
     pub(super) fn judge(self, verdict: Verdict) -> Self {
         let code = Attributes::new().be32(1, verdict as u32);
         let verdict = Attributes::new().nested(2, code);
@@ -220,8 +220,8 @@ impl Rule {
         self.expression("immediate", fields)
     }
 
-    /// `@th,OFFSET,8 & MASK == VALUE`: the rest of the rule is for packets whose byte at an offset
-    /// of the transport header is this one. The offset counts bytes.
+    /// Adds `@th,OFFSET,8 & MASK == VALUE`: the following expressions apply only to packets with
+    /// this byte at an offset, in bytes, of the transport header.
     pub(super) fn transport_byte_is(self, offset: u32, mask: u8, value: u8) -> Self {
         let byte = |byte: u8| Attributes::new().bytes(1, &[byte]);
         let load = Attributes::new()
@@ -240,7 +240,7 @@ impl Rule {
             .compare(Comparison::Equal, &[value])
     }
 
-    /// `tproxy FAMILY to ADDRESS:PORT`, with `AF_INET` or `AF_INET6`.
+    /// Adds `tproxy FAMILY to ADDRESS:PORT`, with `AF_INET` or `AF_INET6`.
     pub(super) fn tproxy(self, family: u8, address: &[u8], port: u16) -> Self {
         let fields =
             Attributes::new().be32(1, u32::from(family)).be32(2, NFT_REG_1).be32(3, NFT_REG_2);
@@ -255,7 +255,7 @@ pub(super) fn open() -> Result<Socket, NetlinkError> {
     Socket::open(Some(NETFILTER), 0).map_err(|source| NetlinkError::Open { source })
 }
 
-/// Returns true when a table is there.
+/// Returns true if a table exists.
 pub(super) fn has_table(socket: &Socket, table: &Table) -> Result<bool, NetlinkError> {
     let message = table.message(NFT_MSG_GETTABLE, 0, &table.named());
     match socket.ask_raw("look for a table", &message) {
@@ -265,12 +265,12 @@ pub(super) fn has_table(socket: &Socket, table: &Table) -> Result<bool, NetlinkE
     }
 }
 
-/// Returns the type of a message of nftables, as netlink numbers it.
+/// Returns the netlink message type of an nftables message.
 pub(super) const fn kind_of(message: u16) -> u16 {
     SUBSYSTEM_NFTABLES << 8 | message
 }
 
-/// `struct nfgenmsg` and attributes.
+/// Returns `struct nfgenmsg` followed by attributes.
 fn header(family: u8, attributes: &Attributes) -> Vec<u8> {
     [&[family, 0, 0, 0][..], &attributes.emit()].concat()
 }

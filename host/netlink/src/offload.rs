@@ -1,10 +1,10 @@
-//! What a network device does to packets on its own: checksums, segmentation, coalescing,
-//! VLAN tags; its queues, its rate and its driver. Read and set by the ethtool ioctl, in the calling
-//! thread's namespace.
+//! Offloads of a network device: checksums, segmentation, coalescing, VLAN tags; also its queues,
+//! its rate and its driver. They are read and set by the ethtool ioctl, in the calling thread's
+//! namespace.
 //!
-//! A node's port shows every packet as one frame as on the wire, so it turns off what would
-//! join, split, or half finish frames, remembers what was on, and puts that back on exit.
-//! Which sets a port needs is the port's story.
+//! A node's port shows every packet as one frame as on the wire, so the node turns off offloads
+//! that join, split, or half finish frames, remembers which were on, and restores them on exit. The
+//! port decides which offloads must be off.
 
 use std::io;
 
@@ -15,35 +15,35 @@ mod ioctl;
 
 use ioctl::Device;
 
-/// Something a device may do to packets; each stands for one or more of the kernel's features
-/// (`ethtool -k`).
+/// Offload of a device; each stands for one or more of the kernel's features (`ethtool -k`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Offload {
-    /// The device completes checksums on sending; the stack leaves them partial.
+    /// Completion of checksums on sending; the stack leaves them partial.
     TxChecksum,
-    /// The device says whether checksums of what came are right.
+    /// Verification of checksums on reception.
     RxChecksum,
-    /// A packet may lie in pieces; segmentation needs it.
+    /// Sending of packets in several fragments; segmentation needs it.
     ScatterGather,
-    /// TCP super-packets are cut by the device.
+    /// Segmentation of TCP super-packets by the device.
     Tso,
-    /// Other super-packets are cut late, by the stack or the device.
+    /// Late segmentation of other super-packets, by the stack or the device.
     Gso,
-    /// The stack joins what came. On veth it also switches the receiving side to NAPI.
+    /// Coalescing of received packets by the stack. On veth it also switches the receiving side to
+    /// NAPI.
     Gro,
-    /// The device joins what came, reversibly.
+    /// Reversible coalescing of received packets by the device.
     GroHw,
-    /// The device joins what came, for good.
+    /// Irreversible coalescing of received packets by the device.
     Lro,
-    /// The device strips VLAN tags into metadata.
+    /// Stripping of VLAN tags into metadata by the device.
     RxVlan,
-    /// The device inserts VLAN tags from metadata.
+    /// Insertion of VLAN tags from metadata by the device.
     TxVlan,
 }
 
 impl Offload {
-    /// All of them.
+    /// All offloads.
     pub const ALL: [Self; 10] = [
         Self::TxChecksum,
         Self::RxChecksum,
@@ -57,7 +57,8 @@ impl Offload {
         Self::TxVlan,
     ];
 
-    /// Whether the kernel's feature of this name (net/ethtool/common.c) belongs to it.
+    /// Returns true if the kernel's feature of this name (net/ethtool/common.c) belongs to the
+    /// offload.
     fn covers(self, feature: &str) -> bool {
         let segmentation = feature.starts_with("tx-") && feature.ends_with("-segmentation");
         let tcp = feature.starts_with("tx-tcp");
@@ -75,8 +76,8 @@ impl Offload {
         }
     }
 
-    /// Of what it covers, what turning it on turns on: variants that change what applications
-    /// see are somebody's explicit choice.
+    /// Returns true if enabling the offload turns this feature on. Variants that change what
+    /// applications see are left to an explicit choice.
     fn covers_usually(self, feature: &str) -> bool {
         match self {
             Self::Gro => feature == "rx-gro",
@@ -85,50 +86,50 @@ impl Offload {
     }
 }
 
-/// Why a device's offloads could not be read or set.
+/// Error of reading or setting offloads.
 #[derive(Debug, thiserror::Error)]
 pub enum OffloadError {
-    /// Longer than a device's name can be, or empty.
+    /// The device's name is empty, or longer than it can be.
     #[error("'{device}' cannot name a network device: use 1 to 15 bytes")]
     Name {
-        /// The name as given.
+        /// Name as given.
         device: String,
     },
-    /// There is no such device.
+    /// The device does not exist.
     #[error("there is no network device '{device}' in this network namespace")]
     NoDevice {
-        /// Its name.
+        /// Name of the device.
         device: String,
     },
     /// The kernel refused.
     #[error("cannot {action} of the network device '{device}': {source}")]
     Refused {
-        /// What was tried.
+        /// Action that failed.
         action: &'static str,
-        /// The device.
+        /// Name of the device.
         device: String,
-        /// The kernel's answer.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// The device keeps on doing what was to be turned off. The device's fault.
+    /// The device keeps an offload on that was to be turned off. The device's fault.
     #[error(
         "the network device '{device}' cannot turn off {}; use another device, or one whose driver can",
         features.join(", ")
     )]
     Fixed {
-        /// The device.
+        /// Name of the device.
         device: String,
-        /// The kernel's names of the features that stay on.
+        /// Kernel's names of the features that stay on.
         features: Vec<String>,
     },
 }
 
-/// The offloads of a device at one moment.
+/// Offloads of a device at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OffloadState {
-    /// Its features by the kernel's names: those that are on.
+    /// Kernel's names of the features that are on.
     pub active: Vec<String>,
-    /// Those of [`OffloadState::active`] that cannot be turned off.
+    /// Features among [`OffloadState::active`] that cannot be turned off.
     pub fixed: Vec<String>,
 }
 
@@ -148,22 +149,22 @@ impl OffloadState {
         })
     }
 
-    /// Whether any part of an offload is on.
+    /// Returns true if any feature of an offload is on.
     #[must_use]
     pub fn is_on(&self, offload: Offload) -> bool {
         self.active.iter().any(|feature| offload.covers(feature))
     }
 
-    /// Turns a set of offloads off; what it returns turns those on again that were on.
+    /// Turns a set of offloads off; the returned value turns those on again that were on.
     ///
     /// # Errors
-    /// When the device cannot, with nothing changed that is not put back.
+    /// When the device cannot; every change is then undone.
     pub fn disable(device: &str, set: &[Offload]) -> Result<Restore, OffloadError> {
         disable(device, set)
     }
 }
 
-/// What a device did before it was changed. Plain data, so that it can outlive the process.
+/// Features of a device before a change. Plain data, so that it can outlive the process.
 #[must_use = "without it nobody knows what the device did before"]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Restore {
@@ -173,19 +174,19 @@ pub struct Restore {
 }
 
 impl Restore {
-    /// The device.
+    /// Returns the name of the device.
     #[must_use]
     pub fn device(&self) -> &str {
         &self.device
     }
 
-    /// The kernel's names of the features that were changed.
+    /// Returns the kernel's names of the features that were changed.
     #[must_use]
     pub fn features(&self) -> &[String] {
         &self.features
     }
 
-    /// Puts back what was, in the calling thread's namespace.
+    /// Restores the features, in the calling thread's namespace.
     ///
     /// # Errors
     /// When the device is gone.
@@ -193,7 +194,7 @@ impl Restore {
         self.restore_as(&self.device)
     }
 
-    /// The same for a device that was renamed.
+    /// Restores the features of a device that was renamed.
     ///
     /// # Errors
     /// When there is no device of that name.
@@ -208,7 +209,7 @@ impl Restore {
     }
 }
 
-/// One feature, at its place in the kernel's list.
+/// Feature at its position in the kernel's list.
 struct Feature {
     name: String,
     changeable: bool,
@@ -216,10 +217,10 @@ struct Feature {
     active: bool,
 }
 
-/// Turns a set of offloads off; what it returns turns those on again that were on.
+/// Turns a set of offloads off; the returned value turns those on again that were on.
 ///
 /// # Errors
-/// When the device cannot, with nothing changed that is not put back.
+/// When the device cannot; every change is then undone.
 pub fn disable(device: &str, set: &[Offload]) -> Result<Restore, OffloadError> {
     let covered = |feature: &Feature| set.iter().any(|offload| offload.covers(&feature.name));
     let restore = change(device, false, &covered)?;
@@ -236,10 +237,10 @@ pub fn disable(device: &str, set: &[Offload]) -> Result<Restore, OffloadError> {
     Err(OffloadError::Fixed { device: device.to_owned(), features: still_on })
 }
 
-/// Turns a set of offloads on as far as the device can; what it returns turns them off again.
+/// Turns a set of offloads on as far as the device can; the returned value turns them off again.
 ///
 /// # Errors
-/// When there is no such device or the caller lacks `CAP_NET_ADMIN`.
+/// When the device does not exist or the caller lacks `CAP_NET_ADMIN`.
 pub fn enable(device: &str, set: &[Offload]) -> Result<Restore, OffloadError> {
     change(device, true, &|feature| set.iter().any(|offload| offload.covers_usually(&feature.name)))
 }
@@ -263,41 +264,41 @@ fn change(
     })
 }
 
-/// How many queues a device has and could have (`ethtool -l`).
+/// Number of queues that a device has and could have (`ethtool -l`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Channels {
-    /// Queues that receive, dedicated and combined.
+    /// Receive queues, dedicated and combined.
     pub rx: u32,
-    /// Queues that send, dedicated and combined.
+    /// Transmit queues, dedicated and combined.
     pub tx: u32,
-    /// Most receiving queues it could have.
+    /// Largest possible number of receive queues.
     pub rx_max: u32,
-    /// Most sending queues it could have.
+    /// Largest possible number of transmit queues.
     pub tx_max: u32,
 }
 
-/// The queues of a device.
+/// Returns the queues of a device.
 ///
 /// # Errors
-/// When there is no such device, or its driver does not say (`EOPNOTSUPP`).
+/// When the device does not exist, or its driver does not say (`EOPNOTSUPP`).
 pub fn channels(device: &str) -> Result<Channels, OffloadError> {
     Device::open(device)?.channels()
 }
 
-/// The rate at which a device sends, as its driver says it; none where it does not know, as of a
+/// Returns the rate at which a device sends, by its driver; `None` where that is unknown, as of a
 /// link that is down.
 ///
 /// # Errors
-/// When there is no such device, or its driver says nothing of it (`EOPNOTSUPP`).
+/// When the device does not exist, or its driver does not say (`EOPNOTSUPP`).
 pub fn speed(device: &str) -> Result<Option<BitsPerSecond>, OffloadError> {
     let megabits = Device::open(device)?.speed()?;
     Ok(megabits.map(|megabits| BitsPerSecond(u64::from(megabits) * 1_000_000)))
 }
 
-/// The name of a device's driver: `veth`, `virtio_net`, `ixgbe`, ...
+/// Returns the name of a device's driver: `veth`, `virtio_net`, `ixgbe`, ...
 ///
 /// # Errors
-/// When there is no such device, or it has no driver to name (`EOPNOTSUPP`, as loopback).
+/// When the device does not exist, or has no driver to name (`EOPNOTSUPP`, as loopback).
 pub fn driver(device: &str) -> Result<String, OffloadError> {
     Device::open(device)?.driver()
 }
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_on_is_off_and_on_again() {
+    fn offloads_are_turned_off_and_restored() {
         with_veth("offload", || {
             let before = OffloadState::read("a").unwrap();
             assert!(before.is_on(Offload::TxChecksum) && before.is_on(Offload::Tso));
@@ -337,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_veth_says_ten_gigabits() {
+    fn a_veth_reports_ten_gigabits() {
         with_veth("speed", || {
             assert_eq!(speed("a").unwrap(), Some(BitsPerSecond(10_000_000_000)));
             assert!(speed("lo").is_err() && speed("none").is_err());

@@ -38,16 +38,17 @@ const RTN_MULTICAST: u8 = 5;
 
 const AF_INET: u8 = libc::AF_INET as u8;
 
-/// Returns whether an address is one of this machine's, in the calling thread's network namespace.
+/// Returns true if an address is one of this machine's, in the calling thread's network namespace.
 ///
 /// # Errors
-/// When the kernel does not say.
+/// When the kernel's answer cannot be read.
 pub fn is_own_address(address: IpAddr) -> io::Result<bool> {
     let socket = Socket::open(None, 0).map_err(|source| NetlinkError::Open { source });
     socket.and_then(|socket| is_own(&socket, address)).map_err(io::Error::other)
 }
 
-/// Returns whether packets to an address end on this machine, broadcasts and joined groups among them.
+/// Returns true if packets to an address end on this machine, broadcasts and joined groups among
+/// them.
 pub(super) fn is_own(socket: &Socket, address: IpAddr) -> Result<bool, NetlinkError> {
     let request = "list the addresses";
     let answers = socket.dump(request, RTM_GETADDR, &[0; ADDRESS_HEADER_LENGTH])?;
@@ -59,12 +60,12 @@ pub(super) fn is_own(socket: &Socket, address: IpAddr) -> Result<bool, NetlinkEr
 }
 
 /// Returns the prefixes of IPv4 addresses whose packets the table `local` delivers to this machine,
-/// each with its length in bits. The socket is a strict one: by another the kernel would send every
-/// route that it has.
+/// each with its length in bits. The socket must be a strict one: on another the kernel would send
+/// all of its routes.
 pub(super) fn own_v4(strict: &Socket) -> Result<Vec<(Ipv4Addr, u8)>, NetlinkError> {
     let message = RouteNetlinkMessage::GetRoute(local_v4());
     let answers = match strict.ask("list the local addresses", &message, NLM_F_DUMP) {
-        // No device is up yet: there is no such table.
+        // The table does not exist until a device is up.
         Err(NetlinkError::Refused { source, .. })
             if source.raw_os_error() == Some(libc::ENOENT) =>
         {
@@ -80,7 +81,7 @@ fn is_delivered_here(socket: &Socket, address: IpAddr) -> Result<bool, NetlinkEr
     let request = format!("find the route to {address}");
     let message = RouteNetlinkMessage::GetRoute(route_to(address));
     let answers = match socket.ask(&request, &message, 0) {
-        // Nothing leads there, or a route that refuses: unreachable, prohibit, blackhole.
+        // No route, or one that refuses: unreachable, prohibit, blackhole.
         Err(NetlinkError::Refused { .. }) => return Ok(false),
         answers => answers?,
     };
@@ -121,12 +122,12 @@ fn local_prefix_of(payload: &[u8]) -> Option<(Ipv4Addr, u8)> {
         return None;
     }
     let to = NlasIterator::new(attributes).flatten().find(|attribute| attribute.kind() == RTA_DST);
-    // The whole of IPv4 has no destination.
+    // The default route has no destination attribute.
     let address = to.map_or(Some([0; 4]), |to| to.value().first_chunk().copied())?;
     Some((address.into(), header[1]))
 }
 
-/// Asks for the IPv4 routes of the table `local` that end here.
+/// Returns the request for the IPv4 routes of the table `local` that end here.
 fn local_v4() -> RouteMessage {
     let mut message = RouteMessage::default();
     message.header.address_family = AddressFamily::Inet;
@@ -135,7 +136,7 @@ fn local_v4() -> RouteMessage {
     message
 }
 
-/// Asks for the route to an address.
+/// Returns the request for the route to an address.
 fn route_to(address: IpAddr) -> RouteMessage {
     let mut message = RouteMessage::default();
     (message.header.address_family, message.header.destination_prefix_length) = match address {

@@ -1,7 +1,7 @@
-//! A device's bit rate, by the kernel's token bucket (tbf, tc-tbf(8)).
+//! Rate limit of a device, by the kernel's token bucket (tbf, tc-tbf(8)).
 //!
-//! The bucket shapes what leaves: a packet waits until its bytes are there, up to a queue of
-//! [`QUEUE_TIME_MAX`], and is dropped and counted beyond.
+//! The bucket shapes egress: a packet waits for its tokens in a queue of at most
+//! [`QUEUE_TIME_MAX`]; beyond that packets are dropped and counted.
 
 use rtnetlink::packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_REPLACE};
 use rtnetlink::packet_route::RouteNetlinkMessage;
@@ -11,14 +11,14 @@ use units::{BitsPerSecond, Nanos};
 use super::NetlinkError;
 use super::socket::Socket;
 
-/// A packet waits at most this long in a link's queue: what a router with a queue of one
-/// round trip across a continent would do.
+/// Longest time that a packet waits in a link's queue, like in a router with a queue of one round
+/// trip across a continent.
 pub const QUEUE_TIME_MAX: Nanos = Nanos::from_millis(50);
 
-/// The bucket holds this much of the rate: long enough for a timer tick of a coarse clock.
+/// Size of the bucket as a time of the rate: long enough for a timer tick of a coarse clock.
 const BURST_TIME: Nanos = Nanos::from_millis(1);
 
-/// The bucket holds at least two of the largest frames, or they would never leave
+/// Smallest size of the bucket: two of the largest frames, which could otherwise never be sent
 /// (`max_size` in net/sched/sch_tbf.c).
 const BURST_BYTES_MIN: u64 = 2 * 9_018;
 
@@ -28,7 +28,7 @@ const TCA_TBF_RATE64: u16 = 4;
 const TCA_TBF_BURST: u16 = 6;
 const TC_LINKLAYER_ETHERNET: u8 = 1;
 
-/// Limits what a device sends, in place of the queueing discipline at its root.
+/// Limits the rate at which a device sends, in place of the queueing discipline at its root.
 pub(super) fn set_rate(
     socket: &Socket,
     index: u32,
@@ -38,8 +38,8 @@ pub(super) fn set_rate(
     set_root(socket, index, request, "tbf", tbf_options(rate))
 }
 
-/// Has a device send in the order in which it is given packets, without a queue of the
-/// kernel's in front of its own.
+/// Removes the kernel's queue in front of a device: it sends packets in the order in which it gets
+/// them.
 pub(super) fn set_no_queue(socket: &Socket, index: u32) -> Result<(), NetlinkError> {
     let request = format!("take the queue off the network device number {index}");
     set_root(socket, index, request, "noqueue", Vec::new())
@@ -74,23 +74,23 @@ fn tbf_options(rate: BitsPerSecond) -> Vec<TcOption> {
             tbf_parameters(saturated(bytes_per_second), queue.saturating_add(burst)),
         ),
         option(TCA_TBF_RATE64, bytes_per_second.to_ne_bytes().to_vec()),
-        // In bytes; it takes precedence over the field in the kernel's ticks.
+        // The burst in bytes takes precedence over the field in the kernel's ticks.
         option(TCA_TBF_BURST, burst.to_ne_bytes().to_vec()),
     ]
 }
 
-/// `struct tc_tbf_qopt`: two `struct tc_ratespec` (rate, peak rate), limit, buffer, mtu.
+/// Returns `struct tc_tbf_qopt`: two `struct tc_ratespec` (rate, peak rate), limit, buffer, mtu.
 fn tbf_parameters(rate: u32, limit: u32) -> Vec<u8> {
     const RATESPEC_LENGTH: usize = 12;
     let mut bytes = vec![0; 2 * RATESPEC_LENGTH + 12];
-    // A known link layer: the kernel then needs no table of transmission times.
+    // With a known link layer the kernel needs no table of transmission times.
     bytes[1] = TC_LINKLAYER_ETHERNET;
     bytes[8..12].copy_from_slice(&rate.to_ne_bytes());
     bytes[24..28].copy_from_slice(&limit.to_ne_bytes());
     bytes
 }
 
-/// Rounded down.
+/// Returns the number of bytes in a time at a rate, rounded down.
 fn bytes_in(bytes_per_second: u64, time: Nanos) -> u64 {
     (u128::from(bytes_per_second) * u128::from(time.0) / 1_000_000_000)
         .try_into()

@@ -1,5 +1,5 @@
-//! What comes in by one device, as if it had come in by another: a filter at its ingress (cls_u32)
-//! whose action redirects every frame (act_mirred).
+//! Redirection of all frames that a device receives to the ingress of another: a filter (cls_u32)
+//! with a redirect action (act_mirred).
 
 use rtnetlink::packet_core::{DefaultNla, NLA_F_NESTED, NLM_F_CREATE, NLM_F_EXCL};
 use rtnetlink::packet_route::RouteNetlinkMessage;
@@ -12,7 +12,7 @@ use super::NetlinkError;
 use super::attributes::Attributes;
 use super::socket::Socket;
 
-/// include/uapi/linux/pkt_cls.h and tc_act/tc_mirred.h.
+/// Attributes of include/uapi/linux/pkt_cls.h and tc_act/tc_mirred.h.
 const TCA_U32_ACT: u16 = 7;
 const TCA_ACT_KIND: u16 = 1;
 const TCA_ACT_OPTIONS: u16 = 2;
@@ -21,7 +21,7 @@ const TC_ACT_STOLEN: u32 = 4;
 const TCA_INGRESS_REDIR: u32 = 3;
 const ETH_P_ALL: u16 = libc::ETH_P_ALL as u16;
 
-/// Has the kernel treat what comes in by one device as if it had come in by another.
+/// Redirects all frames received by one device to the ingress of another.
 pub(super) fn redirect(socket: &Socket, from: u32, to: u32) -> Result<(), NetlinkError> {
     let request = format!(
         "redirect what comes in by device number {from} to number {to} (sch_ingress, cls_u32, act_mirred)"
@@ -36,7 +36,7 @@ fn on(device: u32) -> TcMessage {
     TcMessage::with_index(i32::try_from(device).unwrap_or(i32::MAX))
 }
 
-/// Returns the message that makes the queueing discipline of a device's ingress.
+/// Returns the message that creates the ingress queueing discipline of a device.
 fn ingress(device: u32) -> RouteNetlinkMessage {
     let mut message = on(device);
     message.header.parent = TcHandle::INGRESS;
@@ -45,7 +45,7 @@ fn ingress(device: u32) -> RouteNetlinkMessage {
     RouteNetlinkMessage::NewQueueDiscipline(message)
 }
 
-/// Returns the message that makes the filter for all frames.
+/// Returns the message that creates the filter for all frames.
 fn filter(from: u32, to: u32) -> RouteNetlinkMessage {
     let mut message = on(from);
     message.header.parent = TcHandle { major: 0xffff, minor: 0 };

@@ -1,17 +1,17 @@
-//! Settings of a device that decide what becomes of a packet that comes in or leaves by it
-//! (`net.ipv4.conf.DEVICE`, `net.ipv6.conf.DEVICE`), as the kernel describes them with the
-//! device: one answer has all of both families.
+//! Settings of a device for packets that it receives or sends (`net.ipv4.conf.DEVICE`,
+//! `net.ipv6.conf.DEVICE`), as the kernel reports them with the device: one answer has all of both
+//! families.
 
 use rtnetlink::packet_route::link::{AfSpecInet, AfSpecInet6, AfSpecUnspec};
 use serde::Serialize;
 
-/// Settings of one device, of those that forwarding rests on; all zero where the device has no
-/// part of that family (Documentation/networking/ip-sysctl.rst).
+/// Settings of one device that affect forwarding; all zero where the device has no part of that
+/// family (Documentation/networking/ip-sysctl.rst).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DeviceSettings {
     /// `net.ipv4.conf.DEVICE.forwarding`.
     pub v4_forwarding: i32,
-    /// `net.ipv4.conf.DEVICE.rp_filter`; the larger one of this and that of `all` counts.
+    /// `net.ipv4.conf.DEVICE.rp_filter`; the larger value of this and that of `all` applies.
     pub v4_rp_filter: i32,
     /// `net.ipv4.conf.DEVICE.accept_local`.
     pub v4_accept_local: i32,
@@ -34,7 +34,7 @@ pub struct DeviceSettings {
 }
 
 impl DeviceSettings {
-    /// Reads them out of what the kernel says of each family (`IFLA_AF_SPEC`).
+    /// Parses the settings of both families (`IFLA_AF_SPEC`).
     pub(super) fn of(families: &[AfSpecUnspec]) -> Self {
         let mut settings = Self::default();
         for family in families {

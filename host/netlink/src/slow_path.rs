@@ -1,7 +1,6 @@
-//! What the kernel would do to a forwarded packet beyond routing it: extra routing rules,
-//! queueing disciplines, IPsec policies. Where there is any, a fast path must not skip the
-//! kernel. Reading only, attribute by attribute, so that a newer kernel's additions are not
-//! taken for errors.
+//! Kernel features that change forwarded packets beyond routing: extra routing rules, queueing
+//! disciplines, IPsec policies. Where one is in use, a fast path must not bypass the kernel.
+//! Answers are parsed attribute by attribute, so that additions of newer kernels are no errors.
 
 use rtnetlink::packet_core::NlasIterator;
 use rustix::net::netlink::XFRM;
@@ -20,53 +19,54 @@ const RULE_HEADER_LENGTH: usize = 12;
 /// Length of `struct tcmsg`.
 const TC_HEADER_LENGTH: usize = 20;
 const TCA_KIND: u16 = 1;
-/// `FR_ACT_TO_TBL` and attributes of include/uapi/linux/fib_rules.h.
+/// Values of include/uapi/linux/fib_rules.h: `FR_ACT_TO_TBL` and attributes.
 const RULE_TO_TABLE: u8 = 1;
 const FRA_PRIORITY: u16 = 6;
 const FRA_SUPPRESS_PREFIXLEN: u16 = 14;
 const FRA_TABLE: u16 = 15;
 const FRA_PAD: u16 = 18;
 const FRA_PROTOCOL: u16 = 21;
-/// `XFRM_MSG_NEWPOLICY` and `XFRM_MSG_GETPOLICY`, and the length of `struct xfrm_userpolicy_id`.
+/// Messages of IPsec policies, and the length of `struct xfrm_userpolicy_id`.
 const XFRM_NEWPOLICY: u16 = 0x13;
 const XFRM_GETPOLICY: u16 = 0x15;
 const XFRM_POLICY_ID_LENGTH: usize = 64;
-/// `XFRM_MSG_GETDEFAULT` (Linux 5.15): what becomes of packets that no policy is for; the answer
-/// has `struct xfrm_userpolicy_default`, a byte each for in, forwarded and out.
+/// Query of the IPsec default (Linux 5.15) for packets without a policy; the answer has `struct
+/// xfrm_userpolicy_default`, a byte each for in, forwarded and out.
 const XFRM_GETDEFAULT: u16 = 0x28;
 const XFRM_POLICY_BLOCK: u8 = 1;
 
-/// Priority and table of the rules that every namespace is born with.
+/// Priority and table of the initial rules of every namespace.
 const STANDARD_RULES_V4: [(u32, u32); 3] = [(0, 255), (32_766, 254), (32_767, 253)];
 const STANDARD_RULES_V6: [(u32, u32); 2] = [(0, 255), (32_766, 254)];
 
-/// Queueing disciplines that the kernel chooses by itself: leaving by another way than
-/// through them changes neither who may send nor how fast.
+/// Queueing disciplines that the kernel chooses by itself: bypassing them changes neither which
+/// packets are sent nor how fast.
 const DEFAULT_QDISCS: [&str; 5] = ["noqueue", "pfifo_fast", "mq", "fq_codel", "noop"];
 
-/// One routing rule (`ip rule`).
+/// Routing rule (`ip rule`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RoutingRule {
-    /// Whether it is for IPv6.
+    /// True if the rule is for IPv6.
     pub v6: bool,
-    /// Lower is asked first.
+    /// Priority: lower numbers are tried first.
     pub priority: u32,
-    /// The table that it leads to.
+    /// Table that the rule leads to.
     pub table: u32,
-    /// Whether it is one of those that every namespace is born with, unchanged.
+    /// True for an unchanged initial rule of the namespace.
     pub standard: bool,
-    /// Whether it is of an [`Interception`](super::Interception), and asked for marked packets only.
+    /// True for a rule of an [`Interception`](super::Interception), which applies to marked packets
+    /// only.
     pub ours: bool,
 }
 
-/// One queueing discipline (`tc qdisc`).
+/// Queueing discipline (`tc qdisc`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Qdisc {
-    /// Its device.
+    /// Index of its device.
     pub index: u32,
-    /// Its kind: `noqueue`, `tbf`, `clsact`, ...
+    /// Kind: `noqueue`, `tbf`, `clsact`, ...
     pub kind: String,
-    /// Whether the kernel chooses this kind by itself.
+    /// True if the kernel chooses this kind by itself.
     pub is_default: bool,
 }
 
@@ -82,13 +82,13 @@ pub(super) fn rules(socket: &Socket) -> Result<Vec<RoutingRule>, NetlinkError> {
     Ok(rules)
 }
 
-/// Counts the routing rules beyond those that every namespace is born with, and ours, which are
-/// for no packet that is forwarded plainly.
+/// Counts the routing rules besides the initial ones of every namespace, and ours, which affect no
+/// plainly forwarded packet.
 pub(super) fn extra_rules(socket: &Socket) -> Result<usize, NetlinkError> {
     Ok(rules(socket)?.iter().filter(|rule| !rule.standard && !rule.ours).count())
 }
 
-/// Returns all queueing disciplines of all devices; those inside others too.
+/// Returns the queueing disciplines of all devices, also those inside others.
 pub(super) fn qdiscs(socket: &Socket) -> Result<Vec<Qdisc>, NetlinkError> {
     let request = "list the queueing disciplines";
     let answers = socket.dump(request, RTM_GETQDISC, &[0; TC_HEADER_LENGTH])?;
@@ -110,16 +110,15 @@ pub(super) fn ipsec_policies() -> Result<usize, NetlinkError> {
     Ok(answers.iter().filter(|answer| answer.kind == XFRM_NEWPOLICY).count())
 }
 
-/// Returns true when IPsec says anything about forwarded packets of the calling thread's
-/// namespace: there are policies, or what none is for is dropped (`ip xfrm policy setdefault fwd
-/// block`).
+/// Returns true if IPsec affects forwarded packets of the calling thread's namespace: there are
+/// policies, or packets without one are dropped (`ip xfrm policy setdefault fwd block`).
 pub(super) fn ipsec_in_use() -> Result<bool, NetlinkError> {
     if ipsec_policies()? > 0 {
         return Ok(true);
     }
     let Ok(socket) = Socket::open(Some(XFRM), 0) else { return Ok(false) };
     let request = "ask for IPsec's default policy";
-    // A kernel without such a default accepts.
+    // Kernels without this query accept.
     let message = Message { kind: XFRM_GETDEFAULT, flags: 0, payload: vec![0; 4] };
     let Ok(answers) = socket.ask_raw(request, &message) else { return Ok(false) };
     let blocks = |answer: &Answer| {

@@ -1,5 +1,5 @@
-//! One netlink socket: a request out, its answers in, up to the acknowledgement.
-//! It knows the message header and nothing of what messages mean.
+//! Netlink socket: sends a request and receives its answers, up to the acknowledgement. Only the
+//! message header is interpreted here.
 
 use std::fmt::Display;
 use std::io;
@@ -22,27 +22,28 @@ use rustix::net::{
 
 use super::NetlinkError;
 
-/// The kernel fills at most 32 KiB per datagram of a dump (`NLMSG_GOODSIZE` and
-/// `max_recvmsg_len` in net/netlink/af_netlink.c), twice that for links with many VFs.
+/// Size of the receive buffer. The kernel fills at most 32 KiB per datagram of a dump
+/// (`NLMSG_GOODSIZE` and `max_recvmsg_len` in net/netlink/af_netlink.c), twice that for links with
+/// many VFs.
 const RECEIVE_BUFFER: usize = 64 * 1024;
 
-/// The kernel answers from memory; longer than this is a lost message, not a slow one.
+/// Longest wait for an answer. The kernel answers from memory; a later answer means a lost message.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// A dump that changed while it was read is read again; a table that changes faster than it
-/// can be read eight times is taken as it came.
+/// Limit of attempts to read a dump that changes meanwhile; after that the last one is used as it
+/// is.
 const DUMP_ATTEMPTS_MAX: usize = 8;
 
-/// `NLM_F_CAPPED` and `NLM_F_ACK_TLVS` (include/uapi/linux/netlink.h).
+/// Flags of an acknowledgement (include/uapi/linux/netlink.h).
 const ACK_CAPPED: u16 = 0x100;
 const ACK_HAS_ATTRIBUTES: u16 = 0x200;
-/// `NLMSGERR_ATTR_MSG`: the kernel's own sentence.
+/// Attribute with the kernel's explanation (`NLMSGERR_ATTR_MSG`).
 const ACK_MESSAGE: u16 = 1;
 
 /// Length of `struct nlmsghdr`.
 const HEADER_LENGTH: usize = 16;
 
-/// A netlink socket of the namespace in which it was opened. Several threads may share it.
+/// Netlink socket of the namespace in which it was opened. Several threads may share it.
 #[derive(Debug)]
 pub(super) struct Socket {
     fd: OwnedFd,
@@ -55,7 +56,7 @@ struct Exchange {
     buffer: Vec<u8>,
 }
 
-/// A message to be sent: its type and flags, and what follows the header.
+/// Message to send: its type and flags, and the bytes after the header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Message {
     pub(super) kind: u16,
@@ -64,7 +65,7 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// Returns a message as the library writes it.
+    /// Returns the message that the library encodes.
     pub(super) fn of(message: &RouteNetlinkMessage, flags: u16) -> Self {
         let mut payload = vec![0; NetlinkSerializable::buffer_len(message)];
         message.serialize(&mut payload);
@@ -72,13 +73,13 @@ impl Message {
     }
 }
 
-/// One message of an answer: its type, and what follows the header.
+/// Message of an answer: its type, and the bytes after the header.
 pub(super) struct Answer {
     pub(super) kind: u16,
     pub(super) payload: Vec<u8>,
 }
 
-/// How one reading of a dump ended.
+/// Result of reading a dump once.
 #[derive(PartialEq)]
 enum Ending {
     Whole,
@@ -92,8 +93,8 @@ impl AsFd for Socket {
 }
 
 impl Socket {
-    /// Opens one; no protocol is NETLINK_ROUTE, number 0. `groups` are multicast groups as a mask
-    /// of `1 << (RTNLGRP - 1)`.
+    /// Opens a socket; without a protocol for NETLINK_ROUTE, number 0. `groups` are multicast
+    /// groups as a mask of `1 << (RTNLGRP - 1)`.
     pub(super) fn open(protocol: Option<Protocol>, groups: u32) -> io::Result<Self> {
         let fd =
             socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
@@ -104,7 +105,7 @@ impl Socket {
         Ok(Self { fd, exchange: Mutex::new(Exchange { sequence: 0, buffer }) })
     }
 
-    /// Opens one whose dumps have only what the request's header asks for (Linux 4.20).
+    /// Opens a socket whose dumps the kernel filters by the request's header (Linux 4.20).
     pub(super) fn open_strict() -> io::Result<Self> {
         let socket = Self::open(None, 0)?;
         switch_on(&socket.fd, libc::NETLINK_GET_STRICT_CHK);
@@ -115,7 +116,7 @@ impl Socket {
         &self.fd
     }
 
-    /// Asks for one change and waits until it is made.
+    /// Requests a change and waits until it is made.
     pub(super) fn change(
         &self,
         request: impl Display,
@@ -125,7 +126,7 @@ impl Socket {
         self.ask(request, message, flags | NLM_F_ACK).map(drop)
     }
 
-    /// Asks one question; `flags` say whether the answer is one message or a dump.
+    /// Sends a query; `flags` say whether the answer is one message or a dump.
     pub(super) fn ask(
         &self,
         request: impl Display,
@@ -135,7 +136,8 @@ impl Socket {
         self.ask_raw(request, &Message::of(message, flags))
     }
 
-    /// Asks for a whole table, named by its message type, with the fixed header it wants.
+    /// Requests a whole table, named by its message type, with the fixed header that the kernel
+    /// expects.
     pub(super) fn dump(
         &self,
         request: impl Display,
@@ -145,8 +147,8 @@ impl Socket {
         self.ask_raw(request, &Message { kind, flags: NLM_F_DUMP, payload: payload.to_vec() })
     }
 
-    /// Sends messages in one datagram, which is done as a whole or not at all, and waits for it:
-    /// the last but one is answered when all are done.
+    /// Sends messages in one datagram, which the kernel executes as a whole or not at all, and
+    /// waits for the acknowledgement of the last but one, which comes when all are done.
     pub(super) fn batch(
         &self,
         request: impl Display,
@@ -170,14 +172,14 @@ impl Socket {
             .map_err(|failure| failure.of(&request))
     }
 
-    /// Asks one question by a message that need not be one of the library's.
+    /// Sends a query whose message need not be of the library's types.
     pub(super) fn ask_raw(
         &self,
         request: impl Display,
         message: &Message,
     ) -> Result<Vec<Answer>, NetlinkError> {
-        // A panic of another thread cannot leave a half exchange: answers of an older
-        // sequence number are skipped.
+        // A panic of another thread cannot leave a half exchange: answers with an older sequence
+        // number are skipped.
         let mut exchange = self.exchange.lock().unwrap_or_else(PoisonError::into_inner);
         let mut answers = Vec::new();
         for _ in 0..DUMP_ATTEMPTS_MAX {
@@ -196,7 +198,7 @@ impl Socket {
     }
 }
 
-/// Why an answer ended early, before it is known to whom it is said.
+/// Error of an exchange, before the request is added to it.
 enum Failure {
     Refused { source: io::Error, explanation: String },
     Socket(io::Error),
@@ -216,7 +218,7 @@ impl Failure {
     }
 }
 
-/// Returns a message as it is sent, with more flags than its own.
+/// Returns the bytes of a message, with additional flags.
 fn bytes_of(message: &Message, sequence: u32, flags: u16) -> io::Result<Vec<u8>> {
     let mut header = NetlinkHeader::default();
     let length = HEADER_LENGTH + message.payload.len();
@@ -259,7 +261,7 @@ fn read_answers(
     }
 }
 
-/// Reads one datagram; it never waits longer than [`ANSWER_TIME_MAX`].
+/// Receives one datagram, waiting at most [`ANSWER_TIME_MAX`].
 pub(super) fn receive<'buffer>(
     fd: &OwnedFd,
     buffer: &'buffer mut [u8],
@@ -302,7 +304,7 @@ pub(super) fn messages(
     })
 }
 
-/// Reads the end of an exchange: `int error`, zero when done, then an echo and attributes.
+/// Parses the end of an exchange: `int error`, zero on success, then an echo and attributes.
 fn acknowledged(payload: &[u8], kind: u16, flags: u16) -> Result<(), Failure> {
     let code = match payload.first_chunk() {
         Some(code) => i32::from_ne_bytes(*code),
@@ -334,15 +336,15 @@ fn explanation(rest: &[u8], kind: u16, flags: u16) -> Option<String> {
         })
 }
 
-/// Asks for the kernel's own sentence with each error (Linux 4.12). Without it errors are
-/// bare numbers, so a refusal of the option is no reason to stop.
+/// Enables explanations with errors (Linux 4.12). Without them errors are bare numbers, so a
+/// refusal of the option is ignored.
 fn explain_errors(fd: &OwnedFd) {
     for option in [libc::NETLINK_EXT_ACK, libc::NETLINK_CAP_ACK] {
         switch_on(fd, option);
     }
 }
 
-/// Switches an option of the socket on, where the kernel has it.
+/// Enables an option of the socket, where the kernel has it.
 fn switch_on(fd: &OwnedFd, option: libc::c_int) {
     let on: libc::c_int = 1;
     // SAFETY: the descriptor is open for the whole call, the value is one initialised
@@ -358,7 +360,7 @@ fn switch_on(fd: &OwnedFd, option: libc::c_int) {
     };
 }
 
-/// Compares messages with bytes as this crate built them by hand once, in hexadecimal.
+/// Compares messages with hexadecimal bytes that were once built by hand.
 #[cfg(test)]
 pub(super) fn same(messages: &[Message], golden: &[(u16, u16, &str)]) {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();

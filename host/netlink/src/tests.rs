@@ -1,4 +1,5 @@
-//! The kernel's side of every request, in fresh namespaces. Needs root; says so otherwise.
+//! Tests of every request against the kernel, in fresh namespaces. They need root, and say so
+//! otherwise.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use super::*;
 use namespaces::netns::{command_in, in_namespace};
 use namespaces::scratch::Scratch;
 
-/// Runs a program in the namespace that must succeed.
+/// Runs a program in the namespace, which must succeed.
 fn run(scratch: &Scratch, words: &str) -> String {
     let mut words = words.split(' ');
     let mut command = Command::new(words.next().unwrap());
@@ -18,7 +19,7 @@ fn run(scratch: &Scratch, words: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Two namespaces with a veth pair `a`, `b` between them, up.
+/// Creates two namespaces with a veth pair `a`, `b` between them, up.
 fn pair(purpose: &str, mtu: u32) -> [(Scratch, Netlink); 2] {
     let ends = [1, 2].map(|end| {
         let scratch = Scratch::new(&format!("{purpose}{end}"));
@@ -97,7 +98,7 @@ fn the_kernels_own_words_are_in_the_message() {
 }
 
 #[test]
-fn a_vlan_device_and_its_routes_carry_packets_or_the_kernel_has_none_and_that_is_said() {
+fn a_vlan_device_and_its_routes_carry_packets_or_a_kernel_without_vlans_is_reported() {
     if !testbase::root_or_skip("a network namespace") {
         return;
     }
@@ -107,7 +108,7 @@ fn a_vlan_device_and_its_routes_carry_packets_or_the_kernel_has_none_and_that_is
     {
         let parent = netlink.link(base).unwrap().index;
         match netlink.create_vlan("v10", parent, 10) {
-            // A kernel without VLAN devices says so, and what to do.
+            // Kernels without VLAN devices refuse with advice.
             Err(error @ NetlinkError::NoKind { .. }) => {
                 assert!(error.to_string().contains("8021q"), "{error}");
                 return;
@@ -152,7 +153,7 @@ fn an_address_is_the_machines_own_by_its_devices_and_by_its_routes() {
     run(&first, "ip address add 10.9.0.3/24 dev a");
     run(&first, "ip address add 10.9.1.1 peer 10.9.1.2 dev a");
     run(&first, "ip address add fd09::1/64 dev a nodad");
-    // Whole prefixes that end here without a device that has their addresses.
+    // Whole prefixes can end here without a device that has their addresses.
     run(&first, "ip route add local 198.51.100.0/24 dev lo");
     run(&first, "ip -6 route add local 2001:db8:9::/48 dev lo");
     run(&first, "ip route add unreachable 203.0.113.0/24");
@@ -186,7 +187,7 @@ fn an_address_is_the_machines_own_by_its_devices_and_by_its_routes() {
     for other in ["10.9.0.2", "10.9.1.2", "fd09::2", "192.0.2.1", "2001:db8::1", "203.0.113.1"] {
         assert!(!netlink.is_own(other.parse().unwrap()).unwrap(), "{other}");
     }
-    // An address in a VRF is in none of the tables that an ordinary lookup goes through.
+    // An address in a VRF is in none of the tables of an ordinary lookup.
     let mut ip = Command::new("ip");
     let vrf = command_in(&first.ns, ip.args("link add red type vrf table 10".split(' ')));
     if vrf.unwrap().output().unwrap().status.success() {
@@ -211,7 +212,7 @@ fn a_rate_is_a_bucket_at_the_root() {
     let shown = run(&first, "tc qdisc show dev a");
     assert!(shown.contains("rate 100Mbit"), "{shown}");
     assert_eq!(netlink.link("a").unwrap().qdisc.as_deref(), Some("tbf"));
-    // Above 32 bits of bytes per second.
+    // The rate exceeds 32 bits of bytes per second.
     netlink.set_rate(index, BitsPerSecond(40_000_000_000)).unwrap();
     assert!(run(&first, "tc qdisc show dev a").contains("rate 40Gbit"));
 }
@@ -229,7 +230,7 @@ fn a_devices_queue_is_as_long_as_it_is_to_be() {
 }
 
 #[test]
-fn what_keeps_the_fast_path_slow_is_seen() {
+fn features_that_need_the_kernels_path_are_detected() {
     if !testbase::root_or_skip("a network namespace") {
         return;
     }
@@ -250,7 +251,7 @@ fn what_keeps_the_fast_path_slow_is_seen() {
         command_in(&scratch.ns, command.args(policy.split(' ').skip(1))).unwrap().output().unwrap();
     let in_use = || Netlink::ipsec_in_use_in(&scratch.ns).unwrap();
     if !output.status.success() {
-        // A kernel without IPsec has no policies.
+        // Kernels without IPsec have no policies.
         assert_eq!((policies(), in_use()), (0, false));
         return;
     }
@@ -310,7 +311,7 @@ fn netfilter_is_in_use_from_the_first_chain_on_a_hook() {
 }
 
 #[test]
-fn changes_are_told_as_they_happen() {
+fn changes_are_reported_as_they_happen() {
     if !testbase::root_or_skip("a network namespace") {
         return;
     }
@@ -339,13 +340,13 @@ fn changes_are_told_as_they_happen() {
     for key in ["ipv6.conf.all.forwarding", "ipv6.conf.lo.ignore_routes_with_linkdown"] {
         expect(&format!("sysctl -qw net.{key}=1"), Change::Setting);
     }
-    // Without the routes that hang on it a next hop object changes alone.
+    // With this setting a next hop object changes without its routes.
     run(&scratch, "sysctl -qw net.ipv4.nexthop_compat_mode=0");
     expect("ip nexthop add id 5 dev lo", Change::Route);
 }
 
 #[test]
-fn changes_are_told_to_async_code() {
+fn changes_are_reported_to_async_code() {
     if !testbase::root_or_skip("a network namespace") {
         return;
     }

@@ -1,4 +1,4 @@
-//! Child processes that inherit a descriptor, and what they inherit beside it.
+//! Descriptors that child processes inherit.
 
 use nix::unistd::dup2_stderr;
 use rustix::fd::{AsRawFd, OwnedFd, RawFd};
@@ -8,8 +8,8 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Has the program that `command` starts inherit `fd` under the number that is
-/// returned; the caller's copy lives as long as `command`.
+/// Passes `fd` to the program that `command` starts, under the returned number; the caller's copy
+/// lives as long as `command`.
 pub fn inherit(command: &mut Command, fd: OwnedFd) -> RawFd {
     let number = fd.as_raw_fd();
     // SAFETY: between fork and exec only fcntl runs, which is async-signal-safe,
@@ -20,23 +20,22 @@ pub fn inherit(command: &mut Command, fd: OwnedFd) -> RawFd {
     number
 }
 
-/// Has no program that this process starts inherit what it has inherited itself, but for the
-/// standard streams and what [`inherit`] names.
+/// Closes inherited descriptors in all programs that this process starts, except the standard
+/// streams and descriptors passed by [`inherit`].
 ///
 /// # Errors
 /// When the kernel refuses.
-pub fn hand_nothing_down() -> io::Result<()> {
+pub fn close_inherited_on_exec() -> io::Result<()> {
     let flags = libc::CLOSE_RANGE_CLOEXEC.cast_signed();
     // SAFETY: the call takes three numbers, and closes nothing in this process.
     let done = unsafe { libc::close_range(FIRST_OTHER, libc::c_uint::MAX, flags) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The first descriptor behind the standard streams.
+/// Number of the first descriptor after the standard streams.
 const FIRST_OTHER: libc::c_uint = 3;
 
-/// Has this process only write to its standard error. A terminal can be read by each of the
-/// standard streams, whatever they are for.
+/// Reopens standard error for writing only. On a terminal each of the standard streams can be read.
 ///
 /// # Errors
 /// When it cannot be opened again, as a socket cannot; then it stays as it is.
@@ -61,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_was_given_it_does_not_hand_down() {
+    fn inherited_descriptors_are_not_passed_on() {
         const INSIDE: &str = "TAM_CHILD_HANDS_DOWN";
         let has = |number: &str| {
             let test = format!("test -e /proc/self/fd/{number}");
@@ -70,11 +69,11 @@ mod tests {
         if let Some(number) = std::env::var_os(INSIDE) {
             let number = number.into_string().unwrap();
             assert!(has(&number));
-            hand_nothing_down().unwrap();
+            close_inherited_on_exec().unwrap();
             return assert!(!has(&number));
         }
         let (_ours, theirs) = crate::fd_passing::pair().unwrap();
-        let name = "child::tests::what_a_process_was_given_it_does_not_hand_down";
+        let name = "child::tests::inherited_descriptors_are_not_passed_on";
         let mut again = Command::new(std::env::current_exe().unwrap());
         let number = inherit(&mut again, theirs);
         again.args(["--exact", name]).env(INSIDE, number.to_string());
@@ -82,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_read_by_standard_error_is_only_written() {
+    fn standard_error_is_reopened_for_writing_only() {
         const INSIDE: &str = "TAM_CHILD_INSIDE";
         if std::env::var_os(INSIDE).is_some() {
             only_write_to_standard_error().unwrap();
@@ -93,7 +92,7 @@ mod tests {
         }
         let file = tempfile::NamedTempFile::new().unwrap();
         let open = std::fs::File::options().read(true).write(true).open(file.path()).unwrap();
-        let name = "child::tests::what_could_be_read_by_standard_error_is_only_written";
+        let name = "child::tests::standard_error_is_reopened_for_writing_only";
         let mut again = Command::new(std::env::current_exe().unwrap());
         again.args(["--exact", name, "--nocapture"]).env(INSIDE, "1").stderr(open);
         assert!(again.output().unwrap().status.success());

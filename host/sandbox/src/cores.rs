@@ -1,41 +1,41 @@
-//! The cores that a thread may run on. Threads and processes that it makes later
-//! inherit them.
+//! CPU affinity and scheduling of threads. Threads and processes that a thread starts later inherit
+//! them.
 
 use std::io;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The last of those that this thread may run on; 0 where the kernel does not say.
+/// Returns the last core that this thread may run on; 0 where the kernel does not say.
 #[must_use]
 pub fn last() -> usize {
     let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
     (0..CpuSet::MAX_CPU).rev().find(|&core| set.is_set(core)).unwrap_or(0)
 }
 
-/// The first of them; 0 where the kernel does not say.
+/// Returns the first core that this thread may run on; 0 where the kernel does not say.
 #[must_use]
 pub fn first() -> usize {
     let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
     (0..CpuSet::MAX_CPU).find(|&core| set.is_set(core)).unwrap_or(0)
 }
 
-/// How many of them there are; 1 where the kernel does not say.
+/// Returns the number of cores that this thread may run on; 1 where the kernel does not say.
 #[must_use]
 pub fn count() -> u16 {
     let count = sched_getaffinity(None).map_or(1, |set| set.count());
     u16::try_from(count).unwrap_or(u16::MAX).max(1)
 }
 
-/// Whether that core is one of them.
+/// Returns true if this thread may run on the core.
 #[must_use]
 pub fn may_use(core: usize) -> bool {
     core < CpuSet::MAX_CPU && sched_getaffinity(None).is_ok_and(|set| set.is_set(core))
 }
 
-/// This thread runs on that core only.
+/// Restricts this thread to one core.
 ///
 /// # Errors
-/// When there is no such core.
+/// When the core does not exist.
 pub fn only(core: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
     // A set has no bit for such a core, and the kernel refuses an empty one.
@@ -45,11 +45,11 @@ pub fn only(core: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// This thread leaves that core to others, unless it is the only one.
+/// Removes a core from those of this thread, unless it is the only one.
 ///
 /// # Errors
 /// When the kernel refuses.
-pub fn leave(core: usize) -> io::Result<()> {
+pub fn exclude(core: usize) -> io::Result<()> {
     let mut set = sched_getaffinity(None)?;
     if core < CpuSet::MAX_CPU {
         set.unset(core);
@@ -60,11 +60,11 @@ pub fn leave(core: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// This thread may run on that core, too, wherever nobody else wants to run.
+/// Adds a core to those of this thread, which then runs only when a core is idle.
 ///
 /// # Errors
-/// When there is no such core, or the kernel refuses.
-pub fn when_idle_also(core: usize) -> io::Result<()> {
+/// When the core does not exist, or the kernel refuses.
+pub fn add_when_idle(core: usize) -> io::Result<()> {
     let mut set = sched_getaffinity(None)?;
     if core >= CpuSet::MAX_CPU {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -74,11 +74,11 @@ pub fn when_idle_also(core: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Has the calling thread go before all ordinary ones, as an interrupt would.
+/// Gives the calling thread precedence over all ordinary ones, like an interrupt.
 ///
 /// # Errors
 /// Without `CAP_SYS_NICE`.
-pub fn go_first() -> io::Result<()> {
+pub fn set_realtime() -> io::Result<()> {
     schedule(libc::SCHED_FIFO, 1)
 }
 
@@ -93,7 +93,7 @@ fn schedule(policy: i32, priority: i32) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Each in a thread of its own, whose cores nobody else has.
+    /// Runs a test in a thread of its own, whose affinity affects no other.
     fn alone(test: impl FnOnce() + Send) {
         std::thread::scope(|scope| scope.spawn(test).join().unwrap());
     }
@@ -104,12 +104,12 @@ mod tests {
             let core = last();
             assert!(first() <= core && may_use(first()));
             let before = sched_getaffinity(None).unwrap().count();
-            leave(core).unwrap();
+            exclude(core).unwrap();
             let after = sched_getaffinity(None).unwrap();
             assert_eq!(after.count(), if before > 1 { before - 1 } else { 1 });
             assert_eq!(after.is_set(core), before == 1);
             only(last()).unwrap();
-            leave(last()).unwrap();
+            exclude(last()).unwrap();
             assert_eq!(sched_getaffinity(None).unwrap().count(), 1);
         });
     }
@@ -118,8 +118,8 @@ mod tests {
     fn a_thread_may_run_on_another_core_when_that_is_idle() {
         alone(|| {
             let core = last();
-            leave(core).unwrap();
-            when_idle_also(core).unwrap();
+            exclude(core).unwrap();
+            add_when_idle(core).unwrap();
             assert!(sched_getaffinity(None).unwrap().is_set(core));
             // SAFETY: 0 is the calling thread.
             assert_eq!(unsafe { libc::sched_getscheduler(0) }, libc::SCHED_IDLE);
@@ -129,10 +129,10 @@ mod tests {
     #[test]
     fn a_core_that_is_not_there_is_an_error() {
         alone(|| {
-            assert!(when_idle_also(usize::MAX).is_err());
+            assert!(add_when_idle(usize::MAX).is_err());
             only(CpuSet::MAX_CPU).unwrap_err();
             only(CpuSet::MAX_CPU - 1).unwrap_err();
-            leave(CpuSet::MAX_CPU).unwrap();
+            exclude(CpuSet::MAX_CPU).unwrap();
         });
     }
 }

@@ -1,7 +1,7 @@
 //! Messages with descriptors over a pair of connected sockets of one machine.
 //!
-//! A message is one packet of a `SOCK_SEQPACKET` socket: whole or not at all.
-//! Not here: what the messages mean.
+//! A message is one packet of a `SOCK_SEQPACKET` socket: whole or not at all. What the messages
+//! mean is not known here.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -16,12 +16,13 @@ use std::mem::MaybeUninit;
 use std::path::Path;
 use units::Nanos;
 
-/// Largest message, in bytes: a report about one service fits, whatever its counters.
+/// Largest message in bytes: a report about one service fits, whatever its counters.
 pub const MESSAGE_LENGTH_MAX: usize = 128 << 10;
-/// Descriptors that one message may carry.
+/// Limit of descriptors in one message.
 pub const DESCRIPTORS_MAX: usize = 32;
 
-/// Both ends of a new connection; closed when the process executes another program.
+/// Returns both ends of a new connection, which are closed when the process executes another
+/// program.
 ///
 /// # Errors
 /// When the kernel has no descriptors or memory left.
@@ -34,16 +35,16 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((ours, theirs))
 }
 
-/// Bytes that one end may have sent and the other not read.
+/// Limit of bytes that were sent and not read.
 const SEND_BUFFER: usize = 4 * MESSAGE_LENGTH_MAX;
-/// Connections that wait to be taken: one daemon after the other, and a spare one.
+/// Limit of connections that wait to be accepted: one daemon after the other, with some to spare.
 const BACKLOG: i32 = 4;
 
-/// A socket that others find by its name, for those whose end was closed with the process at
-/// the other one. Only this user may connect. The name is there when it can be connected to.
+/// Returns a socket that listens at a path, for peers whose end was closed with the process at the
+/// other one. Only this user may connect. The path appears when connections are possible.
 ///
 /// # Errors
-/// When the name cannot be made, or is too long.
+/// When the path cannot be created, or is too long.
 pub fn listen(path: &Path) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -56,10 +57,10 @@ pub fn listen(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The next connection of a socket that [`listen`]s, if somebody waits.
+/// Accepts the next connection of a socket of [`listen`], if one waits.
 ///
 /// # Errors
-/// What the kernel says.
+/// As reported by the kernel.
 pub fn accept(socket: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     match accept_with(socket, SocketFlags::CLOEXEC) {
         Ok(connection) => {
@@ -71,8 +72,8 @@ pub fn accept(socket: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// A connection to a socket that [`listen`]s, and the number of the process that made it listen.
-/// It need not have been taken yet.
+/// Connects to a socket of [`listen`]; returns the connection and the id of the process that
+/// listens. It need not have accepted yet.
 ///
 /// # Errors
 /// `ConnectionRefused` when that process is gone.
@@ -89,12 +90,13 @@ pub fn connect(path: &Path) -> io::Result<(OwnedFd, u32)> {
 /// Sends one message and copies of the descriptors; waits while the other end does not read.
 ///
 /// # Errors
-/// `InvalidInput` beyond the limits; else what the kernel says.
+/// `InvalidInput` beyond the limits; else as reported by the kernel.
 pub fn send(socket: BorrowedFd<'_>, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     send_as(socket, message, fds, SendFlags::empty())
 }
 
-/// The same without waiting: false when there is no room before the other end has read.
+/// Sends like [`send`] without waiting; returns false when there is no room before the other end
+/// has read.
 ///
 /// # Errors
 /// As [`send`].
@@ -128,14 +130,14 @@ fn send_as(
     Ok(())
 }
 
-/// What came from the other end.
+/// Result of a reception.
 #[derive(Debug)]
 pub enum Received {
-    /// A message, in the first so many bytes of the buffer, and its descriptors.
+    /// Message, with its length in the buffer, and its descriptors.
     Message(usize, Vec<OwnedFd>),
-    /// Nothing is there now.
+    /// No message is there now.
     Nothing,
-    /// The other end is gone.
+    /// The other end is closed.
     Closed,
 }
 
@@ -168,7 +170,7 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Received
     Ok(if outcome.bytes == 0 { Received::Closed } else { Received::Message(outcome.bytes, fds) })
 }
 
-/// Takes a descriptor that this process was started with, by its number.
+/// Takes ownership of a descriptor that this process inherited, by its number.
 ///
 /// Call it once for a number, before the process opens anything that could get it.
 ///
@@ -182,7 +184,7 @@ pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     // asks the kernel whether it is open and closes nothing.
     let flags = rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(number) })?;
     if flags.contains(FdFlags::CLOEXEC) {
-        // It did not come through exec: this process opened it, and owns it elsewhere.
+        // The descriptor did not come through exec: this process opened it, and owns it elsewhere.
         return Err(io::ErrorKind::InvalidInput.into());
     }
     // SAFETY: it is open, and came through exec, so nothing else in this process
@@ -192,10 +194,10 @@ pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// The last of the descriptors that are not handed over: 0 to 2.
+/// Last of the standard streams 0 to 2, which are not taken over.
 const STANDARD_ERROR: RawFd = 2;
 
-/// Bytes in a sealed memory file: what is in it can no longer change.
+/// Returns a sealed memory file with these bytes, which can no longer change.
 ///
 /// # Errors
 /// When the kernel has no memory or descriptors left.
@@ -210,7 +212,7 @@ pub fn sealed_memory(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// What is in a memory file of [`sealed_memory`].
+/// Returns the contents of a memory file of [`sealed_memory`].
 ///
 /// # Errors
 /// `InvalidData` when it may still change, or is longer than `length_max`.
@@ -232,28 +234,28 @@ pub fn read_sealed_memory(fd: BorrowedFd<'_>, length_max: u64) -> io::Result<Vec
     Ok(bytes)
 }
 
-/// Waits until one of the descriptors can be read, or the time is over; an
-/// interruption by a signal counts as the end of the time.
+/// Waits until one of the descriptors is readable or the time is over; a signal ends the wait like
+/// the end of the time.
 ///
 /// # Errors
-/// What the kernel says.
+/// As reported by the kernel.
 pub fn wait_readable(fds: &[BorrowedFd<'_>], time: Option<Nanos>) -> io::Result<()> {
     wait_for(fds, PollFlags::IN, time).map(drop)
 }
 
-/// Waits until a socket has a message to hear, or room for one again. False when it has neither
+/// Waits until a socket has a message, or room for one again. Returns false when it has neither
 /// within the time; true also after a signal.
 ///
 /// # Errors
-/// What the kernel says.
-pub fn wait_either_way(socket: BorrowedFd<'_>, time: Nanos) -> io::Result<bool> {
+/// As reported by the kernel.
+pub fn wait_readable_or_writable(socket: BorrowedFd<'_>, time: Nanos) -> io::Result<bool> {
     wait_for(&[socket], PollFlags::IN | PollFlags::OUT, Some(time))
 }
 
-/// False when the time is over.
-fn wait_for(fds: &[BorrowedFd<'_>], what: PollFlags, time: Option<Nanos>) -> io::Result<bool> {
+/// Waits for events on descriptors; returns false when the time is over.
+fn wait_for(fds: &[BorrowedFd<'_>], events: PollFlags, time: Option<Nanos>) -> io::Result<bool> {
     let mut polled: Vec<PollFd<'_>> =
-        fds.iter().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), what)).collect();
+        fds.iter().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), events)).collect();
     let timeout = time.map(|time| Timespec {
         tv_sec: (time.0 / 1_000_000_000) as i64,
         tv_nsec: (time.0 % 1_000_000_000) as i64,
@@ -298,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn who_lost_the_other_end_is_found_by_its_name() {
+    fn a_listener_is_found_by_its_path() {
         let folder = tempfile();
         let path = folder.join("here.sock");
         let listening = listen(&path).unwrap();
@@ -307,7 +309,7 @@ mod tests {
         assert!(accept(listening.as_fd()).unwrap().is_none());
         let (ours, pid) = connect(&path).unwrap();
         assert_eq!(pid, std::process::id());
-        // Sent before it was taken.
+        // The message is sent before the connection is accepted.
         send(ours.as_fd(), b"hello", &[]).unwrap();
         let theirs = accept(listening.as_fd()).unwrap().expect("somebody waits");
         let mut buffer = [0; 64];
@@ -326,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_came_through_exec_is_taken_and_once() {
+    fn only_inherited_descriptors_are_taken_and_once() {
         use rustix::fd::{AsRawFd, IntoRawFd};
         let (a, b) = pair().unwrap();
         let own = a.as_raw_fd();
@@ -340,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_not_waited_for_and_goes_when_the_other_end_has_read() {
+    fn try_send_fails_without_room_and_succeeds_after_the_other_end_has_read() {
         let (a, b) = pair().unwrap();
         let message = vec![7; MESSAGE_LENGTH_MAX];
         let mut sent = 0;
@@ -350,16 +352,16 @@ mod tests {
         }
         assert!(sent > 0);
         let mut buffer = vec![0; MESSAGE_LENGTH_MAX];
-        // What the other end says is heard meanwhile.
-        assert!(!wait_either_way(a.as_fd(), Nanos::from_millis(1)).unwrap());
+        // Messages of the other end are received meanwhile.
+        assert!(!wait_readable_or_writable(a.as_fd(), Nanos::from_millis(1)).unwrap());
         send(b.as_fd(), b"wait", &[]).unwrap();
-        assert!(wait_either_way(a.as_fd(), Nanos::from_millis(60_000)).unwrap());
+        assert!(wait_readable_or_writable(a.as_fd(), Nanos::from_millis(60_000)).unwrap());
         assert!(matches!(receive(a.as_fd(), &mut buffer), Ok(Received::Message(4, _))));
         for _ in 0..sent {
-            let heard = receive(b.as_fd(), &mut buffer);
-            assert!(matches!(heard, Ok(Received::Message(MESSAGE_LENGTH_MAX, _))));
+            let received = receive(b.as_fd(), &mut buffer);
+            assert!(matches!(received, Ok(Received::Message(MESSAGE_LENGTH_MAX, _))));
         }
-        assert!(wait_either_way(a.as_fd(), Nanos::from_millis(60_000)).unwrap());
+        assert!(wait_readable_or_writable(a.as_fd(), Nanos::from_millis(60_000)).unwrap());
         assert!(try_send(a.as_fd(), &message, &[]).unwrap());
         drop(b);
         // A process that another test starts has the end, too, until its program runs.
@@ -369,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_not_sent() {
+    fn a_message_that_is_too_long_is_not_sent() {
         let (a, _b) = pair().unwrap();
         let long = vec![0; MESSAGE_LENGTH_MAX + 1];
         assert_eq!(send(a.as_fd(), &long, &[]).unwrap_err().kind(), io::ErrorKind::InvalidInput);

@@ -1,7 +1,7 @@
-//! The system calls of each role. What is not listed is refused with `EPERM`; a call by the
-//! numbers of another architecture ends the process.
+//! System call filters of the roles. Calls that are not listed are refused with `EPERM`; a call by
+//! the numbers of another architecture ends the process.
 //!
-//! A call that reaches further with some arguments is listed with those that are needed.
+//! Calls that are dangerous with some arguments are listed with the arguments that are needed.
 
 use super::Role;
 use libc::c_long;
@@ -11,7 +11,7 @@ use seccompiler::{
 };
 use std::collections::BTreeMap;
 
-/// Calls of both roles: pipes and sockets that are there, memory, time, threads, the end.
+/// Calls of both roles: existing pipes and sockets, memory, time, threads, exit.
 const BOTH: &[c_long] = &[
     libc::SYS_read,
     libc::SYS_write,
@@ -38,8 +38,8 @@ const BOTH: &[c_long] = &[
     libc::SYS_exit_group,
 ];
 
-/// Calls of a cell beside those: its daemon's socket and the next daemon's, AF_XDP sockets,
-/// packet sockets, TUN devices, sealed memory, slices of time; connections of stream services, whose
+/// Further calls of a cell: its daemon's socket and the next daemon's, AF_XDP sockets, packet
+/// sockets, TUN devices, sealed memory, slices of time; connections of stream services, whose
 /// sockets its daemon makes.
 const CELL: &[c_long] = &[
     libc::SYS_accept4,
@@ -63,8 +63,9 @@ const CELL: &[c_long] = &[
     libc::SYS_timer_delete,
 ];
 
-/// Calls of a codec, which is a program of the machine: what the loader and a C library start with,
-/// files that the fence lets it read, threads. It makes no socket and no process.
+/// Further calls of a codec, which is a program of the machine: those of the loader and the C
+/// library at start, reading of files that landlock allows, threads. It can create no socket and no
+/// process.
 const CODEC: &[c_long] = &[
     libc::SYS_execve,
     libc::SYS_mmap,
@@ -112,7 +113,7 @@ const CODEC: &[c_long] = &[
     libc::SYS_membarrier,
 ];
 
-/// Those of them that only some processors have.
+/// Calls of a codec that only some architectures have.
 #[cfg(target_arch = "x86_64")]
 const CODEC_HERE: &[c_long] = &[
     libc::SYS_arch_prctl,
@@ -129,7 +130,8 @@ const CODEC_HERE: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const CODEC_HERE: &[c_long] = &[libc::SYS_gettimeofday];
 
-/// Says that there is no `clone3`, whose arguments no filter can see: programs use `clone` then.
+/// Returns the filter that hides `clone3`, whose arguments no filter can see: programs use `clone`
+/// then.
 pub(super) fn without_clone3() -> Result<BpfProgram, BackendError> {
     let none = SeccompAction::Errno(libc::ENOSYS as u32);
     let rules = [(libc::SYS_clone3, Vec::new())].into_iter().collect();
@@ -137,8 +139,8 @@ pub(super) fn without_clone3() -> Result<BpfProgram, BackendError> {
     SeccompFilter::new(rules, SeccompAction::Allow, none, architecture)?.try_into()
 }
 
-/// Memory that can be executed, read and not written: what the engine makes of code. On some
-/// processors with landing pads (`PROT_BTI`).
+/// Protection of code memory: readable and executable, not writable. Some processors add landing
+/// pads (`PROT_BTI`).
 const CODE: u64 = (libc::PROT_READ | libc::PROT_EXEC) as u64;
 const EXECUTABLE: u64 = libc::PROT_EXEC as u64;
 #[cfg(target_arch = "aarch64")]
@@ -146,10 +148,10 @@ const GUARDED: u64 = 0x10;
 #[cfg(not(target_arch = "aarch64"))]
 const GUARDED: u64 = 0;
 
-/// One way in which a call may be made: an argument's place and width, and what it must be.
-type Way<'a> = &'a [(u8, Width, Is, u64)];
+/// Condition for a call: for each of some arguments the index, width, comparison and value.
+type Condition<'a> = &'a [(u8, Width, Is, u64)];
 
-/// What a role may call.
+/// Calls that a role may make.
 #[derive(Default)]
 struct Allowed(BTreeMap<i64, Vec<SeccompRule>>);
 
@@ -158,11 +160,11 @@ impl Allowed {
         self.0.extend(calls.iter().map(|&call| (call, Vec::new())));
     }
 
-    /// The call, made in one of these ways.
-    fn only(&mut self, call: c_long, ways: &[Way<'_>]) -> Result<(), BackendError> {
-        let rules = ways.iter().map(|way| {
-            let conditions = way.iter().map(|(place, width, is, value)| {
-                SeccompCondition::new(*place, width.clone(), is.clone(), *value)
+    /// Allows a call under one of these conditions.
+    fn only(&mut self, call: c_long, conditions: &[Condition<'_>]) -> Result<(), BackendError> {
+        let rules = conditions.iter().map(|condition| {
+            let conditions = condition.iter().map(|(argument, width, is, value)| {
+                SeccompCondition::new(*argument, width.clone(), is.clone(), *value)
             });
             SeccompRule::new(conditions.collect::<Result<_, _>>()?)
         });
@@ -171,31 +173,32 @@ impl Allowed {
         Ok(())
     }
 
-    /// The call with an argument of 32 bits that is one of these.
-    fn one_of(&mut self, call: c_long, place: u8, values: &[i32]) -> Result<(), BackendError> {
-        let value = |value: &i32| [(place, Width::Dword, Is::Eq, u64::from(value.cast_unsigned()))];
-        let ways: Vec<_> = values.iter().map(value).collect();
-        self.only(call, &ways.iter().map(|way| &way[..]).collect::<Vec<_>>())
+    /// Allows a call whose argument of 32 bits is one of these values.
+    fn one_of(&mut self, call: c_long, argument: u8, values: &[i32]) -> Result<(), BackendError> {
+        let value =
+            |value: &i32| [(argument, Width::Dword, Is::Eq, u64::from(value.cast_unsigned()))];
+        let conditions: Vec<_> = values.iter().map(value).collect();
+        self.only(call, &conditions.iter().map(|condition| &condition[..]).collect::<Vec<_>>())
     }
 }
 
-/// The filter of a role, for the calling process.
+/// Returns the filter of a role, for the calling process.
 pub(super) fn of(role: Role) -> Result<BpfProgram, BackendError> {
     let mut allowed = Allowed::default();
     allowed.all(BOTH);
     // `abort`: a signal to this process only.
     allowed.one_of(libc::SYS_tgkill, 1, &[rustix::process::getpid().as_raw_nonzero().get()])?;
-    let plain: Way<'_> = &[(2, Width::Qword, Is::MaskedEq(EXECUTABLE), 0)];
+    let plain: Condition<'_> = &[(2, Width::Qword, Is::MaskedEq(EXECUTABLE), 0)];
     allowed.only(libc::SYS_mmap, &[plain])?;
     match role {
         Role::CompileWorker => {
-            // It writes code and runs none.
+            // A compile worker writes code and runs none.
             allowed.only(libc::SYS_mprotect, &[plain])?;
             allowed.one_of(libc::SYS_fcntl, 1, &[libc::F_GETFD])?;
         }
         Role::Cell { .. } => {
             allowed.all(CELL);
-            let code: Way<'_> = &[(2, Width::Qword, Is::MaskedEq(!GUARDED), CODE)];
+            let code: Condition<'_> = &[(2, Width::Qword, Is::MaskedEq(!GUARDED), CODE)];
             allowed.only(libc::SYS_mprotect, &[plain, code])?;
             cell_descriptors(&mut allowed)?;
             cell_sockets(&mut allowed)?;
@@ -203,9 +206,9 @@ pub(super) fn of(role: Role) -> Result<BpfProgram, BackendError> {
         Role::Codec => {
             allowed.all(CODEC);
             allowed.all(CODEC_HERE);
-            // Threads of this process, in the namespaces that it is in.
+            // Threads of this process, in its present namespaces.
             let thread = u64::from(libc::CLONE_THREAD.cast_unsigned());
-            let is_thread: Way<'_> = &[(0, Width::Qword, Is::MaskedEq(thread), thread)];
+            let is_thread: Condition<'_> = &[(0, Width::Qword, Is::MaskedEq(thread), thread)];
             allowed.only(libc::SYS_clone, &[is_thread])?;
         }
     }
@@ -214,7 +217,7 @@ pub(super) fn of(role: Role) -> Result<BpfProgram, BackendError> {
     SeccompFilter::new(allowed.0, refuse, SeccompAction::Allow, architecture)?.try_into()
 }
 
-/// What a cell may do with a descriptor: no signals by it, no locks, no leases.
+/// Allows a cell's calls on descriptors: no signals by them, no locks, no leases.
 fn cell_descriptors(allowed: &mut Allowed) -> Result<(), BackendError> {
     let commands = [
         libc::F_GETFD,
@@ -225,24 +228,24 @@ fn cell_descriptors(allowed: &mut Allowed) -> Result<(), BackendError> {
         libc::F_ADD_SEALS,
     ];
     allowed.one_of(libc::SYS_fcntl, 1, &commands)?;
-    // Images of modules: memory of this process under another name, never executed.
+    // Images of modules: memory of this process under another name, never executable.
     let sealable = (libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING).cast_signed();
     allowed.one_of(libc::SYS_memfd_create, 1, &[sealable])
 }
 
-/// What a cell may do with a socket: no filter of its own, no membership, no other's process
-/// number, and nothing to an address that it names.
+/// Allows a cell's calls on sockets: no filter of its own, no membership, no other process id, and
+/// no datagram to an address that it names.
 fn cell_sockets(allowed: &mut Allowed) -> Result<(), BackendError> {
     let of = |level: i32| (1, Width::Dword, Is::Eq, u64::from(level.cast_unsigned()));
     let option = |name: i32| (2, Width::Dword, Is::Eq, u64::from(name.cast_unsigned()));
-    let xdp: Way<'_> = &[of(libc::SOL_XDP)];
-    let counted: Way<'_> = &[of(libc::SOL_PACKET), option(libc::PACKET_STATISTICS)];
-    let room: Way<'_> = &[of(libc::SOL_SOCKET), option(libc::SO_SNDBUF)];
-    let lingers: Way<'_> = &[of(libc::SOL_SOCKET), option(libc::SO_LINGER)];
+    let xdp: Condition<'_> = &[of(libc::SOL_XDP)];
+    let counted: Condition<'_> = &[of(libc::SOL_PACKET), option(libc::PACKET_STATISTICS)];
+    let room: Condition<'_> = &[of(libc::SOL_SOCKET), option(libc::SO_SNDBUF)];
+    let lingers: Condition<'_> = &[of(libc::SOL_SOCKET), option(libc::SO_LINGER)];
     allowed.only(libc::SYS_getsockopt, &[xdp, counted])?;
-    // How much of what was sent has not arrived.
+    // Query for bytes that were sent and have not arrived.
     allowed.one_of(libc::SYS_ioctl, 1, &[libc::TIOCOUTQ as i32])?;
-    let acknowledges: Way<'_> = &[of(libc::IPPROTO_TCP), option(libc::TCP_QUICKACK)];
+    let acknowledges: Condition<'_> = &[of(libc::IPPROTO_TCP), option(libc::TCP_QUICKACK)];
     allowed.only(libc::SYS_setsockopt, &[xdp, room, lingers, acknowledges])?;
     allowed.only(libc::SYS_sendto, &[&[(4, Width::Qword, Is::Eq, 0)]])
 }

@@ -1,15 +1,15 @@
-//! What a cell and a compile worker give up before they touch what a stranger wrote.
+//! Confinement of cells, compile workers and codecs before they process untrusted input.
 //!
 //! ```text
 //!  enter ─▶ limits ─▶ an empty root ─▶ a user of its own ─▶ no capability ─▶ landlock
-//!           then whatever a confined process cannot do any more: a second thread
+//!           then work that a sealed process can no longer do, such as starting a thread
 //!  seal  ─▶ no process, no further descriptor ─▶ the system call filter, on every thread
 //! ```
 //!
-//! Afterwards no file, socket or process can be opened, made, signalled or traced, and nobody
-//! of the same user traces this one. Descriptors that it has, and those that its daemon still
-//! sends, keep working. A codec is another program: it opens what programs are started of, and
-//! nothing else. Two layers stand in front of each way out: docs/reference/privileges.md.
+//! Afterwards no file, socket or process can be opened, made, signalled or traced, and no process
+//! of the same user can trace this one. Its descriptors, and those that its daemon still sends,
+//! keep working. A codec is another program: it can open the files that programs need to start,
+//! and nothing else. Each way out is closed by two layers: docs/reference/privileges.md.
 
 pub mod child;
 pub mod cores;
@@ -29,27 +29,27 @@ use rustix::process::{
 use std::io;
 use std::path::Path;
 
-/// Descriptors of a cell: a socket for each queue of each port, four for each service, room for
-/// those of a module's images, and two for each connection of stream services, of which there may
-/// be some ten thousand. A host whose own limit is lower has fewer connections.
+/// Limit of a cell's descriptors: a socket for each queue of each port, four for each service, room
+/// for those of a module's images, and two for each connection of stream services, of which there
+/// may be some ten thousand. A host whose own limit is lower has fewer connections.
 const CELL_DESCRIPTORS_MAX: u64 = 65_536;
-/// Descriptors that a cell of this process's limit may have.
+/// Returns the limit of descriptors for a cell under this process's own limit.
 #[must_use]
 pub fn descriptors_of_cell() -> u64 {
     let hard = getrlimit(Resource::Nofile).maximum;
     hard.map_or(CELL_DESCRIPTORS_MAX, |hard| hard.min(CELL_DESCRIPTORS_MAX))
 }
 
-/// Those of a compile worker: its standard streams.
+/// Limit of a compile worker's descriptors: its standard streams.
 const WORKER_DESCRIPTORS_MAX: u64 = 3;
 
-/// Those of a codec: its standard streams, and one library after another.
+/// Limit of a codec's descriptors: its standard streams, and one library after another.
 const CODEC_DESCRIPTORS_MAX: u64 = 64;
-/// Threads of a codec, where it is a user of its own: it is told to have one, and some versions have
-/// one for each of reading, decoding, filtering and writing.
+/// Limit of a codec's threads, if it has a user of its own: it is configured for one, and some
+/// versions have one for each of reading, decoding, filtering and writing.
 const CODEC_THREADS_MAX: u64 = 32;
 
-/// Why the process could not be confined; it must then not go on.
+/// Error of confining the process, which must then not continue.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     /// A limit could not be lowered.
@@ -58,50 +58,51 @@ pub enum SandboxError {
     /// Capabilities could not be dropped.
     #[error("dropping the capabilities: {0}")]
     Capabilities(String),
-    /// Its memory would stay open to others.
+    /// The process could not be made untraceable (`PR_SET_DUMPABLE`).
     #[error("keeping others out of the memory: {0}")]
     Dumpable(io::Error),
-    /// `PR_SET_NO_NEW_PRIVS`.
+    /// The flag `PR_SET_NO_NEW_PRIVS` could not be set.
     #[error("giving up new privileges: {0}")]
     NoNewPrivileges(io::Error),
-    /// Landlock is there, and refuses.
+    /// Landlock exists, and refuses.
     #[error("fencing the process in with landlock: {0}")]
     Landlock(#[from] landlock::RulesetError),
-    /// The filter was refused.
+    /// The system call filter was refused.
     #[error("installing the system call filter: {0}")]
     Filter(String),
 }
 
-/// Who is confined.
+/// Role of a confined process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Runs modules, and has sockets and memory from its daemon.
+    /// Cell: runs modules, and gets sockets and memory from its daemon.
     Cell {
-        /// Packet memory, which the kernel locks when its first socket comes.
+        /// Size of the packet memory in bytes, which the kernel locks when the first socket is
+        /// made.
         locked_bytes: u64,
     },
-    /// Turns one module into code: standard input to standard output.
+    /// Compile worker: turns one module into code, from standard input to standard output.
     CompileWorker,
-    /// Runs a program of the machine that turns video into pictures: standard input to standard
-    /// output.
+    /// Codec: runs a program of the machine that turns video into pictures, from standard input to
+    /// standard output.
     Codec,
 }
 
-/// What was possible here, beyond what every machine has.
+/// Measures that were possible on this machine, beyond those of every machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Confined {
-    /// The user that nobody else is; none where this process may not change its user.
+    /// User id that no other process has; `None` where this process may not change its user.
     pub user: Option<u32>,
-    /// Whether the root is a folder in which nothing is and nothing can be made.
+    /// True if the root is an empty folder in which nothing can be created.
     pub empty_root: bool,
-    /// What landlock could do.
+    /// Support for landlock.
     pub landlock: Landlock,
-    /// Whether a capability had to stay: `CAP_IPC_LOCK`, where the limit on locked memory is too
-    /// low and cannot be raised.
+    /// True if `CAP_IPC_LOCK` had to stay, because the limit on locked memory is too low and cannot
+    /// be raised.
     pub locks_memory: bool,
 }
 
-/// A process that has given up its rights, and may still start threads.
+/// Process that has given up its rights, and may still start threads.
 #[derive(Debug)]
 #[must_use = "without the filter every system call is open"]
 pub struct Entered {
@@ -118,7 +119,7 @@ pub fn enter(role: Role) -> Result<Entered, SandboxError> {
     enter_with(role, None)
 }
 
-/// The same for a codec, which goes on as this program.
+/// Gives up rights like [`enter`], for a codec, which then executes this program.
 ///
 /// # Errors
 /// As [`enter`].
@@ -130,13 +131,13 @@ fn enter_with(role: Role, folder: Option<&Path>) -> Result<Entered, SandboxError
     limit("core dumps", Resource::Core, 0)?;
     rights::drop_bounding();
     // A codec's libraries are in the machine's folders.
-    let empty_root = role != Role::Codec && rights::leave_files();
+    let empty_root = role != Role::Codec && rights::enter_empty_root();
     let (user, locks_memory) = match role {
         Role::Cell { locked_bytes } => lock_as_a_user(locked_bytes)?,
-        Role::CompileWorker | Role::Codec => (rights::become_nobody_else(false), false),
+        Role::CompileWorker | Role::Codec => (rights::become_unique_user(false), false),
     };
     rights::drop_capabilities(locks_memory)?;
-    // A change of the user undoes it.
+    // A change of the user resets the flag.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .map_err(|errno| SandboxError::Dumpable(errno.into()))?;
     rustix::thread::set_no_new_privs(true)
@@ -146,8 +147,8 @@ fn enter_with(role: Role, folder: Option<&Path>) -> Result<Entered, SandboxError
 }
 
 impl Entered {
-    /// Closes what is left: every thread of the process makes only the system calls of its role
-    /// from now on. Those that were started have to run by now: a thread's first steps need more.
+    /// Applies the system call filter: every thread of the process makes only the calls of its role
+    /// from now on. All threads have to run by now: a thread's first steps need more calls.
     ///
     /// # Errors
     /// When a step is refused: see [`SandboxError`].
@@ -180,7 +181,7 @@ impl Entered {
     }
 }
 
-/// [`enter`] and [`Entered::seal`] in one, for a process without further threads.
+/// Does [`enter`] and [`Entered::seal`], for a process without further threads.
 ///
 /// # Errors
 /// As these.
@@ -188,23 +189,23 @@ pub fn confine(role: Role) -> Result<Confined, SandboxError> {
     enter(role)?.seal()
 }
 
-/// So much and no more, and no way back.
-fn limit(what: &'static str, resource: Resource, most: u64) -> Result<(), SandboxError> {
+/// Sets a resource limit that cannot be raised again.
+fn limit(name: &'static str, resource: Resource, most: u64) -> Result<(), SandboxError> {
     let hard = getrlimit(resource).maximum;
     let most = Some(hard.map_or(most, |hard| hard.min(most)));
     setrlimit(resource, Rlimit { current: most, maximum: most })
-        .map_err(|errno| SandboxError::Limit(what, errno.into()))
+        .map_err(|errno| SandboxError::Limit(name, errno.into()))
 }
 
-/// Becomes a user of its own that may lock so many bytes, and says whether the capability to lock
-/// memory has to stay: what a user has locked is counted together, so a limit says something of
-/// this process only if no other has its user.
+/// Changes to a user of its own that may lock this many bytes. Returns the user, and true if the
+/// capability to lock memory has to stay. The kernel counts locked memory by user, so a limit is
+/// one of this process only if no other process has its user.
 fn lock_as_a_user(bytes: u64) -> Result<(Option<u32>, bool), SandboxError> {
     let hard = getrlimit(Resource::Memlock).maximum;
     let raised = Rlimit { current: Some(bytes), maximum: Some(bytes) };
     let is_enough =
         hard.is_none_or(|hard| hard >= bytes) || setrlimit(Resource::Memlock, raised).is_ok();
-    let user = rights::become_nobody_else(!is_enough);
+    let user = rights::become_unique_user(!is_enough);
     let most = if is_enough && user.is_some() { bytes } else { hard.unwrap_or(u64::MAX) };
     limit("locked memory", Resource::Memlock, most)?;
     Ok((user, !is_enough || user.is_none()))

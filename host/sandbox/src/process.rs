@@ -1,4 +1,4 @@
-//! Another process, by a descriptor that keeps its number from becoming somebody else's.
+//! Processes by descriptor, which cannot refer to another process when the id is reused.
 
 use std::io;
 use std::time::Duration;
@@ -8,32 +8,32 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// A process that is not our child.
+/// Process that is not a child of this one.
 #[derive(Debug)]
-pub struct Stranger {
+pub struct ForeignProcess {
     pid: u32,
     fd: OwnedFd,
 }
 
-impl Stranger {
-    /// The process that has this number now. Whether it is the one that is meant has to be
-    /// asked after this: as long as that one lives, nobody else gets its number.
+impl ForeignProcess {
+    /// Opens the process that has this id now. Whether it is the right one has to be checked after
+    /// this: as long as that one lives, no other gets its id.
     ///
     /// # Errors
-    /// When there is none.
+    /// When it does not exist.
     pub fn open(pid: u32) -> io::Result<Self> {
         let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let number = number.ok_or(io::ErrorKind::InvalidInput)?;
         Ok(Self { pid, fd: pidfd_open(number, PidfdFlags::empty())? })
     }
 
-    /// Its number.
+    /// Returns the process id.
     #[must_use]
     pub const fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Ends it at once; it is no error when it has ended already.
+    /// Kills the process; it is no error when it has ended already.
     ///
     /// # Errors
     /// When this process may not.
@@ -44,10 +44,10 @@ impl Stranger {
         }
     }
 
-    /// Waits until it has ended, at most so long; whether it has.
+    /// Waits until the process has ended, at most this long; returns true if it has.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// As reported by the kernel.
     pub fn wait(&self, most: Duration) -> io::Result<bool> {
         let timeout =
             Timespec { tv_sec: most.as_secs() as i64, tv_nsec: i64::from(most.subsec_nanos()) };
@@ -60,8 +60,8 @@ impl Stranger {
     }
 }
 
-/// Waits until a child of this process has ended, and says how much processor time it took, with
-/// all its threads. Its status is still to be waited for.
+/// Waits until a child of this process has ended; returns the processor time of all its threads.
+/// Its status is still to be waited for.
 ///
 /// # Errors
 /// When there is no such child.
@@ -87,13 +87,13 @@ pub fn cpu_time_at_end(child: u32) -> io::Result<Duration> {
     }
 }
 
-/// The processor time that a process has taken so far, all its threads together.
+/// Returns the processor time that a process has taken so far, all its threads together.
 ///
 /// # Errors
-/// When there is no such process.
+/// When the process does not exist.
 pub fn cpu_time(pid: u32) -> io::Result<Duration> {
     let number = libc::clockid_t::try_from(pid).map_err(|_| io::ErrorKind::InvalidInput)?;
-    // The number of its clock: include/linux/posix-timers_types.h, CPUCLOCK_SCHED of all threads.
+    // The clock id of a process: include/linux/posix-timers_types.h, CPUCLOCK_SCHED of all threads.
     let clock = (!number << 3) | 2;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one timespec where there is room for one.
@@ -143,12 +143,12 @@ mod tests {
     #[test]
     fn a_stranger_is_ended_and_waited_for() {
         let mut child = std::process::Command::new("/bin/sleep").arg("60").spawn().unwrap();
-        let stranger = Stranger::open(child.id()).unwrap();
+        let stranger = ForeignProcess::open(child.id()).unwrap();
         assert!(!stranger.wait(Duration::ZERO).unwrap());
         stranger.kill().unwrap();
         assert!(stranger.wait(Duration::from_secs(10)).unwrap());
         child.wait().unwrap();
         stranger.kill().unwrap();
-        assert!(Stranger::open(child.id()).is_err(), "its number names nobody");
+        assert!(ForeignProcess::open(child.id()).is_err(), "its number names nobody");
     }
 }

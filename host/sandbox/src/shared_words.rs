@@ -1,6 +1,6 @@
-//! Words of 64 bits that two processes count in: a memory file, mapped by both.
+//! Counters of 64 bits that two processes share: a memory file, mapped by both.
 //!
-//! Its length is sealed: whoever has its descriptor can change words, and nothing else.
+//! Its length is sealed: the holder of its descriptor can change words, and nothing else.
 
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create,
@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The words, all zero at first.
+/// Shared words, all zero at first.
 #[derive(Debug)]
 pub struct SharedWords {
     fd: OwnedFd,
@@ -19,11 +19,11 @@ pub struct SharedWords {
     count: usize,
 }
 
-/// The length does not change any more.
+/// Seals under which the length does not change any more.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 impl SharedWords {
-    /// Makes so many words.
+    /// Creates this many words.
     ///
     /// # Errors
     /// When the kernel has no memory or descriptors left.
@@ -34,7 +34,7 @@ impl SharedWords {
         Self::map(fd, count)
     }
 
-    /// The words behind a descriptor that another process sent.
+    /// Maps the words of a descriptor that another process sent.
     ///
     /// # Errors
     /// `InvalidData` when there are fewer, or their number may still change.
@@ -56,10 +56,10 @@ impl SharedWords {
         Ok(Self { fd, first, count })
     }
 
-    /// One of the words.
+    /// Returns one of the words.
     ///
     /// # Panics
-    /// When there are not so many.
+    /// When `at` is out of bounds.
     #[must_use]
     pub fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at < self.count, "word {at} of {}", self.count);
@@ -74,7 +74,7 @@ impl SharedWords {
         self.word(at).fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Reads so many words in a row.
+    /// Returns `N` words in a row.
     #[must_use]
     pub fn read<const N: usize>(&self, at: usize) -> [u64; N] {
         std::array::from_fn(|i| self.word(at + i).load(Ordering::Relaxed))
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_end_counts_the_other_reads() {
+    fn words_written_at_one_end_are_read_at_the_other() {
         let ours = SharedWords::create("test", 3).unwrap();
         let theirs = SharedWords::given(ours.as_fd().try_clone_to_owned().unwrap(), 3).unwrap();
         ours.add(2, 40);

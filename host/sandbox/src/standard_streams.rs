@@ -1,9 +1,9 @@
-//! Standard output as this process inherited it.
+//! Detection of a closed standard output.
 //!
 //! POSIX lets a process start with closed standard streams (`tam list >&-`). Rust's runtime opens
-//! `/dev/null` in their place before `main`, so that no other file gets their numbers; whatever is
-//! written there afterwards is lost without an error. What was inherited has to be looked at
-//! before that, in the program's initialisers, which the C runtime calls first.
+//! `/dev/null` in their place before `main`, so that no other file gets their numbers; output to it
+//! is lost without an error. The inherited descriptor has to be checked before that, in the
+//! program's initialisers, which the C runtime calls first.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,7 +23,7 @@ extern "C" fn inspect() {
     OUTPUT_WAS_CLOSED.store(flags < 0, Ordering::Relaxed);
 }
 
-/// Returns whether this process was started without a standard output.
+/// Returns true if this process was started without a standard output.
 #[must_use]
 pub fn output_was_closed() -> bool {
     OUTPUT_WAS_CLOSED.load(Ordering::Relaxed)

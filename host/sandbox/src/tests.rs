@@ -1,4 +1,5 @@
-//! Each runs in a process of its own, which is this test again: what is given up stays given up.
+//! Tests of the sandbox. Each runs in a process of its own, which runs this test program again:
+//! rights that are given up stay given up.
 
 use super::*;
 use std::fs::File;
@@ -6,7 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-/// Tells this test that it is the inner one.
+/// Environment variable that marks the inner process of a test.
 const INSIDE: &str = "TAM_SANDBOX_INSIDE";
 
 const CELL: Role = Role::Cell { locked_bytes: 1 << 20 };
@@ -24,9 +25,9 @@ fn run_again(name: &str, environment: &[(&str, &str)]) {
     again.envs(environment.iter().copied());
     let name = format!("tests::{name}");
     let output = again.args(["--exact", &name, "--nocapture"]).env(INSIDE, "1").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.contains("1 passed"), "it ran no test: {said}");
+    let output_text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output_text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output_text.contains("1 passed"), "it ran no test: {output_text}");
 }
 
 fn refused<T>(result: io::Result<T>) {
@@ -63,8 +64,8 @@ fn threads_that_were_there_are_sealed_too() {
 }
 
 #[test]
-fn without_the_filter_there_is_nothing_to_open_either() {
-    inside("without_the_filter_there_is_nothing_to_open_either", || {
+fn without_the_filter_no_file_can_be_opened_either() {
+    inside("without_the_filter_no_file_can_be_opened_either", || {
         let before = File::open("/etc/hostname").is_ok();
         let entered = enter(CELL).unwrap();
         assert!(before, "it can be opened at first");
@@ -108,7 +109,7 @@ fn without_the_filter_landlock_keeps_it_from_ports_and_processes() {
         (tcp, unix, test_kill_process(parent).is_ok())
     };
     assert_eq!(all(), (true, true, true), "before");
-    // The thread only: its user stays the same, so that nothing but landlock refuses.
+    // Only landlock applies here, and the user stays the same, so that nothing else refuses.
     let landlock = fence::raise(Role::CompileWorker, None).unwrap();
     let (tcp, unix, kill) = all();
     assert_eq!(tcp, !matches!(landlock, Landlock::Version(4..)));
@@ -116,8 +117,8 @@ fn without_the_filter_landlock_keeps_it_from_ports_and_processes() {
 }
 
 #[test]
-fn what_it_has_still_works() {
-    inside("what_it_has_still_works", || {
+fn a_sealed_process_keeps_its_descriptors() {
+    inside("a_sealed_process_keeps_its_descriptors", || {
         let (ours, theirs) = crate::fd_passing::pair().unwrap();
         confine(CELL).unwrap();
         crate::fd_passing::send(theirs.as_fd(), b"still here", &[]).unwrap();
@@ -152,9 +153,9 @@ fn only_a_cell_makes_memory_executable_and_none_that_can_be_written() {
 }
 
 #[test]
-fn a_codec_opens_what_programs_are_started_of_and_nothing_else() {
+fn a_codec_opens_the_files_that_programs_need_and_nothing_else() {
     use std::os::unix::process::CommandExt;
-    inside("a_codec_opens_what_programs_are_started_of_and_nothing_else", || {
+    inside("a_codec_opens_the_files_that_programs_need_and_nothing_else", || {
         let secret = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(secret.path(), "secret").unwrap();
         std::fs::set_permissions(secret.path(), std::fs::Permissions::from_mode(0o644)).unwrap();
@@ -167,10 +168,10 @@ fn a_codec_opens_what_programs_are_started_of_and_nothing_else() {
         assert!(File::create("/tmp/of-a-codec").is_err() || !is_fenced);
         refused(std::net::UdpSocket::bind("127.0.0.1:0"));
         refused(std::os::unix::net::UnixStream::pair());
-        // No other process; but threads, as some versions of a program have them.
+        // The codec can start no process, but threads, as some versions of the program have them.
         refused(Command::new("/usr/bin/env").spawn());
         std::thread::spawn(|| ()).join().unwrap();
-        // And what it is for: to go on as a program, which is what says that this test has passed.
+        // The codec can execute a program, whose output shows that this test has passed.
         println!("1 passed");
         let error = Command::new("/usr/bin/env").arg("true").env_clear().exec();
         panic!("{error}");
@@ -178,9 +179,9 @@ fn a_codec_opens_what_programs_are_started_of_and_nothing_else() {
 }
 
 #[test]
-fn the_kernel_says_what_its_landlock_does() {
+fn the_kernel_reports_its_landlock_version() {
     let here = landlock().unwrap();
     assert_eq!(here.is_scoped(), matches!(here, Landlock::Version(6..)));
-    // This thread is not fenced in.
+    // This thread is not confined.
     File::open("/etc/hostname").unwrap();
 }

@@ -1,15 +1,14 @@
-//! Ethernet frames of one device in and out, without XDP (packet(7)): what a node's packet port
-//! is made of.
+//! Ethernet frames of one device in and out, without XDP (packet(7)), for a node's packet ports.
 //!
 //! ```text
 //! the daemon: open, take                the cell: receive, send
 //!
 //!   receive buffer   │ room for a tag │ frame, without its outermost tag │
-//!   a frame          │ frame, tags in line                              │ + what is not done yet
+//!   a frame          │ frame, tags in line                              │ + unfinished work
 //! ```
 //!
-//! A frame can be one that the sender left to its device to finish: longer than any MTU, the
-//! checksum missing ([`Unfinished`]). It says so, and goes on as it came.
+//! The sender may have left work on a frame to its device: segmentation to the MTU, or the
+//! checksum ([`Unfinished`]). Such a frame is marked, and passed on as it is.
 
 use crate::packet_socket::{Control, TAG_LENGTH, TAG_OFFSET, set, tag};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -19,30 +18,30 @@ use std::io::{self, IoSlice};
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// What frames carry that were taken already: those that go back into the kernel. Seen from
-/// outside it is a number like any other, so it is one that nobody else would choose.
+/// Mark of frames that were taken already and go back into the kernel. Other programs could use the
+/// number too, so it is an unlikely one.
 pub const TAKEN_MARK: u32 = 0x7461_6d70;
-/// What frames carry that a port's own socket sends: who watches what leaves by the device sees
-/// only those of others.
+/// Mark of frames that a port's own socket sends, so that a watcher of the device's egress sees
+/// only frames of others.
 pub const SENT_MARK: u32 = 0x7461_6d73;
-/// Bytes of frames that wait for their receiver, where the caller may ask for so many.
+/// Receive buffer in bytes, where the caller may request that much.
 const RECEIVE_BUFFER: libc::c_int = 32 << 20;
-/// The same for what leaves.
+/// Receive buffer in bytes of a socket that watches egress.
 const WATCH_BUFFER: libc::c_int = 4 << 20;
-/// `SIOCGSTAMPNS` (asm-generic/sockios.h, the one of `struct timespec`).
+/// Request number of `SIOCGSTAMPNS` (asm-generic/sockios.h, the one of `struct timespec`).
 const SIOCGSTAMPNS: libc::Ioctl = 0x8907;
-/// The longest frame: 64 KiB that a device was to cut, with its headers.
+/// Longest frame: 64 KiB that a device was to segment, with its headers.
 const FRAME_LENGTH_MAX: usize = 14 + 2 * TAG_LENGTH + (64 << 10) + 256;
-/// `struct virtio_net_hdr`.
+/// Length of `struct virtio_net_hdr`.
 const HEADER_LENGTH: usize = 10;
-/// `VIRTIO_NET_HDR_F_NEEDS_CSUM`: the L4 checksum is to be made.
+/// Flag `VIRTIO_NET_HDR_F_NEEDS_CSUM`: the L4 checksum is to be completed.
 const NEEDS_SUM: u8 = 1;
 /// Offset of `SKF_AD_PKTTYPE` in a socket filter (linux/filter.h).
 const SKF_AD_PKTTYPE: u32 = (libc::SKF_AD_OFF + 4) as u32;
 /// Offset of `SKF_AD_MARK` in a socket filter (linux/filter.h).
 const SKF_AD_MARK: u32 = (libc::SKF_AD_OFF + 20) as u32;
 
-/// What a frame's sender left to do (`struct virtio_net_hdr`).
+/// Work on a frame that its sender left to the device (`struct virtio_net_hdr`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unfinished {
     flags: u8,
@@ -76,13 +75,14 @@ impl Unfinished {
         bytes
     }
 
-    /// Bytes of payload of each packet that it is to become; none of one that is whole.
+    /// Returns the payload length of each packet that the frame is to be segmented into; `None` for
+    /// a whole packet.
     #[must_use]
     pub fn segment_length(self) -> Option<u16> {
         (self.kind != 0 && self.segment_length > 0).then_some(self.segment_length)
     }
 
-    /// The frame has become longer by a tag in front of its IP header.
+    /// Returns the same work for the frame with a tag of this length inserted before its IP header.
     fn moved(mut self, by: usize) -> Self {
         let by = by as u16;
         if self.kind != 0 {
@@ -95,16 +95,16 @@ impl Unfinished {
     }
 }
 
-/// One frame.
+/// Frame with its unfinished work.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
-    /// From the destination MAC address on, tags in line.
+    /// Bytes from the destination MAC address on, with tags in line.
     pub bytes: &'a [u8],
-    /// What is not done yet.
+    /// Work that is not done yet.
     pub unfinished: Unfinished,
 }
 
-/// Where frames are received.
+/// Buffer for received frames.
 #[derive(Debug)]
 pub struct Buffer(Box<[u8; TAG_LENGTH + FRAME_LENGTH_MAX]>);
 
@@ -114,28 +114,28 @@ impl Default for Buffer {
     }
 }
 
-/// What the kernel counted for a socket.
+/// Counters that the kernel keeps for a socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// Frames that it has given to the socket.
+    /// Frames given to the socket.
     pub received: u64,
-    /// Frames for which there was no room.
+    /// Frames dropped for lack of room.
     pub dropped: u64,
 }
 
-/// A packet socket bound to one device, which does not block.
+/// Packet socket bound to one device, non-blocking.
 #[derive(Debug)]
 pub struct FrameSocket {
     fd: OwnedFd,
-    /// What was asked for so far: the kernel begins anew with each question.
+    /// Counters so far: the kernel resets its own with each query.
     counted: Cell<Counted>,
 }
 
 impl FrameSocket {
-    /// Opens one that sends frames and receives none, until [`FrameSocket::take`].
+    /// Opens a socket that sends frames and receives none, until [`FrameSocket::take`].
     ///
     /// # Errors
-    /// When the caller lacks `CAP_NET_RAW` in its network namespace, or there is no such device.
+    /// When the caller lacks `CAP_NET_RAW` in its network namespace, or the device does not exist.
     pub fn open(index: u32) -> io::Result<Self> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: socket takes three numbers.
@@ -155,7 +155,7 @@ impl FrameSocket {
         Ok(socket)
     }
 
-    /// The same whose frames carry this mark.
+    /// Opens a socket whose frames carry this mark.
     ///
     /// # Errors
     /// As [`FrameSocket::open`], and when the caller lacks `CAP_NET_ADMIN`.
@@ -165,14 +165,15 @@ impl FrameSocket {
         Ok(socket)
     }
 
-    /// Opens one that receives what leaves by its device, but for what carries [`SENT_MARK`].
+    /// Opens a socket that receives the frames that leave by its device, except those with
+    /// [`SENT_MARK`].
     ///
     /// # Errors
     /// As [`FrameSocket::open`].
     pub fn watch(index: u32) -> io::Result<Self> {
         let socket = Self::open(index)?;
         set(&socket.fd, libc::SOL_SOCKET, libc::SO_RCVBUF, WATCH_BUFFER)?;
-        // From the first question on the kernel notes the time of each frame.
+        // The kernel records the time of each frame from the first query on.
         let _ = socket.stamp();
         set(&socket.fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 0)?;
         let equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
@@ -187,8 +188,8 @@ impl FrameSocket {
         Ok(socket)
     }
 
-    /// When the frame that was received last came, or left: nanoseconds since 1970. None before
-    /// the first one, and where the kernel does not say.
+    /// Returns the time of the last received frame, in nanoseconds since 1970. `None` before the
+    /// first one, and where the kernel does not say.
     #[must_use]
     pub fn stamp(&self) -> Option<u64> {
         let mut stamp = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -198,14 +199,14 @@ impl FrameSocket {
         Some(seconds * 1_000_000_000 + u64::try_from(stamp.tv_nsec).ok()?)
     }
 
-    /// From now on receives the frames of its device that do not carry [`TAKEN_MARK`]. Gives how
-    /// many bytes may wait.
+    /// Starts to receive the frames of the device that do not carry [`TAKEN_MARK`]. Returns the
+    /// size of the receive buffer in bytes.
     ///
     /// # Errors
     /// When the kernel refuses the filter.
     pub fn take(&self) -> io::Result<usize> {
         let size = libc::SO_RCVBUFFORCE;
-        // Beyond what every process may have only in the machine's own user namespace.
+        // Sizes above the general limit are possible only in the machine's initial user namespace.
         if set(&self.fd, libc::SOL_SOCKET, size, RECEIVE_BUFFER).is_err() {
             set(&self.fd, libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_BUFFER)?;
         }
@@ -219,8 +220,8 @@ impl FrameSocket {
         Ok(rustix::net::sockopt::socket_recv_buffer_size(&self.fd)?)
     }
 
-    /// The next frame, if one is there. One that is longer than any that the kernel makes is
-    /// cut off.
+    /// Returns the next frame, if one is there. A frame longer than any that the kernel makes is
+    /// truncated.
     ///
     /// # Errors
     /// When the device goes down or away.
@@ -228,7 +229,7 @@ impl FrameSocket {
         let mut header = [0; HEADER_LENGTH];
         let mut control = Control::default();
         let all = &mut buffer.0[..];
-        // The tag's place is left free in front, so that putting it back moves 12 bytes only.
+        // Room for the tag is left in front, so that putting it back moves 12 bytes only.
         let room = &mut all[TAG_LENGTH..];
         let mut pieces = [
             libc::iovec { iov_base: header.as_mut_ptr().cast(), iov_len: HEADER_LENGTH },
@@ -263,7 +264,7 @@ impl FrameSocket {
         }))
     }
 
-    /// Whether a frame is there.
+    /// Returns true if a frame is there.
     #[must_use]
     pub fn has_received(&self) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -292,8 +293,8 @@ impl FrameSocket {
         }
     }
 
-    /// What the kernel counted since the socket was opened, by whatever descriptor it is asked
-    /// first: ask by one.
+    /// Returns the kernel's counters since the socket was opened. A query resets them for all
+    /// descriptors of the socket, so only one descriptor should be queried.
     ///
     /// # Errors
     /// When the kernel does not say.
@@ -315,7 +316,7 @@ impl FrameSocket {
             return Err(io::Error::last_os_error());
         }
         let mut sum = self.counted.get();
-        // The kernel counts what it dropped as received, too.
+        // The kernel counts dropped frames as received, too.
         sum.received += u64::from(stats.tp_packets.wrapping_sub(stats.tp_drops));
         sum.dropped += u64::from(stats.tp_drops);
         self.counted.set(sum);
@@ -343,7 +344,7 @@ impl FrameSocket {
     }
 }
 
-/// Pieces of a frame that is sent: five frames of packet memory, and one to spare.
+/// Limit of pieces of a sent frame: five frames of packet memory, and one to spare.
 pub const PIECES_MAX: usize = 6;
 
 fn statement(code: u32, k: u32) -> libc::sock_filter {

@@ -1,9 +1,9 @@
-//! Sockets and devices by which packets and streams come and go besides BPF and AF_XDP.
+//! Sockets and devices for packets and streams, besides BPF and AF_XDP.
 //!
 //! ```text
 //!  packet_socket   AF_PACKET, whole frames, for tools and tests
 //!  frame_socket    AF_PACKET with shared rings, for ports in packet mode
-//!  transparent     TCP at both ends' own addresses
+//!  transparent     TCP with foreign addresses
 //!  tun             TUN and TAP devices
 //!  socket          counters of AF_XDP sockets
 //! ```

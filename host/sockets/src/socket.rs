@@ -1,11 +1,11 @@
-//! What the kernel counts on a socket.
+//! Counters of sockets in the kernel.
 
 use rustix::fd::BorrowedFd;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// Bytes that a TCP socket was given and that its other side has not acknowledged (`SIOCOUTQ`,
-/// include/uapi/linux/sockios.h); 0 for what is no such socket.
+/// Returns the number of bytes that were written to a TCP socket and that its peer has not
+/// acknowledged (`SIOCOUTQ`, include/uapi/linux/sockios.h); 0 for other sockets.
 #[must_use]
 pub fn unacknowledged(socket: BorrowedFd<'_>) -> usize {
     let mut bytes: libc::c_int = 0;
@@ -15,22 +15,22 @@ pub fn unacknowledged(socket: BorrowedFd<'_>) -> usize {
     if result < 0 { 0 } else { usize::try_from(bytes).unwrap_or(0) }
 }
 
-/// Packets that the kernel dropped in front of an AF_XDP socket since it was made.
+/// Packets that the kernel dropped before an AF_XDP socket since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct XdpDrops {
-    /// The receive ring, which is the session's queue, was full.
+    /// Packets dropped because the receive ring, which is the session's queue, was full.
     pub ring_full: u64,
-    /// There was no free frame, or the packet did not fit.
+    /// Packets dropped because there was no free frame, or because they did not fit.
     pub other: u64,
 }
 
-/// Asks for the drops of an AF_XDP socket (`XDP_STATISTICS`).
+/// Returns the drops of an AF_XDP socket (`XDP_STATISTICS`).
 ///
 /// # Errors
-/// When `socket` is none, or not set up yet.
+/// When `socket` is of another kind, or not set up yet.
 pub fn xdp_drops(socket: BorrowedFd<'_>) -> io::Result<XdpDrops> {
     let counted = rustix::net::sockopt::xdp_statistics(socket)?;
-    // `rx_dropped` has the packets that found no frame, too.
+    // `rx_dropped` includes packets that found no frame.
     Ok(XdpDrops { ring_full: counted.rx_ring_full.unwrap_or(0), other: counted.rx_dropped })
 }
 
@@ -42,7 +42,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn what_a_receiver_has_no_room_for_is_unacknowledged() {
+    fn bytes_beyond_the_receivers_window_are_unacknowledged() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let mut server = listener.accept().unwrap().0;

@@ -1,8 +1,9 @@
 //! TUN and TAP devices: packets between a process and the kernel, through a descriptor.
 //!
-//! Frames come up by a TAP device from modules at kernel level, and those that only the kernel can
-//! finish go by it to their arrival port: addressed to the node itself, to a neighbour not yet resolved,
-//! or with a TTL that ran out. A TUN device takes those that cannot arrive there once more.
+//! A TAP device carries frames to the cell from modules at kernel level, and to their arrival port
+//! frames that only the kernel can finish: addressed to the node itself, to an unresolved
+//! neighbour, or with an expired TTL. A TUN device carries those that cannot be returned to their
+//! arrival port.
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags, open};
@@ -11,7 +12,7 @@ use std::io;
 /// Longest device name, without the terminating zero (`IFNAMSIZ - 1`).
 pub const DEVICE_NAME_MAX: usize = 15;
 
-/// What a device carries.
+/// Kind of packets that a device carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// IP packets: TUN.
@@ -20,11 +21,11 @@ pub enum Kind {
     Frames,
 }
 
-/// Makes the device `name` in the current network namespace, without packet
-/// information headers. It exists as long as the descriptor, which does not block.
+/// Creates the device `name` in the current network namespace, without packet information headers.
+/// It exists as long as the descriptor, which is non-blocking.
 ///
 /// # Errors
-/// `InvalidInput` for a name that is too long; else what the kernel says.
+/// `InvalidInput` for a name that is too long; else as reported by the kernel.
 pub fn create(name: &str, kind: Kind) -> io::Result<OwnedFd> {
     if name.is_empty() || name.len() > DEVICE_NAME_MAX {
         return Err(io::Error::new(
@@ -50,8 +51,8 @@ pub fn create(name: &str, kind: Kind) -> io::Result<OwnedFd> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(fd) }
 }
 
-/// The same for a device that stays until somebody removes it: other programs open it by its
-/// name, one at a time.
+/// Creates a device that exists until it is removed: other programs open it by its name, one at a
+/// time.
 ///
 /// # Errors
 /// As [`create`].

@@ -1,103 +1,105 @@
-//! Captures: packets as they came to a node and as they left it.
+//! Captures: packets as they entered a node and as they left it.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Asks for packets; what is left out is not looked at.
+/// Request for a capture; a field that is left out selects all packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CaptureRequest {
-    /// Only of these ports.
+    /// Ports to capture at; all if empty.
     #[serde(default)]
     pub ports: Vec<String>,
-    /// Only packets of this rule.
+    /// Number of a rule whose packets are selected.
     #[serde(default)]
     pub rule: Option<u32>,
-    /// Only packets of this session's rules.
+    /// Session whose rules' packets are selected.
     #[serde(default)]
     pub session: Option<String>,
-    /// Only packets that the node dropped.
+    /// Selects only packets that the node dropped.
     #[serde(default)]
     pub dropped: bool,
-    /// `in`: only as they came; `out`: only as they left.
+    /// Direction: `in` selects packets as they came, `out` as they left.
     #[serde(default)]
     pub direction: Option<String>,
-    /// Bytes that are kept of each packet: at most 2,048, which is also meant when nothing is said.
+    /// Number of bytes kept of each packet: at most 2,048, which is also the default.
     #[serde(default)]
     pub snap: Option<u32>,
 }
 
-/// A capture goes on until it is ended, or nobody asks for its packets for 10 s.
+/// Answer to the start of a capture. The capture runs until it is ended, or its packets have not
+/// been requested for 10 s.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CaptureStarted {
     /// Always [`SCHEMA_VERSION`](crate::SCHEMA_VERSION).
     pub schema_version: u32,
-    /// Its number.
+    /// Number of the capture.
     pub id: u32,
-    /// The ports that are tapped.
+    /// Ports at which packets are captured.
     pub ports: Vec<String>,
-    /// Bytes that are kept of each packet.
+    /// Number of bytes kept of each packet.
     pub snap: u32,
 }
 
-/// Packets since the question before.
+/// Packets captured since the previous request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CapturedPackets {
     /// Always [`SCHEMA_VERSION`](crate::SCHEMA_VERSION).
     pub schema_version: u32,
-    /// The packets, in the order in which they were seen at each place.
+    /// Packets, for each observation point in the order in which they passed it.
     pub packets: Vec<CapturedPacket>,
-    /// Packets since the capture began for which there was no room.
+    /// Number of packets since the start of the capture that did not fit the buffer.
     pub lost: u64,
 }
 
-/// One packet at one place.
+/// Packet at one observation point.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CapturedPacket {
-    /// Nanoseconds since 1970.
+    /// Time in nanoseconds since 1970.
     pub time_ns: u64,
-    /// The port.
+    /// Name of the port.
     pub port: String,
-    /// `in` as it came, or `out` as it left; `in` for what was dropped.
+    /// Direction: `in` as it came, or `out` as it left; `in` for dropped packets.
     pub direction: String,
-    /// Who had it: `front door` (with modules at `nic`), `cell`, or `kernel` (its stack, with
-    /// modules at `kernel`).
+    /// Observation point: `front door` (with modules at `nic`), `cell`, or `kernel` (its stack,
+    /// with modules at `kernel`).
     pub seen_by: String,
-    /// Bytes on the wire.
+    /// Length on the wire, in bytes.
     pub length: u32,
-    /// The first of them, in hexadecimal digits.
+    /// Captured bytes, in hexadecimal digits.
     pub bytes_hex: String,
-    /// Its rule: in the cell the one that it came by, else by the rules as they are now.
+    /// Number of the rule: in the cell the one that brought the packet, else the one that matches
+    /// by the present rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<u32>,
-    /// Who pays.
+    /// Session that pays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// The service that had it.
+    /// Service that handled the packet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
-    /// Where that service had it.
+    /// Level at which that service handled it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<String>,
-    /// What the module decided: `pass`, `drop` with its reason, `trap` …
+    /// Verdict of the module: `pass`, `drop` with its reason, `trap` …
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<String>,
-    /// The outcome under which the front door counted it, or why the kernel's stack dropped it
+    /// Outcome under which the front door counted the packet, or the kernel's drop reason
     /// (`stack.REASON`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
-    /// Whether it ends here.
+    /// True if the packet was dropped here.
     #[serde(default)]
     pub dropped: bool,
 }
 
-/// A capture is over.
+/// Answer to the end of a capture.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CaptureEnded {
     /// Always [`SCHEMA_VERSION`](crate::SCHEMA_VERSION).
     pub schema_version: u32,
-    /// The packets that nobody had asked for yet.
+    /// Remaining packets that had not been requested.
     pub packets: Vec<CapturedPacket>,
-    /// Packets since the capture began for which there was no room.
+    /// Number of packets since the start of the capture that did not fit the buffer.
     pub lost: u64,
 }

@@ -1,4 +1,4 @@
-//! The client: one method per endpoint, over the node's UNIX socket.
+//! Client of the API: one method per endpoint, over the node's UNIX socket or TLS.
 //!
 //! Blocking; one connection, which is kept for the next call as long as the node does. It must
 //! not be called, nor dropped, on a thread of an async runtime.
@@ -21,7 +21,7 @@ use crate::types::{
     RulesAdded, RulesRequest, ServiceInfo, ServiceList, Stats,
 };
 use crate::why::{ExplainRequest, Explanation, WhyList};
-use connection::Kept;
+use connection::IdleConnection;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::{Request, StatusCode, header};
@@ -31,86 +31,86 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+mod address;
 mod connection;
 pub mod pinned;
-mod place;
 
-pub use place::{Place, RemoteNode};
+pub use address::{NodeAddress, RemoteNode};
 
-/// Longest wait for an answer: the compiler of a large module has 20 s of
-/// processor time, and a busy machine gives it a fraction of a core.
+/// Longest wait for an answer: the compiler of a large module has 20 s of processor time, and a
+/// busy machine gives it a fraction of a core.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(120);
-/// Time after which an answer is late: people wait for a second without a word, no longer.
+/// Time after which an answer counts as late: people do not wait longer without a message.
 pub const ANSWER_TIME_USUAL: Duration = Duration::from_secs(1);
 /// Largest answer, in bytes: counters of the most services and rules that a node has.
 pub const ANSWER_LENGTH_MAX: usize = 64 << 20;
 
-/// A node, by where it answers. Nothing is sent before a method is called.
+/// Client of one node. Nothing is sent before a method is called.
 #[derive(Clone, Debug)]
 pub struct Client {
-    place: Place,
-    /// What each request is sent with; the socket's owner needs none.
+    address: NodeAddress,
+    /// Token sent with each request; the owner of the socket needs none.
     token: Option<String>,
     on_delay: Option<OnDelay>,
-    kept: Kept,
+    idle: IdleConnection,
 }
 
-/// Called once for a request that has no answer after [`ANSWER_TIME_USUAL`], with where it was
-/// sent.
-pub type OnDelay = fn(&Place);
+/// Function that is called once for a request without an answer after [`ANSWER_TIME_USUAL`], with
+/// the node's place.
+pub type OnDelay = fn(&NodeAddress);
 
-/// Why there is no result.
+/// Error of a request.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody listens, or the caller may not ask.
-    #[error("no node answers at {place}: {source}")]
+    /// The node does not listen, or refuses the connection.
+    #[error("no node answers at {address}: {source}")]
     Unreachable {
-        /// Where.
-        place: Box<Place>,
-        /// What the kernel said.
+        /// Address of the node.
+        address: Box<NodeAddress>,
+        /// Error of the kernel.
         source: io::Error,
     },
     /// The node ended or closed the connection before it had answered.
-    #[error("the node at {place} did not answer {request}: {source}")]
+    #[error("the node at {address} did not answer {request}: {source}")]
     Broken {
-        /// Where.
-        place: Box<Place>,
+        /// Address of the node.
+        address: Box<NodeAddress>,
         /// Method and path.
         request: String,
-        /// What went wrong with the connection.
+        /// Error of the connection.
         source: hyper::Error,
     },
-    /// No answer within [`ANSWER_TIME_MAX`].
-    #[error("the node at {place} did not answer {request} within {} s", ANSWER_TIME_MAX.as_secs())]
+    /// The node did not answer within [`ANSWER_TIME_MAX`].
+    #[error("the node at {address} did not answer {request} within {} s", ANSWER_TIME_MAX.as_secs())]
     Silent {
-        /// Where.
-        place: Box<Place>,
+        /// Address of the node.
+        address: Box<NodeAddress>,
         /// Method and path.
         request: String,
     },
-    /// Who answers there is not the node that was meant.
-    #[error("what answers at {place} is not the node with that key: {reason}")]
+    /// The server is not the expected node.
+    #[error("what answers at {address} is not the node with that key: {reason}")]
     OtherNode {
-        /// Where.
-        place: Box<Place>,
-        /// What is wrong with what it shows.
+        /// Address of the node.
+        address: Box<NodeAddress>,
+        /// Fault of its certificate.
         reason: String,
     },
-    /// The answer is not what this version understands.
+    /// The answer cannot be parsed by this version.
     #[error("the answer to {request} is not understood: {reason}")]
     Answer {
         /// Method and path.
         request: String,
-        /// What is wrong with it.
+        /// Fault of the answer.
         reason: String,
     },
-    /// The node refused.
+    /// The node refused the request.
     #[error("{}", .0.error.message)]
     Refused(ErrorDocument),
 }
 
 impl ClientError {
-    /// The kind of error, for exit statuses.
+    /// Returns the kind of error, for exit statuses.
     #[must_use]
     pub const fn code(&self) -> ErrorCode {
         match self {
@@ -123,11 +123,11 @@ impl ClientError {
         }
     }
 
-    /// What to do about it.
+    /// Returns advice on what to do about the error.
     #[must_use]
     pub fn help(&self) -> Option<String> {
         let advice = match self {
-            Self::Unreachable { place, .. } if matches!(**place, Place::Remote(_)) => {
+            Self::Unreachable { address, .. } if matches!(**address, NodeAddress::Remote(_)) => {
                 "see whether the node runs with [api] listen in its node file, and whether the network leads there"
             }
             Self::OtherNode { .. } => {
@@ -150,48 +150,48 @@ impl ClientError {
 }
 
 impl Client {
-    /// A client of the node that listens on this socket.
+    /// Creates a client of the node that listens on this socket.
     #[must_use]
     pub fn new(socket: impl Into<PathBuf>) -> Self {
-        Self::at(Place::Socket(socket.into()))
+        Self::at(NodeAddress::Socket(socket.into()))
     }
 
-    /// A client of a node on the network, which has that key.
+    /// Creates a client of a node on the network, known by its key.
     #[must_use]
     pub fn remote(node: RemoteNode) -> Self {
-        Self::at(Place::Remote(node))
+        Self::at(NodeAddress::Remote(node))
     }
 
-    fn at(place: Place) -> Self {
-        Self { place, token: None, on_delay: None, kept: Kept::default() }
+    fn at(address: NodeAddress) -> Self {
+        Self { address, token: None, on_delay: None, idle: IdleConnection::default() }
     }
 
-    /// A client of the node of this name on this machine.
+    /// Creates a client of the node of this name on this machine.
     #[must_use]
     pub fn of(node: &units::Name) -> Self {
         Self::new(crate::socket_of(node))
     }
 
-    /// The same, asking with this token: what it does not grant is refused.
+    /// Returns the client with this token, whose capabilities then limit what it may request.
     #[must_use]
     pub fn with_token(self, token: impl Into<String>) -> Self {
         Self { token: Some(token.into()), ..self }
     }
 
-    /// Sets what is called for each request that is answered late. Requests that ask the
-    /// node to wait (events, packets of a capture) are late behind that.
+    /// Sets the function that is called for late answers. The time that a request asks the node to
+    /// wait (events, packets of a capture) does not count.
     #[must_use]
     pub fn with_on_delay(self, on_delay: Option<OnDelay>) -> Self {
         Self { on_delay, ..self }
     }
 
-    /// Where it asks.
+    /// Returns the address of the node.
     #[must_use]
-    pub const fn place(&self) -> &Place {
-        &self.place
+    pub const fn address(&self) -> &NodeAddress {
+        &self.address
     }
 
-    /// The node, its ports and sessions.
+    /// Returns the node, its ports and sessions.
     ///
     /// # Errors
     /// See [`ClientError`]; so for all methods.
@@ -199,7 +199,7 @@ impl Client {
         self.read(Operation::Node)
     }
 
-    /// All services.
+    /// Returns all services.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -215,7 +215,7 @@ impl Client {
         self.write(Call::of(Operation::Deploy, None), request)
     }
 
-    /// One service.
+    /// Returns one service.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -223,7 +223,7 @@ impl Client {
         self.call(Call::of(Operation::Service, Some(name)))
     }
 
-    /// Stops a service; with `cascade` the rules that lead to it go, too.
+    /// Stops a service; with `cascade` also removes the rules that lead to it.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -235,7 +235,7 @@ impl Client {
         self.call(call)
     }
 
-    /// Lets a service run at another level; returns when it does.
+    /// Moves a service to another level; returns when it runs there.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -244,7 +244,7 @@ impl Client {
         self.write(Call::of(Operation::Move, Some(name)), &request)
     }
 
-    /// Lets modules run as BPF programs, or takes every service to user level.
+    /// Allows modules to run as BPF programs, or moves every service to user level.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -252,7 +252,7 @@ impl Client {
         self.write(Call::of(Operation::Bpf, None), &BpfRequest { enabled })
     }
 
-    /// Gives a control message to every lane of a service.
+    /// Sends a control message to every lane of a service.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -261,8 +261,8 @@ impl Client {
         self.write(Call::of(Operation::Message, Some(name)), &MessageRequest { data_hex })
     }
 
-    /// What happened behind event number `since`, oldest first; when there is nothing yet, waits
-    /// so many seconds for it.
+    /// Returns the events after number `since`, oldest first; if there are none yet, waits up to
+    /// this many seconds for one.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -273,7 +273,7 @@ impl Client {
         self.call(call)
     }
 
-    /// Records of the ledger from this number on.
+    /// Returns the records of the ledger from this number on.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -283,7 +283,8 @@ impl Client {
         self.call(call)
     }
 
-    /// What each account used from a Unix second on, and before another.
+    /// Returns the total of each account between two times, in Unix seconds: from `since` on, and
+    /// before `until`.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -293,7 +294,7 @@ impl Client {
         self.call(call)
     }
 
-    /// A principal's records from this own number on, with the node's signature.
+    /// Returns a principal's records from this number of its own on, with the node's signature.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -303,7 +304,7 @@ impl Client {
         self.call(call)
     }
 
-    /// Why packets were dropped or left the fast path.
+    /// Returns the reasons that packets were dropped or left the fast path.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -311,7 +312,7 @@ impl Client {
         self.read(Operation::Why)
     }
 
-    /// What would become of a packet.
+    /// Returns the node's decision on a packet, without sending it.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -319,7 +320,7 @@ impl Client {
         self.write(Call::of(Operation::Explain, None), request)
     }
 
-    /// Begins a capture.
+    /// Starts a capture.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -327,7 +328,8 @@ impl Client {
         self.write(Call::of(Operation::Capture, None), request)
     }
 
-    /// Packets of a capture since the last call; when there is none yet, waits so many seconds.
+    /// Returns the packets of a capture since the last call; if there are none yet, waits up to
+    /// this many seconds.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -338,7 +340,7 @@ impl Client {
         self.call(call)
     }
 
-    /// Ends a capture; what nobody had asked for yet.
+    /// Ends a capture; returns its remaining packets.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -346,7 +348,7 @@ impl Client {
         self.call(Call::of(Operation::EndCapture, Some(&id.to_string())))
     }
 
-    /// All counters in Prometheus's text format 0.0.4.
+    /// Returns all counters in Prometheus's text format 0.0.4.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -361,7 +363,7 @@ impl Client {
             .map_err(|error| ClientError::Answer { request, reason: error.to_string() })
     }
 
-    /// All rules.
+    /// Returns all rules.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -385,7 +387,7 @@ impl Client {
         self.call(Call::of(Operation::RemoveRule, Some(&rule.to_string())))
     }
 
-    /// Hands a module to the node's store.
+    /// Adds a module to the node's store.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -394,8 +396,8 @@ impl Client {
         self.call(Call { body: Some(("application/wasm", wasm)), ..call })
     }
 
-    /// The same, answered before the module is on the disk. A deployment of it is answered when
-    /// it is, and refused when it could not be written.
+    /// Adds a module to the node's store; returns before it is on the disk. A deployment of it is
+    /// answered when it is, and refused if it could not be written.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -405,7 +407,7 @@ impl Client {
         self.call(Call { body: Some(("application/wasm", wasm)), ..call })
     }
 
-    /// The modules of the node's store.
+    /// Returns the modules of the node's store.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -413,7 +415,7 @@ impl Client {
         self.read(Operation::Modules)
     }
 
-    /// All counters.
+    /// Returns all counters.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -421,7 +423,7 @@ impl Client {
         self.read(Operation::Stats)
     }
 
-    /// What shall run: its generations, and what of it is not there.
+    /// Returns the desired state: its generations, and the parts of it that do not run.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -429,7 +431,7 @@ impl Client {
         self.read(Operation::Desired)
     }
 
-    /// Makes the node run what a node file says, or says what that would change.
+    /// Applies a node file, or returns what that would change.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -437,7 +439,7 @@ impl Client {
         self.write(Call::of(Operation::Apply, None), request)
     }
 
-    /// Keeps what was applied until it is confirmed.
+    /// Confirms an applied state, which is otherwise taken back.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -445,7 +447,7 @@ impl Client {
         self.call(Call::of(Operation::Confirm, None))
     }
 
-    /// Goes back to an earlier state.
+    /// Returns the node to an earlier desired state.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -453,7 +455,7 @@ impl Client {
         self.write(Call::of(Operation::Rollback, None), request)
     }
 
-    /// Ends the daemon and nothing else: everything goes on for the one that comes next.
+    /// Ends the daemon only: everything else continues until the next daemon adopts it.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -461,7 +463,7 @@ impl Client {
         self.read(Operation::HandOver)
     }
 
-    /// Keeps signatures of a module, as `tam sign` writes them, in the node's store.
+    /// Adds signatures of a module, in the form of `tam sign`, to the node's store.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -474,7 +476,7 @@ impl Client {
         self.write(Call::of(Operation::AddSignatures, Some(digest)), &request)
     }
 
-    /// Lets capabilities count no more, and stops what runs under them.
+    /// Revokes capabilities, and stops everything that runs under them.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -482,7 +484,7 @@ impl Client {
         self.write(Call::of(Operation::Revoke, None), request)
     }
 
-    /// Everything that was revoked.
+    /// Returns all revocations.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -490,7 +492,7 @@ impl Client {
         self.read(Operation::Revocations)
     }
 
-    /// What the node's state directory says, for a backup of it.
+    /// Returns the contents of the node's state directory, for a backup.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -498,7 +500,7 @@ impl Client {
         self.read(Operation::Backup)
     }
 
-    /// The node's own OpenAPI document.
+    /// Returns the node's own OpenAPI document.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -526,10 +528,10 @@ impl Client {
     }
 
     fn ask(&self, call: Call) -> Result<(StatusCode, Bytes), ClientError> {
-        self.kept.ask(&self.place, Call { token: self.token.clone(), ..call }, self.on_delay)
+        self.idle.ask(&self.address, Call { token: self.token.clone(), ..call }, self.on_delay)
     }
 
-    /// Reads all sessions: what they were promised, and what they use.
+    /// Returns all sessions: their reservations and their use.
     ///
     /// # Errors
     /// See [`ClientError`]; so for all methods.
@@ -537,7 +539,7 @@ impl Client {
         self.read(Operation::Sessions)
     }
 
-    /// Reads a session.
+    /// Returns one session.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -545,7 +547,7 @@ impl Client {
         self.call(Call::of(Operation::Session, Some(name)))
     }
 
-    /// Makes a session.
+    /// Creates a session.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -553,7 +555,7 @@ impl Client {
         self.write(Call::of(Operation::CreateSession, None), request)
     }
 
-    /// Changes what a session is promised.
+    /// Changes the reservation of a session.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -565,8 +567,8 @@ impl Client {
         self.write(Call::of(Operation::SetSession, Some(name)), change)
     }
 
-    /// Removes a session; with `cascade` the services and rules in it go, too. Returns when they
-    /// have stopped.
+    /// Removes a session; with `cascade` also the services and rules in it. Returns when they have
+    /// stopped.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -579,14 +581,14 @@ impl Client {
     }
 }
 
-/// A request before it is sent.
+/// Request before it is sent.
 struct Call {
     method: Method,
     /// Path and query.
     target: String,
     body: Option<(&'static str, Vec<u8>)>,
     token: Option<String>,
-    /// Time that the node is asked to wait for what it answers with.
+    /// Time that the node is asked to wait before it answers.
     wait: Duration,
 }
 
@@ -630,7 +632,7 @@ impl Call {
     }
 }
 
-/// One segment of a path, RFC 3986 section 2.1: all but unreserved characters encoded.
+/// Returns a path segment with all but the unreserved characters encoded (RFC 3986 section 2.1).
 fn percent_encoded(segment: &str) -> String {
     let encode = |byte: u8| match byte {
         b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {

@@ -1,4 +1,4 @@
-//! Counters of a node beside those of packets.
+//! Counters of a node that are not of packets.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -6,41 +6,42 @@ use utoipa::ToSchema;
 /// Compilations of modules, since the node's daemon started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CompilerStats {
-    /// Compilers that were started.
+    /// Number of compilers started.
     pub started: u64,
-    /// Modules whose code was on the disk already.
+    /// Number of modules whose code was on the disk already.
     pub from_disk: u64,
-    /// Modules that wait for a compiler at the moment.
+    /// Number of modules that wait for a compiler now.
     pub waiting: u64,
 }
 
-/// Modules that a node was asked for and did not hold, since its daemon started.
+/// Requests for modules that the node did not hold, since its daemon started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DemandStats {
-    /// Requests for such a module.
+    /// Number of requests.
     pub requests: u64,
-    /// Those that were answered by an earlier miss, and asked no repository.
+    /// Number of requests that were answered by an earlier miss, without asking a repository.
     pub remembered: u64,
-    /// Modules that came.
+    /// Number of modules fetched.
     pub fetched: u64,
-    /// Their bytes.
+    /// Bytes of the modules fetched.
     pub fetched_bytes: u64,
-    /// Fetches by which nothing came that may run here.
+    /// Number of fetches that found no module which may run here.
     pub missed: u64,
-    /// Modules that are wanted at the moment.
+    /// Number of modules wanted now.
     pub modules: u64,
-    /// Requests that wait for them.
+    /// Number of requests that wait for them.
     pub waiting: u64,
 }
 
-/// Messages from one module to another, since the cell that runs was started: each is counted
-/// once for each receiver, in one of these.
+/// Messages from one module to another since the present cell was started. Each counts once per
+/// receiver, in one of these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MessageStats {
-    /// Given to the receiver, in at least one lane.
+    /// Number given to the receiver, in at least one lane.
     pub delivered: u64,
-    /// Left out of a storm, or the receiver was gone, busy below user level, or not started.
+    /// Number left out of a burst, or whose receiver was gone, busy below user level, or not
+    /// started.
     pub dropped: u64,
-    /// For nobody: no service leads to the sender.
+    /// Number without a receiver: no service leads to the sender.
     pub unheard: u64,
 }

@@ -1,172 +1,173 @@
-//! What shall run on a node: requests and answers of `tam apply`, `diff`, `confirm`, `rollback`.
+//! Desired state of a node: requests and answers of `tam apply`, `diff`, `confirm` and `rollback`.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
-/// Asks for a desired state as a whole.
+/// Request to apply a desired state as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ApplyRequest {
-    /// The text of a node file (docs/reference/node-file.md); ports and settings may be left out.
+    /// Text of a node file (docs/reference/node-file.md); ports and settings may be left out.
     pub text: String,
-    /// The file's name, in messages and as the cause of the generation.
+    /// Name of the file, used in messages and as the cause of the generation.
     pub file: String,
-    /// The modules that the text names as files, by the text's words.
+    /// Modules that the text names as files, by the words of the text.
     #[serde(default)]
     pub modules: BTreeMap<String, ApplyModule>,
-    /// Only say what would change.
+    /// Returns the changes without making them.
     #[serde(default)]
     pub dry_run: bool,
-    /// Beside `dry_run`: modules that the text names by their digest may be fetched for that.
+    /// Fetches modules that the text names by their digest, if needed; only with `dry_run`.
     #[serde(default)]
     pub fetch: bool,
-    /// Take it back unless it is confirmed within so many seconds, at most a day.
+    /// Number of seconds, at most a day, after which the state is taken back unless it is
+    /// confirmed.
     #[serde(default)]
     pub confirm_s: Option<u64>,
-    /// Services whose new version cannot take over what they know may begin empty; without it
+    /// Allows services to begin empty if their new version cannot take over their state; without it
     /// that is refused, with `dry_run` too.
     #[serde(default)]
     pub discard_state: bool,
-    /// Signed modules may be older than what ran here before.
+    /// Allows signed modules that are older than what ran here before.
     #[serde(default)]
     pub allow_older: bool,
 }
 
-/// A module that a text names as a file.
+/// Module that a node file names as a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ApplyModule {
-    /// `sha256:…` of its bytes.
+    /// Digest `sha256:…` of its bytes.
     pub digest: String,
-    /// Its manifest, for a module that is not in the store; only where nothing is changed.
+    /// Manifest of a module that is not in the store; only with `dry_run`.
     #[serde(default)]
     #[schema(value_type = Option<Object>)]
     pub manifest: Option<serde_json::Value>,
-    /// Beside a manifest: whether it exports `state_out` and `state_in`.
+    /// True if the module exports `state_out` and `state_in`; given with a manifest.
     #[serde(default)]
     pub hands_state_over: bool,
-    /// Beside a manifest: a fingerprint of what its memory begins with, in hexadecimal.
+    /// Fingerprint of the initial contents of its memory, in hexadecimal; given with a manifest.
     #[serde(default)]
     pub memory_image: Option<String>,
 }
 
-/// What a request did, or would do.
+/// Changes that a request made, or would make.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Applied {
     /// Always [`crate::SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// True when nothing was changed, because nothing was to be.
+    /// True if nothing was changed, because the request was a dry run.
     pub dry_run: bool,
-    /// The generation of the state that the node has now.
+    /// Generation of the node's present state.
     pub generation: u64,
-    /// What was changed, or would be; nothing when the node is as it should be.
+    /// Changes made, or that would be made; empty if the node is in that state already.
     pub changes: Vec<DesiredChange>,
     /// Rules that no packet can reach, in words.
     pub shadowed: Vec<String>,
-    /// Functions that services of streams ask of the node and are not granted, in words.
+    /// Functions that stream services ask of the node and are not granted, in words.
     #[serde(default)]
     pub lacks: Vec<String>,
-    /// Seconds within which it must be confirmed, if it must.
+    /// Number of seconds within which the state must be confirmed, if it must.
     pub confirm_within_s: Option<u64>,
-    /// Milliseconds that it took.
+    /// Duration in milliseconds.
     pub took_ms: u64,
 }
 
-/// One difference between what runs and what shall run.
+/// Difference between the present and the desired state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DesiredChange {
-    /// `session-added`, `session-changed`, `session-removed`, `service-added`, `service-changed`,
-    /// `service-removed`, `rule-added`, `rule-removed`, `rule-order` or `bpf`.
+    /// Kind: `session-added`, `session-changed`, `session-removed`, `service-added`,
+    /// `service-changed`, `service-removed`, `rule-added`, `rule-removed`, `rule-order` or `bpf`.
     pub kind: String,
-    /// The session.
+    /// Name of the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// The service.
+    /// Name of the service.
     pub service: Option<String>,
-    /// The same in words.
+    /// Description in words.
     pub text: String,
-    /// What of the service or session changes.
+    /// Fields of the service or session that change.
     pub fields: Vec<FieldInfo>,
-    /// Whether another version takes the place of the service.
+    /// True if another version replaces the service.
     pub replaced: bool,
-    /// Why the service begins empty, if it does.
+    /// Reason that the service begins empty, if it does.
     #[serde(default)]
     pub state_lost: Option<String>,
 }
 
-/// One field of a service or session.
+/// Change of one field of a service or session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FieldInfo {
-    /// Its name as in a node file.
+    /// Name of the field in a node file.
     pub field: String,
-    /// What it was; null where it was not set.
+    /// Value before; null where it was not set.
     pub before: Option<String>,
-    /// What it shall be; null where it is no longer set.
+    /// Value after; null where it is not set.
     pub after: Option<String>,
 }
 
-/// The state is kept.
+/// Answer to a confirmation: the state is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Confirmed {
     /// Always [`crate::SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// Its generation.
+    /// Generation of the state.
     pub generation: u64,
 }
 
-/// Asks for an earlier state.
+/// Request to return to an earlier state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RollbackRequest {
-    /// Its generation; the one before the present one when there is none.
+    /// Generation to return to; the previous one if left out.
     #[serde(default)]
     pub generation: Option<u64>,
-    /// Only say what would change.
+    /// Returns the changes without making them.
     #[serde(default)]
     pub dry_run: bool,
 }
 
-/// What shall run, and what was before.
+/// Desired state of a node, and earlier ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DesiredInfo {
     /// Always [`crate::SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// The node.
+    /// Name of the node.
     pub node: String,
-    /// The generation of its state.
+    /// Generation of the present state.
     pub generation: u64,
-    /// Seconds that are left to confirm it, if it must be.
+    /// Number of seconds left to confirm it, if it must be.
     pub confirm_within_s: Option<u64>,
-    /// What is desired and not there.
+    /// Parts of the desired state that do not run.
     pub waiting: Vec<WaitingInfo>,
-    /// The states that are kept, newest first.
+    /// Stored states, newest first.
     pub generations: Vec<GenerationInfo>,
 }
 
-/// Something that is desired and not there.
+/// Part of the desired state that does not run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WaitingInfo {
-    /// The session, service or rule.
+    /// Session, service or rule.
     pub what: String,
-    /// Why it is not there.
+    /// Reason that it does not run.
     pub reason: String,
 }
 
-/// One state that is kept.
+/// Stored state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GenerationInfo {
-    /// Its number.
+    /// Number of the generation.
     pub generation: u64,
-    /// What made it.
+    /// Cause of the state.
     pub cause: String,
-    /// Sessions in it.
+    /// Number of sessions.
     #[serde(default)]
     pub sessions: usize,
-    /// Services in it.
+    /// Number of services.
     pub services: usize,
-    /// Rules in it.
+    /// Number of rules.
     pub rules: usize,
-    /// Whether it waits, or waited, for a confirmation.
+    /// True if it waits, or waited, for a confirmation.
     pub unconfirmed: bool,
 }

@@ -1,7 +1,7 @@
-//! Every endpoint, once: the daemon's router, the client and the OpenAPI
-//! document are made from this table.
+//! Table of endpoints, from which the daemon's router, the client and the OpenAPI document are
+//! made.
 //!
-//! Not here: what an endpoint does (`node/daemon`).
+//! What an endpoint does is in `node/daemon`.
 
 use crate::capture::{CaptureEnded, CaptureRequest, CaptureStarted, CapturedPackets};
 use crate::desired::{Applied, ApplyRequest, Confirmed, DesiredInfo, RollbackRequest};
@@ -23,102 +23,102 @@ use std::borrow::Cow;
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-/// What an endpoint is for.
+/// Operation of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// The node, its ports and sessions.
+    /// Returns the node, its ports and sessions.
     Node,
-    /// All services.
+    /// Returns all services.
     Services,
     /// Starts a service.
     Deploy,
-    /// One service.
+    /// Returns one service.
     Service,
     /// Stops a service.
     Remove,
-    /// Gives a service a control message.
+    /// Sends a control message to a service.
     Message,
     /// Moves a service to another level.
     Move,
-    /// Allows or forbids levels below user.
+    /// Allows or forbids levels below user level.
     Bpf,
-    /// All sessions.
+    /// Returns all sessions.
     Sessions,
-    /// One session.
+    /// Returns one session.
     Session,
-    /// Makes a session.
+    /// Creates a session.
     CreateSession,
-    /// Promises a session something else.
+    /// Changes the reservation of a session.
     SetSession,
     /// Removes a session.
     RemoveSession,
-    /// All rules.
+    /// Returns all rules.
     Rules,
     /// Adds rules.
     AddRules,
     /// Removes a rule.
     RemoveRule,
-    /// Takes a module into the store.
+    /// Adds a module to the store.
     StoreModule,
-    /// Takes signatures of a module into the store.
+    /// Adds signatures of a module to the store.
     AddSignatures,
-    /// What the store holds.
+    /// Returns the modules of the store.
     Modules,
-    /// All counters.
+    /// Returns all counters.
     Stats,
-    /// What happened.
+    /// Returns events.
     Events,
-    /// Why packets are dropped.
+    /// Returns the reasons that packets are dropped.
     Why,
-    /// What would become of a packet.
+    /// Returns the decision on a packet.
     Explain,
-    /// Counters for Prometheus.
+    /// Returns the counters for Prometheus.
     Metrics,
-    /// Begins a capture.
+    /// Starts a capture.
     Capture,
-    /// Packets of a capture.
+    /// Returns packets of a capture.
     Captured,
     /// Ends a capture.
     EndCapture,
-    /// What shall run.
+    /// Returns the desired state.
     Desired,
-    /// Makes a node run what it shall.
+    /// Applies a desired state.
     Apply,
-    /// Keeps what was applied.
+    /// Confirms an applied state.
     Confirm,
-    /// Goes back to an earlier state.
+    /// Returns to an earlier state.
     Rollback,
-    /// Records of what principals used.
+    /// Returns records of what principals used.
     Ledger,
-    /// What each account used.
+    /// Returns the total of each account.
     LedgerTotals,
-    /// A principal's records, signed.
+    /// Returns a principal's records, signed.
     LedgerReceipt,
-    /// Ends the daemon, and nothing else.
+    /// Ends the daemon only.
     HandOver,
     /// Revokes capabilities.
     Revoke,
-    /// What is revoked.
+    /// Returns the revocations.
     Revocations,
-    /// The state for a backup.
+    /// Returns the state for a backup.
     Backup,
-    /// The OpenAPI document.
+    /// Returns the OpenAPI document.
     OpenApi,
 }
 
-/// An HTTP method.
+/// HTTP method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// Reads.
     Get,
-    /// Makes.
+    /// Creates or changes.
     Post,
     /// Removes.
     Delete,
 }
 
 impl Method {
-    /// As it stands in the request line.
+    /// Returns the method as it stands in the request line.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -129,26 +129,26 @@ impl Method {
     }
 }
 
-/// What a request or an answer carries.
+/// Content of a request or an answer.
 #[derive(Clone, Copy, Debug)]
 pub enum Body {
-    /// A JSON document of this type.
+    /// JSON document of this type.
     Json(Document),
-    /// A JSON document of any kind.
+    /// JSON document of any kind.
     AnyJson,
-    /// A WebAssembly module, as `application/wasm`.
+    /// WebAssembly module, as `application/wasm`.
     Wasm,
-    /// Counters for Prometheus, as [`METRICS_TEXT`] or, where asked for, [`OPEN_METRICS`].
+    /// Counters for Prometheus, as [`METRICS_TEXT`] or, if requested, [`OPEN_METRICS`].
     Metrics,
 }
 
-/// The type of counters for Prometheus by default: its text format 0.0.4.
+/// Default media type of the counters: Prometheus's text format 0.0.4.
 pub const METRICS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The type of counters for who accepts it: OpenMetrics 1.0.0, text.
+/// Media type of the counters for clients that accept it: OpenMetrics 1.0.0, text.
 pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// A type of JSON document.
+/// Type of a JSON document.
 #[derive(Clone, Copy)]
 pub struct Document {
     pub(crate) name: fn() -> Cow<'static, str>,
@@ -168,35 +168,35 @@ impl std::fmt::Debug for Document {
     }
 }
 
-/// A parameter in the query of the URL: a truth value, false when it is absent, or a number.
+/// Parameter in the query of the URL: a truth value, false when it is absent, or a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flag {
-    /// Its name.
+    /// Name of the parameter.
     pub name: &'static str,
-    /// What it does.
+    /// Meaning of the parameter.
     pub summary: &'static str,
 }
 
-/// One endpoint.
+/// Endpoint of the API.
 #[derive(Clone, Copy, Debug)]
 pub struct Endpoint {
-    /// What it is for.
+    /// Operation that it performs.
     pub operation: Operation,
-    /// Its method.
+    /// HTTP method.
     pub method: Method,
-    /// Its path; `{…}` stands for one segment.
+    /// Path, where `{…}` stands for one segment.
     pub path: &'static str,
-    /// One line about it.
+    /// Summary in one line.
     pub summary: &'static str,
-    /// What it may be asked with in the query.
+    /// Truth values that the query may have.
     pub flags: &'static [Flag],
-    /// Numbers in the query; 0 when they are absent.
+    /// Numbers that the query may have; 0 when they are absent.
     pub numbers: &'static [Flag],
-    /// Text in the query that must be there.
+    /// Texts that the query must have.
     pub texts: &'static [Flag],
-    /// What the request carries.
+    /// Content of the request.
     pub request: Option<Body>,
-    /// What the answer carries.
+    /// Content of the answer.
     pub answer: Body,
 }
 
@@ -215,7 +215,7 @@ const fn json<T: ToSchema + PartialSchema>() -> Body {
     Body::Json(Document::of::<T>())
 }
 
-/// All endpoints of version 1.
+/// Endpoints of version 1.
 pub const ENDPOINTS: &[Endpoint] = &[
     endpoint(
         Operation::Node,
@@ -238,7 +238,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
             Method::Post,
             "/v1/services",
             json::<Deployed>(),
-            "Start a service from a module of the store, with its rules: all or nothing",
+            "Deploy a service from a module of the store, with its rules: all or nothing",
         )
     },
     endpoint(
@@ -265,7 +265,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
             Method::Post,
             "/v1/services/{name}/messages",
             json::<MessageAnswers>(),
-            "Give a control message to every lane of a service",
+            "Send a control message to every lane of a service",
         )
     },
     Endpoint {
@@ -275,7 +275,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
             Method::Post,
             "/v1/services/{name}/move",
             json::<Moved>(),
-            "Let a service run at another level, with its state; answers when it does",
+            "Move a service to another level, with its state; answers when it runs there",
         )
     },
     Endpoint {
@@ -285,7 +285,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
             Method::Post,
             "/v1/bpf",
             json::<BpfSet>(),
-            "Let modules run as BPF programs, or take every service to user level",
+            "Allow modules to run as BPF programs, or move every service to user level",
         )
     },
     endpoint(
@@ -293,7 +293,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
         Method::Get,
         "/v1/sessions",
         json::<SessionList>(),
-        "All sessions: what each was promised, and what it uses",
+        "All sessions: the reservation and the use of each",
     ),
     Endpoint {
         request: Some(json::<SessionRequest>()),
@@ -302,7 +302,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
             Method::Post,
             "/v1/sessions",
             json::<SessionPromised>(),
-            "Make a session; refused when the node cannot promise what it asks for",
+            "Create a session; refused if the node cannot promise its reservation",
         )
     },
     endpoint(
@@ -310,7 +310,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
         Method::Get,
         "/v1/sessions/{name}",
         json::<SessionDetails>(),
-        "One session: what it was promised, and what it uses",
+        "One session: its reservation and its use",
     ),
     Endpoint {
         request: Some(json::<SessionChange>()),
@@ -319,7 +319,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
             Method::Post,
             "/v1/sessions/{name}",
             json::<SessionPromised>(),
-            "Promise a session something else; what runs in it goes on",
+            "Change the reservation of a session; its services run on",
         )
     },
     Endpoint {
@@ -329,7 +329,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
             Method::Delete,
             "/v1/sessions/{name}",
             json::<SessionRemoved>(),
-            "Remove a session; answers when nothing of it is left",
+            "Remove a session; answers when its services have stopped",
         )
     },
     endpoint(
@@ -360,14 +360,14 @@ pub const ENDPOINTS: &[Endpoint] = &[
         request: Some(Body::Wasm),
         flags: &[Flag {
             name: "early",
-            summary: "Answer before it is on the disk; who deploys it is answered when it is",
+            summary: "Answer before the module is on the disk; a deployment of it is answered when it is",
         }],
         ..endpoint(
             Operation::StoreModule,
             Method::Post,
             "/v1/modules",
             json::<ModuleStored>(),
-            "Take a module into the node's store; the same bytes again change nothing",
+            "Add a module to the node's store; the same bytes again change nothing",
         )
     },
     Endpoint {
@@ -377,7 +377,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
             Method::Post,
             "/v1/modules/{name}/signatures",
             json::<SignaturesStored>(),
-            "Keep signatures of a module beside it; answers which of them count here",
+            "Add signatures of a module to the store; answers which of them the node trusts",
         )
     },
     endpoint(
@@ -391,14 +391,17 @@ pub const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         numbers: &[
             Flag { name: "since", summary: "Only events with a higher number" },
-            Flag { name: "wait_seconds", summary: "Wait so long, at most 60, until there is one" },
+            Flag {
+                name: "wait_seconds",
+                summary: "Wait up to this many seconds, at most 60, for the first event",
+            },
         ],
         ..endpoint(
             Operation::Events,
             Method::Get,
             "/v1/events",
             json::<EventList>(),
-            "What happened, oldest first: at most 1,000 events an answer",
+            "Events, oldest first: at most 1,000 an answer",
         )
     },
     endpoint(
@@ -406,7 +409,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
         Method::Get,
         "/v1/why",
         json::<WhyList>(),
-        "Why packets were dropped or left the fast path, and what to do about it",
+        "Reasons that packets were dropped or left the fast path, with advice",
     ),
     Endpoint {
         request: Some(json::<ExplainRequest>()),
@@ -415,7 +418,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
             Method::Post,
             "/v1/why",
             json::<Explanation>(),
-            "What would become of a packet; nothing is counted and nothing is sent",
+            "Decision on a packet, with its steps; nothing is counted and nothing is sent",
         )
     },
     Endpoint {
@@ -425,20 +428,20 @@ pub const ENDPOINTS: &[Endpoint] = &[
             Method::Post,
             "/v1/captures",
             json::<CaptureStarted>(),
-            "Capture packets as they came and as they left",
+            "Start a capture of packets as they came and as they left",
         )
     },
     Endpoint {
         numbers: &[Flag {
             name: "wait_seconds",
-            summary: "Wait so long, at most 5, until there is one",
+            summary: "Wait up to this many seconds, at most 5, for the first packet",
         }],
         ..endpoint(
             Operation::Captured,
             Method::Get,
             "/v1/captures/{id}",
             json::<CapturedPackets>(),
-            "Packets of a capture since the last question: at most 1,024",
+            "Packets of a capture since the previous request: at most 1,024",
         )
     },
     endpoint(
@@ -446,7 +449,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
         Method::Delete,
         "/v1/captures/{id}",
         json::<CaptureEnded>(),
-        "End a capture; the packets that are left",
+        "End a capture; answers its remaining packets",
     ),
     endpoint(
         Operation::Metrics,
@@ -460,7 +463,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
         Method::Get,
         "/v1/desired",
         json::<DesiredInfo>(),
-        "The generations of what shall run, and what of it is not there",
+        "The generations of the desired state, and the parts of it that do not run",
     ),
     Endpoint {
         request: Some(json::<ApplyRequest>()),
@@ -469,7 +472,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
             Method::Post,
             "/v1/desired",
             json::<Applied>(),
-            "Make the node run what a node file says: all or nothing",
+            "Apply the desired state of a node file: all or nothing",
         )
     },
     endpoint(
@@ -477,7 +480,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
         Method::Post,
         "/v1/desired/confirm",
         json::<Confirmed>(),
-        "Keep what was applied until it is confirmed",
+        "Confirm an applied state, which is otherwise taken back",
     ),
     Endpoint {
         request: Some(json::<RollbackRequest>()),
@@ -486,7 +489,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
             Method::Post,
             "/v1/desired/rollback",
             json::<Applied>(),
-            "Go back to an earlier generation of what shall run",
+            "Return to an earlier generation of the desired state",
         )
     },
     Endpoint {
@@ -499,25 +502,28 @@ pub const ENDPOINTS: &[Endpoint] = &[
             Method::Get,
             "/v1/ledger",
             json::<LedgerRecords>(),
-            "What principals used, record by record: at most 1,000 an answer",
+            "Records of the ledger: at most 1,000 an answer",
         )
     },
     Endpoint {
         numbers: &[
-            Flag { name: "since", summary: "Only records of this Unix second or a later one" },
-            Flag { name: "until", summary: "Only records of before this Unix second" },
+            Flag { name: "since", summary: "Only records from this Unix second or later" },
+            Flag { name: "until", summary: "Only records from before this Unix second" },
         ],
         ..endpoint(
             Operation::LedgerTotals,
             Method::Get,
             "/v1/ledger/totals",
             json::<LedgerTotals>(),
-            "What each principal used in each session",
+            "Total of each principal in each session",
         )
     },
     Endpoint {
-        numbers: &[Flag { name: "from", summary: "The own number of the first record in it" }],
-        texts: &[Flag { name: "principal", summary: "Whose records: ed25519/…" }],
+        numbers: &[Flag {
+            name: "from",
+            summary: "The number of the first record, among the principal's own",
+        }],
+        texts: &[Flag { name: "principal", summary: "Public key of the principal: ed25519/…" }],
         ..endpoint(
             Operation::LedgerReceipt,
             Method::Get,
@@ -531,7 +537,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
         Method::Post,
         "/v1/handover",
         json::<HandedOver>(),
-        "End the daemon and nothing else: services and forwarding go on for the one that comes next",
+        "End the daemon only: services and forwarding continue until the next daemon adopts them",
     ),
     Endpoint {
         request: Some(json::<RevokeRequest>()),
@@ -540,7 +546,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
             Method::Post,
             "/v1/revocations",
             json::<Revoked>(),
-            "Let capabilities count no more, and stop what runs under them; answers when it has stopped",
+            "Revoke capabilities, and stop everything that runs under them; answers when it has stopped",
         )
     },
     endpoint(
@@ -548,14 +554,14 @@ pub const ENDPOINTS: &[Endpoint] = &[
         Method::Get,
         "/v1/revocations",
         json::<RevocationList>(),
-        "Everything that was revoked on this node",
+        "All revocations on this node",
     ),
     endpoint(
         Operation::Backup,
         Method::Get,
         "/v1/backup",
         json::<NodeBackup>(),
-        "What the node's state directory says, for a backup of it",
+        "Contents of the node's state directory, for a backup",
     ),
     endpoint(
         Operation::OpenApi,

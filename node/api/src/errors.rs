@@ -1,53 +1,53 @@
-//! What an error looks like on the wire, and its code.
+//! Errors as JSON documents, with their codes.
 
 use node::refusal::RefusalClass;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// An error, of the API and of every command.
+/// Error of the API or of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorDocument {
     /// Always [`SCHEMA_VERSION`](crate::SCHEMA_VERSION).
     pub schema_version: u32,
-    /// The error.
+    /// Error.
     pub error: ErrorInfo,
 }
 
-/// What went wrong.
+/// Description of an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorInfo {
-    /// Its kind; each has an exit status (docs/reference/exit-codes.md).
+    /// Kind of the error; each has an exit status (docs/reference/exit-codes.md).
     pub code: ErrorCode,
-    /// What happened and why.
+    /// Message: what happened and why.
     pub message: String,
-    /// What to do.
+    /// Advice on what to do.
     pub help: Option<String>,
 }
 
-/// Kinds of errors.
+/// Kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorCode {
-    /// Something failed: exit status 1.
+    /// The operation failed: exit status 1.
     Failed,
-    /// The command is wrong: 2.
+    /// The command is wrong: exit status 2.
     Usage,
-    /// What it names is not there: 3.
+    /// A named object does not exist: exit status 3.
     NotFound,
-    /// A policy or signature refuses: 4.
+    /// A policy or signature refuses: exit status 4.
     Refused,
-    /// Over a limit: 5.
+    /// A limit is exceeded: exit status 5.
     Limit,
-    /// The node cannot be reached: 6.
+    /// The node cannot be reached: exit status 6.
     Unreachable,
-    /// The kernel or device cannot: 7.
+    /// The kernel or the device does not support it: exit status 7.
     Unsupported,
-    /// Partly done: 8.
+    /// The operation was done in part: exit status 8.
     Partial,
 }
 
 impl ErrorCode {
-    /// The exit status of the command that ends with it.
+    /// Returns the exit status of a command that ends with the error.
     #[must_use]
     pub const fn exit_status(self) -> u8 {
         match self {
@@ -62,7 +62,7 @@ impl ErrorCode {
         }
     }
 
-    /// The HTTP status that carries it.
+    /// Returns the HTTP status of an answer with the error.
     #[must_use]
     pub const fn http_status(self) -> u16 {
         match self {
@@ -78,7 +78,7 @@ impl ErrorCode {
     }
 }
 
-/// What the node's own refusals are.
+/// Returns the code for a class of refusals.
 #[must_use]
 pub const fn code_of(class: RefusalClass) -> ErrorCode {
     match class {

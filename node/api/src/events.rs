@@ -1,136 +1,137 @@
-//! What happened on a node: the entries of its journal, and how they are asked for.
+//! Events of a node, as entries of its journal, and requests for them.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// One thing that happened. What comes again and again is one event with a `count`: the first
-/// at once, then at most one a second for each kind, service, rule, port and reason.
+/// Event on a node. Repetitions are combined into one event with a `count`: the first is reported
+/// at once, later ones at most once a second for each kind, service, rule, port and reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Event {
     /// Always [`SCHEMA_VERSION`](crate::SCHEMA_VERSION).
     pub schema_version: u32,
-    /// Its number, from 1 on and without gaps since the node started.
+    /// Number of the event, from 1 on and without gaps since the node started.
     pub seq: u64,
-    /// When: milliseconds since 1970 by the machine's clock.
+    /// Time in milliseconds since 1970, by the machine's clock.
     pub time_ms: u64,
-    /// What.
+    /// Kind of the event.
     pub kind: EventKind,
-    /// How often since the event of the same kind before; packets of `drops`, rules of
-    /// `rules_added` and `rules_removed`.
+    /// Number of occurrences since the previous event of the same kind; packets of `drops`, rules
+    /// of `rules_added` and `rules_removed`.
     pub count: u64,
-    /// Which service.
+    /// Name of the service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
-    /// Which rule.
+    /// Number of the rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<u32>,
-    /// Which module, by its digest.
+    /// Digest of the module.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub module: Option<String>,
-    /// Whose.
+    /// Name of the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// Which port.
+    /// Name of the port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
-    /// Why: the name of a counter, or words.
+    /// Reason: the name of a counter, or words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// One sentence for people.
+    /// Description in one sentence.
     pub text: String,
 }
 
-/// What an event tells of.
+/// Kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
     /// The node started.
     NodeStarted,
-    /// Modules may run as BPF programs, or not any more.
+    /// The switch for BPF was set: modules may or may not run as BPF programs.
     BpfSwitched,
     /// The cell takes packets, for the first time or again.
     CellReady,
-    /// The cell is lost.
+    /// The cell has ended.
     CellLost,
-    /// The cell does not answer, or does again.
+    /// The cell does not answer, or answers again.
     CellSilent,
-    /// A service takes packets, for the first time or again.
+    /// The service takes packets, for the first time or again.
     ServiceStarted,
-    /// A service never ran, and is gone.
+    /// The service never ran and was removed.
     ServiceNotStarted,
-    /// A service that ran failed.
+    /// A running service failed.
     ServiceFailed,
     /// A module trapped and was replaced by a fresh instance.
     ServiceTrapped,
-    /// What becomes of a service's packets while it cannot run them: its policy acts, or ends.
+    /// The failure policy of a service took effect, or ended.
     ServicePolicy,
-    /// A service runs at another level.
+    /// The service runs at another level.
     ServiceMoved,
-    /// A service was to move and has not.
+    /// A service did not move as requested.
     MoveFailed,
-    /// A service runs another module.
+    /// The service runs another version.
     ServiceReplaced,
-    /// A service begins empty: what it knew could not be handed over.
+    /// The service begins empty: its state could not be handed over.
     StateLost,
-    /// A service runs the module before again.
+    /// The service runs its previous version again.
     ServicePutBack,
-    /// A service was removed.
+    /// The service was removed.
     ServiceRemoved,
-    /// A session was made.
+    /// The session was created.
     SessionCreated,
-    /// A session is promised something else.
+    /// The reservation of the session changed.
     SessionChanged,
-    /// A session is gone.
+    /// The session was removed.
     SessionRemoved,
     /// Rules were added.
     RulesAdded,
     /// Rules were removed.
     RulesRemoved,
-    /// What keeps plain forwarding off the fast path of a port changed.
+    /// The reasons that keep plain forwarding off the fast path of a port changed.
     PortSlow,
-    /// A port's device changed: its address, its MTU, up or down.
+    /// The device of the port changed: its address, its MTU, up or down.
     PortChanged,
-    /// A port's device is gone.
+    /// The device of the port is gone.
     PortGone,
-    /// A port's device is there again.
+    /// The device of the port is back.
     PortBack,
-    /// A port is served in another way than the best one.
+    /// The port is served in another mode than the best one.
     PortFallback,
-    /// What the kernel drops of what the node leaves to it cannot be counted; why.
+    /// Packets that the kernel drops after the node has left them to it cannot be counted; the
+    /// reason follows.
     DropsUncounted,
     /// Packets were dropped.
     Drops,
-    /// A module told something by `event`.
+    /// A module reported an event with the host function `event`.
     ModuleEvent,
-    /// Events of modules and notices of traps were left out of a storm.
+    /// Events of modules and notices of traps were left out of a burst.
     NoticesLost,
     /// A desired state was applied.
     StateApplied,
-    /// The node went back to a desired state before.
+    /// The node returned to an earlier desired state.
     StateRolledBack,
-    /// A service starts because packets call it, or stops because none do any more.
+    /// A service was started because packets call it, or stopped because none do any more.
     ServiceCalled,
-    /// Packets call a module that does not run for them; why. At most one a second.
+    /// Packets call a module that does not run for them; the reason follows. At most one a second.
     CallRefused,
     /// A service was stopped because its capability was revoked or has ended.
     CapabilityEnded,
-    /// The machine's clock is not the time by which capabilities end.
+    /// The machine's clock differs from the time by which capabilities end.
     ClockOdd,
-    /// What principals use cannot be written down; it is kept, and no new service is taken.
+    /// The ledger cannot be written; usage is kept in memory, and no new service is accepted.
     LedgerFailed,
-    /// What principals use is written down again.
+    /// The ledger can be written again.
     LedgerBack,
-    /// A module came that somebody named by its digest and the node did not hold.
+    /// A module was fetched that was named by its digest and that the node did not hold.
     ModuleFetched,
-    /// Such a module did not come, or may not run here.
+    /// A module named by its digest could not be fetched, or may not run here.
     ModuleMissed,
-    /// What this version of the client does not know.
+    /// A kind that this version of the client does not know.
     #[serde(other)]
     Other,
 }
 
 impl EventKind {
-    /// As it stands in JSON.
+    /// Returns the name of the kind in JSON.
     #[must_use]
     pub fn name(self) -> String {
         match serde_json::to_value(self) {
@@ -145,12 +146,13 @@ impl EventKind {
 pub struct EventList {
     /// Always [`SCHEMA_VERSION`](crate::SCHEMA_VERSION).
     pub schema_version: u32,
-    /// When the node started, in milliseconds since 1970: numbers of before mean nothing.
+    /// Start of the node, in milliseconds since 1970; numbers of events before it are not valid.
     pub started_ms: u64,
-    /// The events.
+    /// Events.
     pub events: Vec<Event>,
-    /// The number of the last one, to ask for those behind it.
+    /// Number of the last event, for the next request.
     pub last: u64,
-    /// Events between what was asked for and the first one here that the journal no longer has.
+    /// Number of events between the requested one and the first one here that the journal no longer
+    /// has.
     pub lost: u64,
 }

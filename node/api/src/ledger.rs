@@ -1,32 +1,32 @@
-//! What principals used: records, sums and receipts (docs/guides/ledger.md).
+//! Ledger of what principals used: records, totals and receipts (docs/guides/ledger.md).
 
 use ledger::{Account, Amounts, Field, Sum, Usage};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// An amount of each thing that is billed.
+/// Amounts of everything that is billed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct LedgerAmounts {
     /// Packets given to services.
     pub packets_in: u64,
-    /// Their bytes, as they came.
+    /// Bytes of these packets, as they came.
     pub bytes_in: u64,
-    /// Packets that left them, and frames of their own making.
+    /// Packets that left services, and frames that services made.
     pub packets_out: u64,
-    /// Operators run at `nic`.
+    /// Operators executed at `nic`.
     pub fuel_nic: u64,
-    /// Operators run at `kernel`.
+    /// Operators executed at `kernel`.
     pub fuel_kernel: u64,
     /// Nanoseconds of calls at `user`, estimated from one call of 64.
     pub cpu_user_ns: u64,
     /// Bytes of memory, times seconds.
     pub memory_byte_seconds: u64,
-    /// Modules that came into the store.
+    /// Modules fetched into the store.
     pub fetches: u64,
-    /// Their bytes.
+    /// Bytes of these modules.
     pub fetched_bytes: u64,
-    /// Nanoseconds of processor time of compiling.
+    /// Nanoseconds of processor time spent compiling.
     pub compile_ns: u64,
 }
 
@@ -49,7 +49,7 @@ impl From<&Amounts> for LedgerAmounts {
 }
 
 impl LedgerAmounts {
-    /// By name, in the order of records.
+    /// Returns the amounts by name, in the order of records.
     #[must_use]
     pub const fn named(&self) -> [(&'static str, u64); 10] {
         [
@@ -67,39 +67,39 @@ impl LedgerAmounts {
     }
 }
 
-/// What a meter counted since it was read before.
+/// Reading of a meter, with what it counted since the previous one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LedgerRecord {
-    /// The number of its frame in the ledger; not in a receipt.
+    /// Number of the record's frame in the ledger; absent in a receipt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number: Option<u64>,
-    /// Which of its principal's records it is.
+    /// Number of the record among those of its principal.
     pub own_number: u64,
-    /// When the meter was read before, in Unix seconds.
+    /// Time of the previous reading, in Unix seconds.
     pub since: u64,
-    /// When it was read, by the ledger's time, which never runs backwards.
+    /// Time of this reading, in Unix seconds of the ledger's time, which never runs backwards.
     pub time: u64,
-    /// What the node's clock said then.
+    /// Time of the node's clock at this reading.
     pub clock: u64,
-    /// Who pays.
+    /// Principal that pays.
     pub principal: String,
-    /// In which of its sessions.
+    /// Session of the principal.
     pub session: String,
-    /// For which service, if for one.
+    /// Service, if the meter is of one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
-    /// What counted.
+    /// Id of the meter.
     pub meter: String,
-    /// The meter counts no further.
+    /// True if the meter counts no further.
     pub last: bool,
-    /// What is billed.
+    /// Amounts since the previous reading, which are billed.
     pub used: LedgerAmounts,
-    /// What the meter showed.
+    /// Amounts that the meter showed.
     pub reading: LedgerAmounts,
 }
 
 impl LedgerRecord {
-    /// A record, with the number of its frame if it is of a ledger.
+    /// Returns a record, with the number of its frame if it is from a ledger.
     #[must_use]
     pub fn of(number: Option<u64>, usage: &Usage) -> Self {
         Self {
@@ -124,33 +124,33 @@ impl LedgerRecord {
 pub struct LedgerRecords {
     /// Always [`SCHEMA_VERSION`](crate::SCHEMA_VERSION).
     pub schema_version: u32,
-    /// The records.
+    /// Records.
     pub records: Vec<LedgerRecord>,
-    /// The number to ask for next.
+    /// Number to request next.
     pub next: u64,
-    /// Whether there was more than this answer has room for.
+    /// True if there are more records than fit this answer.
     pub more: bool,
 }
 
-/// What an account used.
+/// Total of an account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LedgerTotal {
-    /// Who pays.
+    /// Principal that pays.
     pub principal: String,
-    /// In which session.
+    /// Session of the principal.
     pub session: String,
-    /// The records that this is the sum of.
+    /// Number of records in the total.
     pub records: u64,
-    /// The time of the first, in Unix seconds.
+    /// Time of the first record, in Unix seconds.
     pub first: u64,
-    /// The time of the last.
+    /// Time of the last record, in Unix seconds.
     pub last: u64,
-    /// What they come to.
+    /// Amounts of all these records together.
     pub used: LedgerAmounts,
 }
 
 impl LedgerTotal {
-    /// Of one account.
+    /// Returns the total of one account.
     #[must_use]
     pub fn of(account: &Account, sum: &Sum) -> Self {
         Self {
@@ -164,34 +164,34 @@ impl LedgerTotal {
     }
 }
 
-/// What each account used.
+/// Totals of all accounts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LedgerTotals {
     /// Always [`SCHEMA_VERSION`](crate::SCHEMA_VERSION).
     pub schema_version: u32,
-    /// Who signs: `ed25519/…`.
+    /// Public key of the node that signs: `ed25519/…`.
     pub node_key: String,
-    /// Where it is on the node's machine.
+    /// Directory of the ledger on the node's machine.
     pub directory: String,
-    /// Which ledger it is.
+    /// Id of the ledger.
     pub ledger: String,
-    /// How many frames it has.
+    /// Number of frames in the ledger.
     pub frames: u64,
-    /// What all of them come to: the chain behind the last one.
+    /// Hash chain after the last frame.
     pub chain: String,
-    /// By principal and session.
+    /// Totals by principal and session.
     pub accounts: Vec<LedgerTotal>,
 }
 
-/// A principal's own records, with the node's signature.
+/// Receipt: a principal's own records, with the node's signature.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LedgerReceipt {
     /// Always [`SCHEMA_VERSION`](crate::SCHEMA_VERSION).
     pub schema_version: u32,
-    /// How many records it has.
+    /// Number of records in the receipt.
     pub records: u64,
-    /// The own number from which the next receipt goes on.
+    /// Number of the principal's record with which the next receipt begins.
     pub next: u64,
-    /// The receipt, as a PEM text.
+    /// Receipt, as a PEM text.
     pub receipt: String,
 }

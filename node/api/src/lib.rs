@@ -1,9 +1,8 @@
-//! The node's HTTP+JSON API: the types, the table of endpoints, the OpenAPI
-//! document and the client.
+//! HTTP+JSON API of the node: the types, the table of endpoints, the OpenAPI document and the
+//! client.
 //!
-//! The same types serve the daemon, the command line and the OpenAPI document,
-//! so that none of them can say something else than the others. There is no
-//! private endpoint.
+//! The daemon, the command line and the OpenAPI document share the same types, so that they cannot
+//! differ. There is no private endpoint.
 
 #![forbid(unsafe_code)]
 
@@ -36,10 +35,10 @@ pub use why::{ExplainRequest, Explanation, WhyList, WhyReason};
 
 use std::path::PathBuf;
 
-/// Where nodes keep what lives as long as they run.
+/// Directory of the nodes' sockets and other files that exist only while they run.
 pub const RUN_DIRECTORY: &str = "/run/tamandua";
 
-/// The socket of a node's API.
+/// Returns the path of the socket of a node's API.
 #[must_use]
 pub fn socket_of(node: &units::Name) -> PathBuf {
     PathBuf::from(RUN_DIRECTORY).join(node.as_str()).join("api.sock")

@@ -1,5 +1,5 @@
-//! The OpenAPI document, made from [`ENDPOINTS`] and the types: it cannot say
-//! something else than they do.
+//! OpenAPI document, generated from [`ENDPOINTS`] and the types, so that it cannot differ from
+//! them.
 
 use crate::endpoints::{Body, Document, ENDPOINTS, Endpoint, METRICS_TEXT, Method, OPEN_METRICS};
 use crate::errors::ErrorDocument;
@@ -15,7 +15,7 @@ use utoipa::openapi::{
 };
 use utoipa::{PartialSchema, ToSchema};
 
-/// The document, OpenAPI 3.1.
+/// Returns the document, in OpenAPI 3.1.
 #[must_use]
 pub fn document() -> serde_json::Value {
     let mut paths = Paths::new();
@@ -48,7 +48,7 @@ fn operation(endpoint: &Endpoint) -> OperationBuilder {
     operation
 }
 
-/// The operation's own name in lower camel case, which generators of clients take.
+/// Returns the operation's name in lower camel case, which generators of clients use.
 fn operation_id(endpoint: &Endpoint) -> String {
     let name = format!("{:?}", endpoint.operation);
     let mut letters = name.chars();
@@ -128,7 +128,7 @@ fn content<B>(body: Body, builder: B, add: impl Fn(B, &'static str, Content) -> 
     }
 }
 
-/// Every type of the endpoints and what they are made of, once.
+/// Returns the schemas of all types that the endpoints use, each once.
 fn schemas() -> BTreeMap<String, RefOr<Schema>> {
     let mut found = vec![(ErrorDocument::name().into_owned(), ErrorDocument::schema())];
     ErrorDocument::schemas(&mut found);

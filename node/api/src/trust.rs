@@ -1,4 +1,4 @@
-//! Whom a node believes and what makes it that node: revocations, signatures, backups.
+//! Trust of a node: revocations, signatures, and backups of its identity.
 
 use crate::ErrorCode;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use trust::TokenError;
 use utoipa::ToSchema;
 
-/// What a text is that is no token which counts.
+/// Returns the error code for an invalid token.
 #[must_use]
 pub const fn code_of_token(problem: &TokenError) -> ErrorCode {
     match problem {
@@ -18,29 +18,29 @@ pub const fn code_of_token(problem: &TokenError) -> ErrorCode {
     }
 }
 
-/// What shall count no more.
+/// Request to revoke tokens or keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RevokeRequest {
-    /// Ids of blocks of tokens, with which everything ends that was made of them; or public keys
-    /// of principals or administrators.
+    /// Ids of blocks of tokens, which invalidate all tokens derived from them; or public keys of
+    /// principals or administrators.
     pub revoke: Vec<String>,
 }
 
-/// What was revoked, and what ran under it.
+/// Revocations made, and what was stopped for them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Revoked {
     /// Always [`SCHEMA_VERSION`](crate::SCHEMA_VERSION).
     pub schema_version: u32,
-    /// How many blocks and keys.
+    /// Number of blocks and keys revoked.
     pub revoked: u64,
     /// Services that were stopped.
     pub services: Vec<String>,
-    /// Rules that were removed, beside those of these services.
+    /// Rules that were removed, besides those of these services.
     pub rules: Vec<u32>,
 }
 
-/// Everything that counts no more on this node.
+/// Revocations on this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RevocationList {
     /// Always [`SCHEMA_VERSION`](crate::SCHEMA_VERSION).
@@ -49,30 +49,30 @@ pub struct RevocationList {
     pub revoked: Vec<String>,
 }
 
-/// What a node's state directory says, for a backup of it.
+/// Contents of a node's state directory, for a backup.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NodeBackup {
     /// Always [`SCHEMA_VERSION`](crate::SCHEMA_VERSION).
     pub schema_version: u32,
-    /// The node's name.
+    /// Name of the node.
     pub node: String,
-    /// The version of `tam` that it runs.
+    /// Version of `tam` that it runs.
     pub version: String,
-    /// The generation of its desired state.
+    /// Generation of its desired state.
     pub generation: u64,
-    /// The desired state.
+    /// Desired state.
     pub state: serde_json::Value,
-    /// The digest of what its node file wanted when that was followed last, if it was.
+    /// Digest of the desired state of its node file when that was last applied, if it was.
     pub node_file: Option<String>,
-    /// Capabilities under which something of it runs, by their numbers.
+    /// Capabilities under which something runs on the node, by their numbers.
     pub capabilities: BTreeMap<u32, String>,
-    /// Everything that was revoked.
+    /// Revocations: ids of blocks, and public keys.
     pub revoked: Vec<String>,
-    /// The latest time that the node believed, in seconds since 1970.
+    /// Latest time that the node accepted as true, in seconds since 1970.
     pub latest_time: u64,
-    /// Where its state is, with its key and its ledger.
+    /// State directory, with the key and the ledger.
     pub state_directory: String,
-    /// Where its modules are.
+    /// Directory of its modules.
     pub store_directory: String,
 }
 
@@ -80,7 +80,7 @@ pub struct NodeBackup {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SignaturesRequest {
-    /// As `tam sign` writes them beside a module (docs/guides/repository.md, "Signatures").
+    /// Contents of a signature file of `tam sign` (docs/guides/repository.md, "Signatures").
     pub file: String,
 }
 
@@ -89,8 +89,8 @@ pub struct SignaturesRequest {
 pub struct SignaturesStored {
     /// Always [`SCHEMA_VERSION`](crate::SCHEMA_VERSION).
     pub schema_version: u32,
-    /// The module's digest.
+    /// Digest of the module.
     pub digest: String,
-    /// Who of those that the node believes has signed it.
+    /// Signers among those that the node trusts.
     pub signers: Vec<String>,
 }

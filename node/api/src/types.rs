@@ -6,363 +6,363 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
-/// The version of every document; it grows when a field changes its meaning.
+/// Version of every document; it grows when a field changes its meaning.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// What a node says about itself.
+/// Description of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeInfo {
     /// Always [`SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// The node's name.
+    /// Name of the node.
     pub name: String,
-    /// The node's public key, `ed25519/…`: who it is, and whose signature its ledger has.
+    /// Public key of the node, `ed25519/…`: its identity, with which it signs its ledger.
     #[serde(default)]
     pub node_key: String,
-    /// The version of the program.
+    /// Version of the program.
     pub version: String,
-    /// Process number of the daemon.
+    /// Process id of the daemon.
     pub pid: u32,
-    /// Seconds since it started.
+    /// Seconds since the daemon started.
     pub uptime_seconds: u64,
-    /// `auto`, `always` or `never`.
+    /// Use of the fast path: `auto`, `always` or `never`.
     pub fast_path: String,
-    /// Whether modules may run below user level: `on`, or `off` and why.
+    /// Permission for levels below user level: `on`, or `off` and the reason.
     #[serde(default)]
     pub bpf: String,
-    /// Whether what principals use is written down: `on`, or why not.
+    /// State of the ledger: `on`, or the reason that it cannot be written.
     #[serde(default)]
     pub ledger: String,
-    /// Fuel in a millisecond: what sessions' time below user level is counted with; null where
+    /// Fuel per millisecond, by which sessions' time below user level is computed; null where
     /// nothing runs there.
     #[serde(default)]
     pub below_fuel_per_ms: Option<u64>,
-    /// The shortest period in which it promises something, in milliseconds: 100 on one core.
+    /// Shortest period of a reservation, in milliseconds: 100 on one core.
     #[serde(default)]
     pub period_min_ms: u64,
-    /// Its ports.
+    /// Ports.
     pub ports: Vec<PortInfo>,
-    /// Its sessions.
+    /// Sessions.
     pub sessions: Vec<SessionInfo>,
-    /// How its cell is doing: `starting`, `ready` or `lost`.
+    /// State of the cell: `starting`, `ready` or `lost`.
     pub cell: String,
-    /// Process number of the cell, if there is one.
+    /// Process id of the cell, if there is one.
     #[serde(default)]
     pub cell_pid: Option<u32>,
-    /// Its associations, for those who may see everybody's things.
+    /// Associations, for callers that may see everything.
     #[serde(default)]
     pub associations: Vec<AssociationInfo>,
 }
 
-/// An association of a node.
+/// Association of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AssociationInfo {
-    /// Its number at the node, 8 hexadecimal digits.
+    /// Number at the node, 8 hexadecimal digits.
     pub id: String,
-    /// The public key at the other side, `ed25519/…`.
+    /// Public key of the other side, `ed25519/…`.
     pub principal: String,
-    /// Where the other side is: address and UDP port.
+    /// Address and UDP port of the other side.
     pub address: String,
-    /// Since when, in seconds.
+    /// Age in seconds.
     pub age_seconds: u64,
 }
 
-/// The daemon ends, and everything goes on: another one may adopt it.
+/// Answer to a handover: the daemon ends, and everything else continues for the next one to adopt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HandedOver {
     /// Always [`SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// The node.
+    /// Name of the node.
     pub node: String,
-    /// Process number of the daemon that ends.
+    /// Process id of the daemon that ends.
     pub pid: u32,
 }
 
-/// One port.
+/// Port of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PortInfo {
-    /// Its number in metadata and counters.
+    /// Number of the port in packet metadata and counters.
     pub id: u16,
-    /// Its name in rules.
+    /// Name in rules.
     pub name: String,
-    /// The network device.
+    /// Network device.
     pub device: String,
-    /// The device's index.
+    /// Index of the device.
     pub ifindex: u32,
-    /// The device's address.
+    /// MAC address of the device.
     pub mac: String,
     /// L3 MTU in bytes.
     pub mtu: u32,
-    /// The device's driver.
+    /// Driver of the device.
     pub driver: String,
-    /// `device`, with Ethernet frames, or `tun`, with IP packets.
+    /// Kind: `device`, with Ethernet frames, or `tun`, with IP packets.
     #[serde(default)]
     pub kind: String,
-    /// How packets come in: `native`, XDP in the driver; `generic`, XDP in the stack; `tc`, behind the
+    /// Mode of reception: `native`, XDP in the driver; `generic`, XDP in the stack; `tc`, after the
     /// kernel's receive path, for streams alone; `packet`, packet sockets without XDP.
     pub mode: String,
-    /// Why it is not the mode before, where that was tried.
+    /// Reason that it is not a better mode, where that was tried.
     #[serde(default)]
     pub mode_reason: Option<String>,
-    /// What the mode costs, in words.
+    /// Cost of the mode, in words.
     #[serde(default)]
     pub mode_cost: String,
-    /// `up`, or `away`: its device is gone or cannot be served, and packets routed to it are
-    /// the kernel's.
+    /// State: `up`, or `away`: its device is gone or cannot be served, and the kernel handles
+    /// packets routed to it.
     #[serde(default)]
     pub state: String,
-    /// The port at the other end of its bridge.
+    /// Port at the other end of its bridge.
     #[serde(default)]
     pub bridge: Option<String>,
-    /// Why it is away.
+    /// Reason that it is away.
     #[serde(default)]
     pub away_reason: Option<String>,
-    /// Receive queues.
+    /// Number of receive queues.
     pub queues: u32,
-    /// Why plain forwarding leaves the fast path; empty when it does not.
+    /// Reasons that plain forwarding leaves the fast path; empty when it does not.
     pub slow_reasons: Vec<String>,
     /// Offloads that were switched off and will be restored.
     pub offloads_off: Vec<String>,
 }
 
-/// One session.
+/// Session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SessionInfo {
-    /// Its number in metadata.
+    /// Number of the session in packet metadata.
     pub id: u16,
-    /// Its name.
+    /// Name of the session.
     pub name: String,
 }
 
-/// Asks for a service.
+/// Request to deploy a service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DeployRequest {
-    /// The service's name; the module's when there is none.
+    /// Name of the service; the module's name if left out.
     #[serde(default)]
     pub name: Option<String>,
-    /// A module of the node's store: `NAME`, `NAME:VERSION`, or a digest or a beginning of it.
+    /// Module of the node's store: `NAME`, `NAME:VERSION`, or a digest or a beginning of it.
     pub module: String,
     /// Parameters by name, as text.
     #[serde(default)]
     pub parameters: BTreeMap<String, String>,
-    /// The session that pays; `best-effort` when there is none.
+    /// Session that pays; `best-effort` if left out.
     #[serde(default)]
     pub session: Option<String>,
-    /// Rules that come and go with it: match texts such as `proto udp dport 53`.
+    /// Rules that are added and removed with the service: match texts such as `proto udp dport 53`.
     #[serde(default)]
     pub rules: Vec<String>,
     /// Priority of these rules; higher wins.
     #[serde(default)]
     pub priority: Option<u16>,
-    /// Where on the way of packets these rules are looked at, as `stage` of a rule.
+    /// Stage of these rules, as `stage` of a rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage: Option<String>,
-    /// Where to run it: `nic`, `kernel` or `user`; where its module wants when there is none.
+    /// Level to run at: `nic`, `kernel` or `user`; the module's choice if left out.
     #[serde(default)]
     pub level: Option<String>,
-    /// The services after it, at most 4: what passes it by edge n goes to the nth.
+    /// Services that follow in the graph, at most 4: packets that pass by edge n go to the nth.
     #[serde(default)]
     pub then: Vec<String>,
-    /// What it may use below user level; everything when there is none.
+    /// Budget below user level; unlimited if left out.
     #[serde(default)]
     pub budget: Option<Budget>,
-    /// What becomes of its packets while it is down: `open`, forwarded plainly; `closed`, dropped;
-    /// `bypass=N`, forwarded plainly, and after N traps within a minute it is not started again
-    /// until it is deployed. A service that is replaced keeps its own, another one is `open`.
+    /// Failure policy, which applies to its packets while it is down: `open`, forwarded plainly;
+    /// `closed`, dropped; `bypass=N`, forwarded plainly, and after N traps within a minute it is
+    /// not started again until it is deployed. If left out, a service that is replaced keeps its
+    /// own, and a new one is `open`.
     #[serde(default)]
     pub on_failure: Option<String>,
-    /// A service of that name that runs is replaced, with its state. Where the new version cannot
-    /// take that over, `true` lets it begin empty.
+    /// Allows a new version to begin empty where it cannot take over the state of the running
+    /// service of that name. A running service is replaced with its state.
     #[serde(default)]
     pub discard_state: bool,
-    /// A signed module may be older than what ran here before; for administrators.
+    /// Allows a signed module that is older than what ran here before; for administrators.
     #[serde(default)]
     pub allow_older: bool,
 }
 
-/// What a service may use below user level in a second; what is left out has no limit.
+/// Budget of a service below user level, per second; a limit that is left out does not apply.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
     /// Fuel of its calls.
     #[serde(default)]
     pub fuel: Option<u64>,
-    /// Packets that its program is given.
+    /// Packets given to its program.
     #[serde(default)]
     pub packets: Option<u64>,
-    /// Their bytes.
+    /// Bytes of these packets.
     #[serde(default)]
     pub bytes: Option<u64>,
-    /// What becomes of packets beyond it: `drop`, or `raise` to user level, which is also meant
-    /// when nothing is said.
+    /// Treatment of packets beyond the budget: `drop`, or `raise` to user level, which is the
+    /// default.
     #[serde(default)]
     pub over: Option<String>,
 }
 
-/// Asks a service to run at another level.
+/// Request to move a service to another level.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MoveRequest {
-    /// `nic`, `kernel` or `user`.
+    /// Level: `nic`, `kernel` or `user`.
     pub level: String,
 }
 
-/// A service runs at another level now, with its state.
+/// Answer to a move: the service runs at another level now, with its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Moved {
     /// Always [`SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// Its name.
+    /// Name of the service.
     pub service: String,
-    /// Where it was.
+    /// Level before the move.
     pub from: String,
-    /// Where it is.
+    /// Level after the move.
     pub level: String,
-    /// Microseconds from request to arrival.
+    /// Microseconds from the request to the end of the move.
     pub took_us: u64,
 }
 
-/// Lets modules run as BPF programs, or takes every service to user level.
+/// Request to allow modules to run as BPF programs, or to move every service to user level.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BpfRequest {
-    /// Whether they may.
+    /// True to allow it.
     pub enabled: bool,
 }
 
-/// The switch is set.
+/// Answer to a request for the switch for BPF.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BpfSet {
     /// Always [`SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// As it is now.
+    /// Present state of the switch.
     pub enabled: bool,
-    /// The services that move.
+    /// Services that move.
     pub moving: Vec<String>,
 }
 
-/// A service.
+/// Service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ServiceInfo {
-    /// Its name.
+    /// Name of the service.
     pub name: String,
-    /// Its module's digest.
+    /// Digest of the module.
     pub digest: String,
-    /// Its module's name.
+    /// Name of the module.
     pub module: String,
-    /// Its module's version.
+    /// Version of the module.
     pub version: String,
-    /// One line about it.
+    /// Description in one line.
     pub description: String,
-    /// The session that pays.
+    /// Session that pays.
     pub session: String,
-    /// Whose it is, by his public key; nobody's but the operator's when it is left out.
+    /// Public key of the owner; absent for the operator's services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// Where it runs: `nic`, `kernel`, `user` or `cluster`.
+    /// Level at which it runs: `nic`, `kernel`, `user` or `cluster`.
     pub level: String,
-    /// Why there.
+    /// Reason that it runs at that level.
     pub level_reason: String,
-    /// `starting`, `running`, `failed`, `bypassed` or `stopping`.
+    /// State: `starting`, `running`, `failed`, `bypassed` or `stopping`.
     pub state: String,
-    /// Why it failed or is bypassed.
+    /// Reason that it failed or is bypassed.
     pub reason: Option<String>,
-    /// How often it was started again as a whole.
+    /// Number of restarts of the whole service.
     pub restarts: u32,
-    /// Its number in the cell.
+    /// Entry of the service in the cell.
     pub entry: u16,
-    /// Instances; a flow's packets always meet the same one.
+    /// Number of instances; a flow's packets always meet the same one.
     pub lanes: u16,
-    /// Every parameter with its value, defaults included.
+    /// Values of all parameters, defaults included.
     pub parameters: BTreeMap<String, String>,
-    /// The rules that lead to it.
+    /// Rules that lead to it.
     pub rules: Vec<u32>,
-    /// The services after it, by the number of the edge that leads there.
+    /// Services that follow in the graph, by the number of the edge that leads there.
     #[serde(default)]
     pub then: BTreeMap<u16, String>,
-    /// What it may use below user level, if that is limited.
+    /// Budget below user level, if it has one.
     #[serde(default)]
     pub budget: Option<Budget>,
-    /// What becomes of its packets while it is down: `open`, `closed` or `bypass=N`.
+    /// Failure policy: `open`, `closed` or `bypass=N`.
     #[serde(default)]
     pub on_failure: String,
-    /// What it did since it started.
+    /// Counters since it started.
     pub stats: ServiceStats,
 }
 
-/// What a service did since it started. `packets` is the sum of `forwarded`,
-/// `to_kernel`, `bounced`, `redirected`, `passed_on`, `consumed`, `plain` and all of `dropped`.
+/// Counters of a service since it started. `packets` is the sum of `forwarded`, `to_kernel`,
+/// `bounced`, `redirected`, `passed_on`, `consumed`, `plain` and all of `dropped`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ServiceStats {
-    /// Packets given to it.
+    /// Packets given to the service.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub bytes: u64,
-    /// Sent on by their route.
+    /// Packets sent on by their route.
     pub forwarded: u64,
-    /// Handed to the kernel's stack, which routes or answers them.
+    /// Packets handed to the kernel's stack, which routes or answers them.
     pub to_kernel: u64,
-    /// Sent back to where they came from.
+    /// Packets sent back to their source.
     pub bounced: u64,
-    /// Sent out of a port that the module named.
+    /// Packets sent out of a port that the module named.
     pub redirected: u64,
-    /// Given to the next service of the graph, which counts them, too.
+    /// Packets given to the next service of the graph, which counts them, too.
     #[serde(default)]
     pub passed_on: u64,
-    /// Payloads of active packets that it passed: they end there.
+    /// Payloads of active packets that the service passed: they end there.
     #[serde(default)]
     pub consumed: u64,
-    /// Not given to the module, because it had trapped or its cell was gone: as if there were
-    /// no rule.
+    /// Packets not given to the module, because it had trapped or its cell was gone: handled as if
+    /// there were no rule.
     #[serde(default)]
     pub plain: u64,
-    /// Dropped packets by reason: `module.N` or `module.NAME` for the module's
-    /// own, `trap`, `down`, `raise`, `budget`, `lane`, `redirect_cycle`,
-    /// `no_port`, `egress_full`, `malformed`, `kernel`.
+    /// Dropped packets by reason: `module.N` or `module.NAME` for the module's own, `trap`, `down`,
+    /// `raise`, `budget`, `lane`, `redirect_cycle`, `no_port`, `egress_full`, `malformed`,
+    /// `kernel`.
     pub dropped: BTreeMap<String, u64>,
-    /// Frames of the module's own making that were sent.
+    /// Frames made by the module that were sent.
     pub sent: u64,
-    /// Such frames that found no room.
+    /// Frames made by the module that were dropped for lack of room.
     pub sent_dropped: u64,
     /// Traps by kind.
     pub traps: BTreeMap<String, u64>,
-    /// The last trap, in words.
+    /// Last trap, in words.
     pub last_trap: Option<String>,
     /// Bytes of linear memory.
     pub memory_bytes: u64,
-    /// Instances that run now.
+    /// Number of instances that run now.
     pub lanes_running: u16,
-    /// The module's own counters.
+    /// Counters that the module itself keeps.
     pub counters: BTreeMap<String, u64>,
-    /// The part of it below user level.
+    /// Counters of its part below user level.
     #[serde(default)]
     pub below: BelowStats,
-    /// How long calls took at user level.
+    /// Durations of calls at user level.
     #[serde(default)]
     pub call_times: CallTimes,
-    /// Of a service of streams, what became of its connections.
+    /// Counters of connections, for a stream service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub streams: Option<StreamStats>,
 }
 
-/// What became of the connections of a service of streams: each is in one of the outcomes, or is
-/// open.
+/// Counters of a stream service's connections: each has one of the outcomes, or is open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StreamStats {
-    /// Connections that came.
+    /// Connections accepted.
     pub accepted: u64,
-    /// Of them, open now.
+    /// Connections open now.
     pub open: u64,
-    /// That both ends ended.
+    /// Connections that both ends closed.
     pub ended: u64,
-    /// That one end reset, or the service, at both.
+    /// Connections that one end reset, or the service on both sides.
     pub reset: u64,
-    /// Whose server could not be reached: the client was reset.
+    /// Connections whose server could not be reached: the client was reset.
     pub unreachable: u64,
-    /// Of all, those that the server sees with another port than the client's.
+    /// Connections that the server sees with another port than the client's.
     pub other_port: u64,
-    /// Requests whose head was read; none where the service sees TCP.
+    /// Requests whose head was read; 0 where the service sees TCP.
     #[serde(default)]
     pub requests: u64,
     /// Bytes sent to servers.
@@ -373,129 +373,130 @@ pub struct StreamStats {
     pub cpu_ns: u64,
 }
 
-/// How long calls of a module took at user level. Only some are timed: a look at the clock for
-/// each would cost as much as a small module.
+/// Durations of a module's calls at user level. Only a sample is timed: reading the clock for each
+/// call would cost as much as a small module.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CallTimes {
-    /// One call of so many is timed, the first of a service among them.
+    /// Sampling rate: one call of this many is timed, the first of a service among them.
     pub timed_of: u64,
-    /// Their times together, in nanoseconds.
+    /// Sum of the timed durations, in nanoseconds.
     pub sum_ns: u64,
-    /// Timed calls by their time, shortest first.
+    /// Histogram of the durations, shortest first.
     pub buckets: Vec<TimeBucket>,
 }
 
-/// Calls that took about as long.
+/// Bucket of the histogram of durations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TimeBucket {
-    /// At most so many nanoseconds, and more than the bucket before; null: longer than all.
+    /// Upper bound in nanoseconds; the lower bound is that of the previous bucket. Null in the last
+    /// one, without a bound.
     pub le_ns: Option<u64>,
-    /// Calls.
+    /// Number of calls.
     pub calls: u64,
 }
 
-/// What a service did below user level.
+/// Counters of a service below user level.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BelowStats {
     /// Packets given to its program there.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub bytes: u64,
     /// Packets that it raised to user level, where they are counted again.
     pub raised: u64,
     /// Packets that came on another CPU than the one before.
     pub handed_over: u64,
-    /// Events, and frames of its own making, for which the way to the cell had no room.
+    /// Events and frames made by the module that were lost because the ring to the cell was full.
     pub records_lost: u64,
     /// Fuel that its calls used.
     pub fuel: u64,
 }
 
-/// What a deployment did.
+/// Answer to a deployment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Deployed {
     /// Always [`SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// The service as it runs.
+    /// Service as it runs.
     pub service: ServiceInfo,
-    /// Milliseconds from request to first packet.
+    /// Milliseconds from the request until the service takes packets.
     pub took_ms: u64,
-    /// Its rules that no packet can reach, each with the better rule.
+    /// Rules of the service that no packet can reach, each with the better rule.
     pub shadowed: Vec<(u32, u32)>,
-    /// What it asks of the node and is not granted, in words.
+    /// Functions that the service asks of the node and is not granted, in words.
     #[serde(default)]
     pub lacks: Vec<String>,
-    /// The version whose place it took.
+    /// Version that it replaced.
     pub replaced: Option<Replaced>,
 }
 
-/// The version of a service that was there before.
+/// Previous version of a service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Replaced {
-    /// Its module.
+    /// Digest of its module.
     pub digest: String,
-    /// Whether the new version took over what it knew.
+    /// True if the new version took over its state.
     pub state_kept: bool,
     /// Microseconds that packets waited in their ring meanwhile.
     pub paused_us: u64,
 }
 
-/// All services.
+/// Services of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ServiceList {
     /// Always [`SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// By name.
+    /// Services, by name.
     pub services: Vec<ServiceInfo>,
 }
 
-/// What a removal did.
+/// Answer to the removal of a service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Removed {
     /// Always [`SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// The service that is gone, as it was.
+    /// Name of the removed service.
     pub service: String,
-    /// The rules that went with it.
+    /// Rules that were removed with it.
     pub rules: Vec<u32>,
 }
 
-/// Asks for rules: all or none.
+/// Request to add rules: all or none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RulesRequest {
-    /// The rules.
+    /// Rules.
     pub rules: Vec<RuleRequest>,
 }
 
-/// One rule to add.
+/// Rule to add.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RuleRequest {
-    /// Which packets: `in PORT`, `smac MAC`, `dmac MAC`, `vlan N|untagged`, `ethertype TYPE`,
-    /// `ip 4|6`, `src PREFIX`, `dst PREFIX`, `proto NAME`, `sport N[-N]`, `dport N[-N]`, `flags
-    /// FLAGS`, `dscp N`, `fragment none|first|later`; `any` matches all IP packets.
+    /// Match: `in PORT`, `smac MAC`, `dmac MAC`, `vlan N|untagged`, `ethertype TYPE`, `ip 4|6`,
+    /// `src PREFIX`, `dst PREFIX`, `proto NAME`, `sport N[-N]`, `dport N[-N]`, `flags FLAGS`, `dscp
+    /// N`, `fragment none|first|later`; `any` matches all IP packets.
     pub r#match: String,
-    /// `forward`, `drop`, `service NAME` or `out PORT`.
+    /// Action: `forward`, `drop`, `service NAME` or `out PORT`.
     pub action: String,
-    /// Higher wins; 100 when there is none.
+    /// Priority: higher wins; 100 if left out.
     #[serde(default)]
     pub priority: Option<u16>,
-    /// The session that pays; `best-effort` when there is none.
+    /// Session that pays; `best-effort` if left out.
     #[serde(default)]
     pub session: Option<String>,
-    /// Of these packets only those of one of these flows, one a line: `udp 10.0.0.1 4000
-    /// 10.0.2.9 53` is protocol, source, L4 port, destination, L4 port.
+    /// Flows to which the match is restricted, one a line: `udp 10.0.0.1 4000 10.0.2.9 53` is
+    /// protocol, source, L4 port, destination, L4 port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flows: Option<String>,
-    /// Where on the way of packets it is looked at: `in` or `out`, for rules of the session
-    /// `system`, which are `in` when they say nothing; `service` for all others.
+    /// Stage at which the rule applies: `in` or `out`, for rules of the session `system`, where
+    /// `in` is the default; `service` for all others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage: Option<String>,
 }
 
 impl RuleRequest {
-    /// Of packets and what becomes of them; all else as when nothing is said.
+    /// Returns a rule with this match and action, and defaults for all else.
     #[must_use]
     pub fn new(r#match: impl Into<String>, action: impl Into<String>) -> Self {
         Self {
@@ -515,260 +516,262 @@ impl From<RuleRequest> for RulesRequest {
     }
 }
 
-/// One rule with its counters.
+/// Rule with its counters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RuleInfo {
-    /// Its number.
+    /// Number of the rule.
     pub id: u32,
-    /// Which packets.
+    /// Match of the rule.
     pub r#match: String,
-    /// How many flows its list has, if it has one.
+    /// Number of flows in its list, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flows: Option<u64>,
-    /// What happens to them.
+    /// Action on the packets.
     pub action: String,
-    /// Higher wins.
+    /// Priority: higher wins.
     pub priority: u16,
-    /// The session that pays.
+    /// Session that pays.
     pub session: String,
-    /// Where on the way of packets it is looked at: `in`, `service` or `out`.
+    /// Stage at which the rule applies: `in`, `service` or `out`.
     #[serde(default)]
     pub stage: String,
-    /// The service that it came with, and goes with.
+    /// Service that it was added with, and is removed with.
     pub came_with: Option<String>,
-    /// Whose it is, by his public key; nobody's but the operator's when it is left out.
+    /// Public key of the owner; absent for the operator's rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// Whether packets can meet it, in words.
+    /// Reach in words: whether packets can meet the rule.
     pub reach: String,
-    /// Packets that it was the best match of.
+    /// Packets of which it was the best match.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub bytes: u64,
 }
 
-/// All rules, best first.
+/// Rules, best first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RuleList {
     /// Always [`SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// The rules.
+    /// Rules.
     pub rules: Vec<RuleInfo>,
 }
 
-/// What adding rules did.
+/// Answer to the addition of rules.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RulesAdded {
     /// Always [`SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// Their numbers, in the order of the request.
+    /// Numbers of the rules, in the order of the request.
     pub rules: Vec<u32>,
-    /// Those that no packet can reach, each with the better rule.
+    /// Rules among them that no packet can reach, each with the better rule.
     pub shadowed: Vec<(u32, u32)>,
 }
 
-/// What removing a rule did.
+/// Answer to the removal of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RuleRemoved {
     /// Always [`SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// The rule that is gone.
+    /// Number of the removed rule.
     pub rule: u32,
 }
 
-/// A module that the node holds.
+/// Module of the node's store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ModuleStored {
     /// Always [`SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// `sha256:…` of its bytes.
+    /// Digest `sha256:…` of its bytes.
     pub digest: String,
-    /// Its name.
+    /// Name of the module.
     pub name: String,
-    /// Its version.
+    /// Version of the module.
     pub version: String,
-    /// Its size in bytes.
+    /// Size of the module in bytes.
     pub size_bytes: u64,
 }
 
-/// All modules of the store.
+/// Modules of the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ModuleList {
     /// Always [`SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// By name and version.
+    /// Modules, by name and version.
     pub modules: Vec<ModuleStored>,
 }
 
-/// A control message for a service: every lane's `on_message` gets it.
+/// Control message for a service, given to `on_message` in every lane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MessageRequest {
-    /// The message's bytes in hexadecimal digits, at most 2,048 bytes.
+    /// Bytes of the message in hexadecimal digits, at most 2,048 bytes.
     pub data_hex: String,
 }
 
-/// What became of a control message.
+/// Answers to a control message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MessageAnswers {
     /// Always [`SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// What `on_message` returned in each lane; null where the module has no
-    /// such hook or trapped.
+    /// Return value of `on_message` in each lane; null where the module has no such hook or
+    /// trapped.
     pub answers: Vec<Option<i32>>,
 }
 
-/// Everything that a node counts. For each port, `rx_packets` is the sum of `outcomes`.
+/// Counters of a node. For each port, `rx_packets` is the sum of `outcomes`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Stats {
     /// Always [`SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// The node's name.
+    /// Name of the node.
     pub node: String,
-    /// By port.
+    /// Counters of each port.
     pub ports: Vec<PortStatsInfo>,
-    /// By service.
+    /// Counters of each service.
     pub services: BTreeMap<String, ServiceStats>,
-    /// By session: packets and bytes that rules of the session took, and fuel below user level.
+    /// Counters of each session: packets and bytes that its rules took, and fuel below user level.
     pub sessions: BTreeMap<String, SessionStats>,
-    /// The cell.
+    /// Counters of the cell.
     pub cell: CellStats,
-    /// What came for its associations, where it has any.
+    /// Counters of associations, where the node has any.
     #[serde(default)]
     pub associations: Option<AssociationStats>,
-    /// How often rules or routes changed since the node started.
+    /// Number of changes of rules or routes since the node started.
     pub generation: u64,
-    /// Modules that were named by their digest and that the node did not hold.
+    /// Counters of modules that were named by their digest and that the node did not hold.
     #[serde(default)]
     pub demand: DemandStats,
-    /// Compilations of modules.
+    /// Counters of compilations.
     #[serde(default)]
     pub compilers: CompilerStats,
 }
 
-/// One port's counters.
+/// Counters of a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PortStatsInfo {
-    /// The port's name.
+    /// Name of the port.
     pub port: String,
-    /// Frames that came in.
+    /// Frames received.
     pub rx_packets: u64,
-    /// Their bytes.
+    /// Bytes of these frames.
     pub rx_bytes: u64,
-    /// Frames by where they ended in the front door.
+    /// Frames by their outcome in the front door.
     pub outcomes: BTreeMap<String, u64>,
     /// Frames whose rule and route came from the flow cache.
     pub cache_hits: u64,
-    /// The session whose packets wait in the queue in front of the cell.
+    /// Session whose packets wait in the queue in front of the cell.
     pub socket_session: String,
     /// Frames for the cell that were dropped because that queue, the receive ring, was full.
     pub socket_ring_full: u64,
-    /// Frames for the cell that found no free memory, or were dropped otherwise.
+    /// Frames for the cell that found no free memory, or were dropped for another reason.
     pub socket_dropped: u64,
-    /// Frames that the device counts as dropped on their way out.
+    /// Frames that the device counts as dropped on transmission.
     pub device_tx_dropped: u64,
-    /// Frames that the device counts as dropped on their way in, less those that the kernel's stack
+    /// Frames that the device counts as dropped on reception, without those that the kernel's stack
     /// dropped and the device counts, too: they are in `stack_dropped`.
     pub device_rx_dropped: u64,
-    /// Frames that came in by the port, were left to the kernel's stack and dropped there, by the
-    /// kernel's own reason: `stack.ip_local_source` …
+    /// Frames received by the port, left to the kernel's stack and dropped there, by the kernel's
+    /// own reason: `stack.ip_local_source` …
     #[serde(default)]
     pub stack_dropped: BTreeMap<String, u64>,
 }
 
 impl PortStatsInfo {
-    /// Frames whose outcome begins so: `kernel_`, `drop_` …
+    /// Returns the number of frames whose outcome begins with `prefix`: `kernel_`, `drop_` …
     #[must_use]
     pub fn outcomes_of(&self, prefix: &str) -> u64 {
         self.outcomes.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, n)| n).sum()
     }
 
-    /// Frames that the node dropped, for whatever reason, or the kernel's stack of what it was left.
+    /// Returns the number of frames that the node dropped, or the kernel's stack after the node had
+    /// left them to it.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         let by_stack: u64 = self.stack_dropped.values().sum();
         self.outcomes_of("drop_") + self.socket_ring_full + self.socket_dropped + by_stack
     }
 
-    /// Frames that a service had: of packets, or of streams.
+    /// Returns the number of frames given to services of packets or streams.
     #[must_use]
     pub fn to_services(&self) -> u64 {
         self.outcomes_of("to_") + self.outcomes_of("intercepted")
     }
 }
 
-/// What a session's rules took.
+/// Counters of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SessionStats {
-    /// Packets.
+    /// Packets that its rules took.
     pub packets: u64,
-    /// Bytes.
+    /// Bytes of these packets.
     pub bytes: u64,
     /// Fuel that calls of its services used below user level.
     #[serde(default)]
     pub fuel: u64,
-    /// Bytes of memory that it uses now, all of it.
+    /// Total memory in use now, in bytes.
     #[serde(default)]
     pub memory_bytes: u64,
-    /// How often its modules were refused more memory, since its cell started.
+    /// Number of times that its modules were refused more memory, since its cell started.
     #[serde(default)]
     pub memory_refused: u64,
 }
 
-/// What the cell counts beside its services.
+/// Counters of the cell, besides those of its services.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CellStats {
     /// Packets for a service that was gone: forwarded plainly.
     pub no_service: u64,
-    /// Of them, dropped because they could not be forwarded.
+    /// Packets among them that were dropped because they could not be forwarded.
     pub no_service_dropped: u64,
-    /// Frames in more parts than a packet may have: dropped.
+    /// Frames dropped because they had more parts than a packet may have.
     pub oversized: u64,
-    /// Packets from kernel level for which the way to the cell had no room: dropped.
+    /// Packets from kernel level dropped because the ring to the cell was full.
     #[serde(default)]
     pub up_dropped: u64,
-    /// Packets that lay in the rings of a cell when it died: lost. What it had in hand, at most
-    /// some batches of 64, comes to that.
+    /// Packets lost in the rings of a cell that died, without the packets that it was handling,
+    /// which are at most some batches of 64.
     #[serde(default)]
     pub lost_with_cells: u64,
     /// Packets that the cell gave to the kernel's stack by the node's own device and that were
-    /// dropped there, by the kernel's own reason; those that arrived by a port are the port's.
+    /// dropped there, by the kernel's own reason; those that arrived by a port are counted at the
+    /// port.
     #[serde(default)]
     pub stack_dropped: BTreeMap<String, u64>,
-    /// Packets that waited to be sent when their egress port vanished: dropped.
+    /// Packets dropped because their egress port vanished while they waited to be sent.
     #[serde(default)]
     pub egress_gone: u64,
-    /// Frames without metadata: dropped.
+    /// Frames dropped because they had no metadata.
     pub no_metadata: u64,
-    /// Modules' events and trap notices that were left out of a storm.
+    /// Modules' events and trap notices that were left out of a burst.
     pub notices_dropped: u64,
-    /// Messages from one module to another: each is counted here once for each receiver.
+    /// Messages from one module to another; each counts once for each receiver.
     #[serde(default)]
     pub messages: MessageStats,
-    /// Processor time of the process that runs now, in nanoseconds.
+    /// Processor time of the present process, in nanoseconds.
     #[serde(default)]
     pub cpu_ns: u64,
-    /// Free packet frames.
+    /// Number of free packet frames.
     pub frames_free: u64,
-    /// All packet frames.
+    /// Number of packet frames.
     pub frames_total: u64,
 }
 
-/// What came for a node's associations. Each frame received is a call, goes to the kernel, waits or
+/// Counters of a node's associations. Each frame received is a call, goes to the kernel, waits or
 /// was dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AssociationStats {
-    /// Associations that there are.
+    /// Number of associations now.
     pub live: u64,
-    /// Those that were made since the node started.
+    /// Associations made since the node started.
     pub established: u64,
-    /// Messages of handshakes that were not answered, by reason.
+    /// Handshake messages that were not answered, by reason.
     pub handshakes_refused: BTreeMap<String, u64>,
-    /// Frames that came.
+    /// Frames received.
     pub received: u64,
     /// Payloads given to services.
     pub calls: u64,
-    /// Messages of handshakes, and fragments: given to the kernel, for the daemon.
+    /// Handshake messages and fragments, which are given to the kernel for the daemon.
     pub to_kernel: u64,
     /// Packets that wait for their service.
     pub waiting: u64,
@@ -776,7 +779,7 @@ pub struct AssociationStats {
     pub dropped: BTreeMap<String, u64>,
 }
 
-/// A rule's reach in words.
+/// Returns a rule's reach in words.
 #[must_use]
 pub fn reach_text(reach: &Reach) -> String {
     match reach {

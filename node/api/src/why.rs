@@ -1,20 +1,20 @@
-//! Why packets are dropped or leave the fast path, and what would become of one.
+//! Reasons that packets are dropped or leave the fast path, and explanations of single packets.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Every reason that counted since the node started, what happened lately first.
+/// Reasons that counted since the node started, the most recent first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WhyList {
     /// Always [`SCHEMA_VERSION`](crate::SCHEMA_VERSION).
     pub schema_version: u32,
-    /// The node's name.
+    /// Name of the node.
     pub node: String,
-    /// True when these are all reasons; else those of the caller's own services and rules, without
-    /// what belongs to ports.
+    /// True if these are all reasons; otherwise only those of the caller's own services and rules,
+    /// without those of ports.
     #[serde(default = "all")]
     pub all: bool,
-    /// The reasons.
+    /// Reasons.
     pub reasons: Vec<WhyReason>,
 }
 
@@ -23,83 +23,83 @@ const fn all() -> bool {
     true
 }
 
-/// One reason at one place.
+/// Reason at one port or service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WhyReason {
-    /// The counter's name.
+    /// Name of the counter.
     pub reason: String,
-    /// Whether its packets were dropped; else the kernel has them.
+    /// True if its packets were dropped; otherwise the kernel got them.
     pub dropped: bool,
     /// Packets since the node started.
     pub packets: u64,
     /// Packets of the last minute.
     pub packets_last_minute: u64,
-    /// When it last counted, in milliseconds since 1970.
+    /// Time of the last packet, in milliseconds since 1970.
     pub last_ms: u64,
-    /// At which port.
+    /// Name of the port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
-    /// In which service.
+    /// Name of the service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
-    /// The rule, or those that lead to the service.
+    /// Number of the rule, or of those that lead to the service.
     pub rules: Vec<u32>,
-    /// The service's module, by its digest.
+    /// Digest of the service's module.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub module: Option<String>,
-    /// Who pays.
+    /// Session that pays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// What the reason means.
+    /// Meaning of the reason.
     pub meaning: String,
-    /// What to do; empty when nothing is to be done.
+    /// Advice on what to do; empty when there is nothing to do.
     pub advice: String,
 }
 
-/// Asks what would become of a packet.
+/// Request for the decision on a packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExplainRequest {
-    /// The packet in the words of a match: `proto udp src 10.0.1.2 dst 10.0.2.2 dport 53 in left`.
+    /// Packet in the words of a match: `proto udp src 10.0.1.2 dst 10.0.2.2 dport 53 in left`.
     #[serde(default)]
     pub packet: Option<String>,
-    /// Or the whole frame, in hexadecimal digits.
+    /// Frame in hexadecimal digits, instead of `packet`.
     #[serde(default)]
     pub frame_hex: Option<String>,
-    /// The port that the frame comes in by.
+    /// Port by which the frame comes in.
     #[serde(default)]
     pub port: Option<String>,
 }
 
-/// What would become of a packet. Nothing is counted and nothing is sent.
+/// Decision on a packet. Nothing is counted and nothing is sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Explanation {
     /// Always [`SCHEMA_VERSION`](crate::SCHEMA_VERSION).
     pub schema_version: u32,
-    /// The port that it comes in by.
+    /// Port by which it comes in.
     pub port: String,
-    /// The frame that was asked about, in hexadecimal digits.
+    /// Frame in hexadecimal digits.
     pub frame_hex: String,
-    /// The name of the outcome that it would be counted under.
+    /// Name of the outcome under which it would be counted.
     pub outcome: String,
-    /// What the outcome means.
+    /// Meaning of the outcome.
     pub meaning: String,
-    /// What to do about it; empty when nothing is to be done.
+    /// Advice on what to do; empty when there is nothing to do.
     pub advice: String,
-    /// Whether it would be dropped.
+    /// True if it would be dropped.
     pub dropped: bool,
-    /// Its rule, as in `GET /v1/rules`; null when none matches.
+    /// Number of its rule, as in `GET /v1/rules`; null when none matches.
     pub rule: Option<u32>,
-    /// Who pays.
+    /// Session that pays.
     pub session: Option<String>,
-    /// The service that it would be given to.
+    /// Service to which it would be given.
     pub service: Option<String>,
-    /// Where that service runs now.
+    /// Level at which that service runs now.
     pub level: Option<String>,
-    /// The port that it would leave by, as it is routed now.
+    /// Port by which it would leave, by the present routes.
     pub egress_port: Option<String>,
-    /// The MAC address of the next hop.
+    /// MAC address of the next hop.
     pub next_hop: Option<String>,
-    /// The way in sentences, in order.
+    /// Path of the packet in sentences, in order.
     pub steps: Vec<String>,
 }

@@ -29,7 +29,7 @@ pub fn run_codec(
 ) -> Result<std::convert::Infallible, io::Error> {
     if let Some(core) = guest_core {
         // Where the kernel refuses, it shares that core, at its own priority.
-        let _ = cores::leave(core);
+        let _ = cores::exclude(core);
     }
     let _ = setpriority_process(None, NICE);
     let most = Some(CODEC_MEMORY);

@@ -18,7 +18,7 @@ use rustix::fd::OwnedFd;
 use rustix::process::{Pid, Resource, Rlimit, Signal, setpriority_process, setrlimit};
 use sandbox::Role;
 use sandbox::fd_passing::sealed_memory;
-use sandbox::process::Stranger;
+use sandbox::process::ForeignProcess;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -304,7 +304,7 @@ impl CompileWorker {
             first(Err(CompileFailure::Worker(io::ErrorKind::BrokenPipe.into())));
             return self.take_leave();
         };
-        let process = match Stranger::open(self.child.id()) {
+        let process = match ForeignProcess::open(self.child.id()) {
             Ok(process) => process,
             Err(error) => {
                 first(Err(CompileFailure::Worker(error)));
@@ -512,7 +512,7 @@ impl Other {
         let (ready, is_ready) = mpsc::channel();
         std::thread::Builder::new().stack_size(OTHER_STACK).spawn(move || {
             // Where it may not, it has the first thread's processor, and some of its time.
-            let _ = idle_core.map(sandbox::cores::when_idle_also);
+            let _ = idle_core.map(sandbox::cores::add_when_idle);
             let _ = ready.send(());
             if let Ok(job) = jobs.recv() {
                 job();

@@ -35,7 +35,7 @@ use api::{ErrorCode, ErrorInfo, EventKind};
 use fetcher::{Come, Fetcher, Job};
 use ledger::Account;
 use module_store::Digest;
-use node::wanted::{Asked, Fetch, Hops, Miss, Waiter, Wanted};
+use node::wanted::{Fetch, FetchQueue, Hops, Miss, RequestOutcome, Waiter};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::time::Duration;
@@ -50,7 +50,7 @@ pub(crate) type Tried = BTreeSet<Digest>;
 
 /// Fetches of modules that are wanted, and the clients that wait for them.
 pub(crate) struct Demand {
-    wanted: Wanted<Digest, Account, Reason>,
+    wanted: FetchQueue<Digest, Account, Reason>,
     waiting: BTreeMap<Waiter, Waits>,
     /// Previous nodes, by the modules that their packets named and that are not fetched yet.
     previous: BTreeMap<(Digest, Hops), PublicKey>,
@@ -118,7 +118,7 @@ impl Demand {
         stored: Completion<Stored>,
     ) -> Result<Self> {
         Ok(Self {
-            wanted: Wanted::default(),
+            wanted: FetchQueue::default(),
             waiting: BTreeMap::new(),
             previous: BTreeMap::new(),
             fetcher: Fetcher::begin(file, config, fetched)?,
@@ -173,20 +173,20 @@ impl Demand {
         self.counts.requests += 1;
         let now = control.state().now();
         match self.wanted.ask(now, digest, hops, payer) {
-            Asked::Waits(waiter) => {
+            RequestOutcome::Waits(waiter) => {
                 if let Some(previous) = previous {
                     self.previous.entry((digest, hops)).or_insert(previous);
                 }
                 self.waiting.insert(waiter, waits);
                 self.fetch_next();
             }
-            Asked::Missed { reason, until } => {
+            RequestOutcome::Missed { reason, until } => {
                 self.counts.remembered += 1;
                 let left = until.saturating_sub(now).as_millis().div_ceil(1000);
                 let text = format!("{} (as of a moment ago; asked again in {left} s)", reason.text);
                 self.refuse_waiting_for(control, digest, waits, &Reason { text, ..reason });
             }
-            Asked::Full => {
+            RequestOutcome::Full => {
                 let text = "too many modules are wanted at the moment".to_owned();
                 let reason = Reason { code: ErrorCode::Limit, text };
                 self.refuse_waiting_for(control, digest, waits, &reason);
@@ -290,7 +290,7 @@ impl Demand {
         if welcome.is_empty() {
             return;
         }
-        self.wanted.came(digest);
+        self.wanted.arrived(digest);
         self.counts.fetched += 1;
         self.counts.fetched_bytes += pulled.wasm.len() as u64;
         let manifest = &module.checked.manifest;
@@ -472,7 +472,7 @@ impl Demand {
     pub(crate) fn handle_second(&mut self) {
         let gone = self.waiting.iter().filter(|(_, waits)| waits.is_gone());
         for waiter in gone.map(|(waiter, _)| *waiter).collect::<Vec<_>>() {
-            self.wanted.leave(waiter);
+            self.wanted.cancel(waiter);
             self.waiting.remove(&waiter);
         }
         // What nobody waits for is not fetched, and so not by anybody's advice.

@@ -82,7 +82,7 @@ pub struct Options {
 /// When the node file is wrong, another node of that name runs, or the kernel
 /// or a device cannot do what the node needs.
 pub fn run(options: Options) -> Result<()> {
-    sandbox::child::hand_nothing_down().context("keeping what this process was given")?;
+    sandbox::child::close_inherited_on_exec().context("keeping what this process was given")?;
     let text = std::fs::read_to_string(&options.config)
         .with_context(|| format!("reading the node file {}", options.config.display()))?;
     let file = NodeFile::parse(&text, &options.config.display().to_string())?;
@@ -93,7 +93,7 @@ pub fn run(options: Options) -> Result<()> {
     // The guest core is the cell's: what the daemon, its compilers and the verifier do for it
     // takes no time there, if there is another core.
     let guest_core = file.guest_core.unwrap_or_else(sandbox::cores::last);
-    if let Err(error) = sandbox::cores::leave(guest_core) {
+    if let Err(error) = sandbox::cores::exclude(guest_core) {
         tracing::warn!(guest_core, %error, "the daemon does not leave the guest core to the cell");
     }
     deploy::set_guest_core(guest_core);

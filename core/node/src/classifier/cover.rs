@@ -1,18 +1,17 @@
-//! Rules that no packet reaches, since better ones have all of theirs.
+//! Search for rules that no packet reaches because better rules take all of their packets.
 //!
-//! The packets of a key are those that agree with it in the bits of its mask. Whether better keys
-//! have them all is asked of one packet at a time:
+//! A key's packets are those that agree with it in the bits of its mask. The search tests one
+//! packet at a time for a better key:
 //!
 //! ```text
-//! one packet of the key ─ does a better key have it? ─ no ─▶ the rule is reached
+//! one packet of the key ─ does a better key match it? ─ no ─▶ the rule is reachable
 //!                                   │ yes
 //!                                   ▼
-//! for each bit that only the better key looks at: the packets that differ in it, in the same way
+//! for each bit that only the better key compares: the same for the packets that differ in it
 //! ```
 //!
 //! The answer is exact as long as it takes no more than [`PACKETS_OF_RULE_MAX`] packets; else the
-//! rule counts as reached, and is installed. Packets of a list of flows are not taken for those of
-//! better keys.
+//! rule counts as reachable, and is installed. Lists of flows do not count as better keys.
 
 use bpf_maps::{Key, Mask};
 use units::RuleId;
@@ -22,28 +21,28 @@ use super::{Keys, RuleSet, bytes_of, hidden, masked, with_ports};
 use crate::l4::PortPrefix;
 use crate::rule::Stage;
 
-/// Packets that are looked up for one rule.
+/// Limit of packets that are looked up for one rule.
 const PACKETS_OF_RULE_MAX: u32 = 256;
-/// Packets that are looked up for all rules of a set: one for each, and for some of them more.
+/// Limit of packets that are looked up for all rules of a set: one for each, and more for some.
 const PACKETS_MAX: u32 = 65_536;
-/// Values of the field "DSCP", which has six bits.
+/// Number of values of the DSCP field, which has six bits.
 const DSCP_VALUES: u8 = 64;
 
-/// The packets that there can be, and how many may be looked up yet.
+/// Possible packets of a node, and the lookups that are left.
 #[derive(Default)]
 pub(super) struct Packets {
-    /// Numbers of the ports by which they come in.
+    /// Numbers of the ports by which packets come in.
     ports: Vec<u16>,
     left: u32,
 }
 
 impl Packets {
-    /// Returns those of a node with these ports.
+    /// Returns the packets of a node with these ports.
     pub(super) fn new(ports: impl Iterator<Item = u16>) -> Self {
         Self { ports: ports.collect(), left: PACKETS_MAX }
     }
 
-    /// Returns a packet of a key; `None` where there is none.
+    /// Returns a packet that matches a key; `None` if none can.
     fn find(&self, bits: &Key, key: &Key) -> Option<Key> {
         let is_ip = bits.ethertype_be == [0; 2];
         let versions: &[u8] = if is_ip { &[4, 6] } else { &[0] };
@@ -59,7 +58,7 @@ impl Packets {
     }
 }
 
-/// Returns a rule that has a packet of the match, if better ones in the set have each of them.
+/// Returns a rule that takes a packet of the match, if better rules in the set take all of them.
 pub(super) fn cover(
     set: &RuleSet,
     keys: &mut Keys,
@@ -84,35 +83,37 @@ pub(super) fn cover(
     better
 }
 
-/// Returns how much of L4 a packet of a key can hide: a rule that looks at what it hides does not
-/// have it.
+/// Returns the most L4 fields that a packet of a key can hide: a rule that needs a hidden field
+/// does not match it.
 fn most_hidden(bits: &Key) -> u16 {
     let all = [Hidden::Protocol, Hidden::Ports, Hidden::Flags].map(|it| it as u16);
-    all.into_iter().find(|it| !hidden::looks_at(bits, *it)).unwrap_or(0)
+    all.into_iter().find(|it| !hidden::compares(bits, *it)).unwrap_or(0)
 }
 
-/// The search for the better keys of a key's packets.
+/// Search for better keys that take a key's packets.
 struct Search<'a> {
     set: &'a RuleSet,
     keys: &'a Keys,
     stage: Stage,
-    /// Most that its packets hide of L4 ([`Hidden`]).
+    /// Most L4 fields that the key's packets can hide ([`Hidden`]).
     hidden: u16,
-    /// Packets that may be looked up yet.
+    /// Number of lookups that are left.
     left: u32,
 }
 
 impl Search<'_> {
-    /// Returns a better rule that has a key's packets alone: by the same bits, or fewer.
+    /// Returns a better rule that takes all packets of a key by itself: its mask has the same bits
+    /// or fewer.
     fn wider(&self, bits: &Key, key: &Key) -> Option<RuleId> {
         self.better(key, |mask| is_wider(&mask.bits, bits)).map(|(_, rule)| rule)
     }
 
-    /// Returns a rule that has a packet of the key, if better ones have each of them together.
+    /// Returns a better rule that takes a packet of the key, if better rules together take all of
+    /// them.
     fn together(&mut self, bits: Key, key: Key) -> Option<RuleId> {
         let hidden = self.hidden;
         let is_asked = |mask: &Mask| {
-            mask.bits.ethertype_be == bits.ethertype_be && !hidden::looks_at(&mask.bits, hidden)
+            mask.bits.ethertype_be == bits.ethertype_be && !hidden::compares(&mask.bits, hidden)
         };
         let mut waiting = vec![(bits, self.keys.packets.find(&bits, &key)?)];
         let mut first = None;
@@ -131,8 +132,8 @@ impl Search<'_> {
         first
     }
 
-    /// Returns the mask and the rule of a better key that a packet has, of the masks that are
-    /// asked.
+    /// Returns mask and rule of a better key that matches a packet, among the masks that `is_asked`
+    /// accepts.
     fn better(&self, packet: &Key, is_asked: impl Fn(&Mask) -> bool) -> Option<(Key, RuleId)> {
         let stage = self.stage.number();
         let masks = (0u16..).zip(&self.set.masks);
@@ -140,15 +141,17 @@ impl Search<'_> {
         asked.find_map(|(index, mask)| {
             let key = Key { mask: index, ..masked(packet, &mask.bits) };
             let rule = self.keys.entries.get(&bytes_of(&key))?;
-            // It leaves to the kernel what is no connection of its service.
+            // An intercept rule leaves packets that belong to no connection of its service to the
+            // kernel.
             let is_rules = rule.action != bpf_maps::ACTION_INTERCEPT_BACK;
             is_rules.then_some((mask.bits, RuleId(rule.rule)))
         })
     }
 }
 
-/// Returns the packets with the bits of one that do not have a key that it has: for each bit of
-/// the key's mask which `bits` lacks those that differ in it, and not in the ones before it.
+/// Returns the packets of a key, given by `bits` and one `packet` of it, that a better key with
+/// that packet and `mask` does not take. There is one part for each bit of `mask` that `bits`
+/// lacks: the packets that differ in that bit, and agree in those before it.
 fn differing(bits: &Key, packet: &Key, mask: &Key) -> impl Iterator<Item = (Key, Key)> {
     let (mut known, packet, mask) = (bytes_of(bits), bytes_of(packet), bytes_of(mask));
     let bits_of = |at: usize| (0..8).rev().map(move |bit| (at, 1u8 << bit));
@@ -164,8 +167,8 @@ fn differing(bits: &Key, packet: &Key, mask: &Key) -> impl Iterator<Item = (Key,
     })
 }
 
-/// Returns true when a mask looks at nothing that the other one does not look at. One without
-/// an ethertype is for IP, and so not wider than one for something else.
+/// Returns true if a mask compares nothing that the other does not. A mask without an ethertype is
+/// for IP only, and so is not wider than one of another type.
 fn is_wider(one: &Key, other: &Key) -> bool {
     let bytes = |key: &Key| bytes_of(&Key { mask: 0, ..*key });
     let is_within = bytes(one).iter().zip(bytes(other)).all(|(one, other)| one & !other == 0);

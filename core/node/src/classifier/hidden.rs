@@ -1,19 +1,19 @@
-//! Packets that do not show all of L4, and the rules that they may belong to.
+//! Keys for packets that do not show all L4 fields, by the rules that may apply to them.
 //!
-//! A router forwards a packet whose L4 header is cut off, or lies behind more extension headers than
-//! it looks at. A rule that looks at what such a packet hides cannot know whether the packet is its
-//! own. So each rule that does more than count has further keys, by what it looks at beside:
+//! A router forwards a packet whose L4 header is cut off, or comes after more extension headers
+//! than it parses. A rule that compares a field which such a packet hides may or may not apply to
+//! it. So each rule that does more than count has further keys, without the hidden fields:
 //!
 //! ```text
 //! udp dst 10.0.0.0/8 dport 53 ─▶ ports hidden:    udp dst 10.0.0.0/8
 //!                             └▶ protocol hidden:     dst 10.0.0.0/8
 //! ```
 //!
-//! Where the best of these is better than the best rule that needs nothing hidden, the packet is
-//! dropped. [`bpf_maps::HIDDEN_MASKS_MAX`] is enough for all masks.
+//! The packet is dropped if the best of these keys is better than the best rule that needs no
+//! hidden field. [`bpf_maps::HIDDEN_MASKS_MAX`] is enough for all masks.
 //!
-//! A list of flows has such keys for each flow, too, as long as there are no more than
-//! [`FLOWS_HIDDEN_MAX`] in all lists; a longer one has those of what stands beside it.
+//! A list of flows has such keys for each flow, too, up to [`FLOWS_HIDDEN_MAX`] flows in all lists;
+//! beyond that a list has the keys of the other fields of its match only.
 
 use std::collections::BTreeMap;
 
@@ -25,25 +25,25 @@ use crate::flows::FlowList;
 use crate::l4::PortPrefix;
 use crate::rule::Stage;
 
-/// Flows of lists, from the best rule on, that packets may belong to one by one: each has two
-/// keys, which every change of rules writes anew.
+/// Limit of listed flows, from the best rule on, that get keys of their own for hidden fields: each
+/// has two keys, which every change of rules writes again.
 pub const FLOWS_HIDDEN_MAX: usize = 4096;
 
-/// Parts of L4 that packets may hide.
+/// L4 fields that packets may hide.
 const ALL: [Hidden; 3] = [Hidden::Flags, Hidden::Ports, Hidden::Protocol];
 
-/// Masks and keys for packets that hide something; those of a mask have its index behind
+/// Masks and keys for packets with hidden fields; the index of such a mask comes after
 /// [`MASKS_MAX`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HiddenRules {
-    /// Sets of fields that are looked at beside the hidden ones.
+    /// Masks without the hidden fields.
     pub masks: Vec<Mask>,
     /// Keys, each with the best of its rules, sorted by their bytes.
     pub entries: Vec<(Key, bpf_maps::Rule)>,
 }
 
 impl HiddenRules {
-    /// Returns the best rank of a rule of a stage that a packet may belong to.
+    /// Returns the best rank of the rules of a stage that may apply to a packet.
     pub(super) fn lookup(&self, stage: Stage, packet: &Key) -> Option<u32> {
         if packet.hidden == 0 {
             return None;
@@ -59,26 +59,26 @@ impl HiddenRules {
     }
 }
 
-/// Returns whether a mask looks at what a packet hides.
-pub(super) fn looks_at(bits: &Key, hidden: u16) -> bool {
+/// Returns true if a mask compares a field that a packet hides.
+pub(super) fn compares(bits: &Key, hidden: u16) -> bool {
     let ports = [bits.source_port_be, bits.destination_port_be] != [[0; 2]; 2];
     (hidden >= Hidden::Flags as u16 && bits.tcp_flags != 0)
         || (hidden >= Hidden::Ports as u16 && ports)
         || (hidden >= Hidden::Protocol as u16 && bits.protocol != 0)
 }
 
-/// Hidden rules as they are collected, from the best to the worst.
+/// Keys for hidden fields while they are collected, from the best rule to the worst.
 #[derive(Default)]
 pub(super) struct HiddenKeys {
     masks: BTreeMap<(Stage, [u8; KEY_LENGTH]), u16>,
     found: HiddenRules,
     entries: BTreeMap<[u8; KEY_LENGTH], bpf_maps::Rule>,
-    /// Flows of lists that have keys of their own.
+    /// Number of listed flows that have keys of their own.
     flows: usize,
 }
 
 impl HiddenKeys {
-    /// Adds the keys of a rule; `bits` and `key` are without the L4 ports, which are `ports`.
+    /// Adds the keys of a rule; `bits` and `key` are without the L4 ports, which are in `ports`.
     pub(super) fn add(
         &mut self,
         stage: Stage,
@@ -89,10 +89,10 @@ impl HiddenKeys {
         if rule.action == bpf_maps::ACTION_FORWARD {
             return;
         }
-        let looks_at_ports = ports.iter().any(|(source, to)| source.mask | to.mask != 0);
-        let all = if looks_at_ports { [u8::MAX; 2] } else { [0; 2] };
-        let looking = Key { source_port_be: all, ..bits };
-        for hidden in ALL.into_iter().filter(|hidden| looks_at(&looking, *hidden as u16)) {
+        let compares_ports = ports.iter().any(|(source, to)| source.mask | to.mask != 0);
+        let all = if compares_ports { [u8::MAX; 2] } else { [0; 2] };
+        let port_bits = Key { source_port_be: all, ..bits };
+        for hidden in ALL.into_iter().filter(|hidden| compares(&port_bits, *hidden as u16)) {
             let bits = without(bits, hidden);
             let key = masked(&key, &bits);
             if hidden > Hidden::Flags {
@@ -106,7 +106,7 @@ impl HiddenKeys {
         }
     }
 
-    /// Adds those of a list of flows; `bits` and `template` are what its match has beside them.
+    /// Adds the keys of a list of flows; `bits` and `template` are the other fields of its match.
     pub(super) fn add_list(
         &mut self,
         stage: Stage,
@@ -144,18 +144,18 @@ impl HiddenKeys {
             (MASKS_MAX + next) as u16
         });
         let key = Key { hidden: hidden as u16, mask: index, ..key };
-        // The better rule came first.
+        // The better rule was inserted first.
         self.entries.entry(bytes_of(&key)).or_insert(rule);
     }
 
-    /// Returns what was collected.
+    /// Returns the collected masks and keys.
     pub(super) fn finish(self) -> HiddenRules {
         let entries = self.entries.into_iter().map(|(key, rule)| (bytemuck::cast(key), rule));
         HiddenRules { entries: entries.collect(), ..self.found }
     }
 }
 
-/// The bits of a mask that such a packet shows.
+/// Returns the bits of a mask that a packet with these hidden fields shows.
 fn without(mut bits: Key, hidden: Hidden) -> Key {
     bits.tcp_flags = 0;
     if hidden >= Hidden::Ports {

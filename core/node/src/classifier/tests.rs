@@ -1,4 +1,4 @@
-//! The classifier against a naive oracle, and its limits.
+//! Tests of the classifier against a naive oracle, and of its limits.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -17,7 +17,7 @@ fn name(text: &str) -> Name {
 }
 
 fn of_packets(entry: EntryId) -> Destination {
-    Destination { entry, way: Way::Cell, kind: Kind::Packets }
+    Destination { entry, path: Path::Cell, kind: Kind::Packets }
 }
 
 fn names() -> Lookup {
@@ -35,7 +35,7 @@ fn rule(id: u32, priority: u16, text: &str) -> Rule {
     Rule { id: RuleId(id), spec: RuleSpec { priority, ..spec } }
 }
 
-/// Whether a match means a packet, field by field and without a mask in sight.
+/// Returns true if a match accepts a packet, compared field by field without masks.
 fn means(matched: &Match, packet: &Key) -> bool {
     let address = |bytes: [u8; 16]| match packet.ip_version {
         4 => IpAddr::V4(Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3])),
@@ -50,7 +50,7 @@ fn means(matched: &Match, packet: &Key) -> bool {
     matched.ethertype.map_or(is_ip, |wanted| wanted.number() == ethertype)
         && matched.source_mac.is_none_or(|mac| mac.0 == packet.source_mac)
         && matched.destination_mac.is_none_or(|mac| mac.0 == packet.destination_mac)
-        && matched.tcp_flags.is_none_or(|f| packet.tcp_flags & f.looked_at() == f.set())
+        && matched.tcp_flags.is_none_or(|f| packet.tcp_flags & f.compared() == f.set())
         && matched.port.as_ref().is_none_or(|p| names().ports[p].0 == packet.port)
         && matched.vlan.is_none_or(|vlan| match vlan {
             VlanMatch::Untagged => packet.vlan == 0,
@@ -133,7 +133,7 @@ fn any_ip_packet() -> impl Strategy<Value = Key> {
     })
 }
 
-/// A packet that hides so much.
+/// Returns a packet with these L4 fields hidden.
 fn hide(mut packet: Key, hidden: u16) -> Key {
     (packet.hidden, packet.tcp_flags) = (hidden, 0);
     if hidden >= 2 {
@@ -145,7 +145,7 @@ fn hide(mut packet: Key, hidden: u16) -> Key {
     packet
 }
 
-/// Part of a match that such a packet shows.
+/// Returns the part of a match that such a packet shows.
 fn showing(matched: &Match, hidden: u16) -> Match {
     let all = PortRange::between(0, u16::MAX);
     let port = |range: Option<PortRange>| range.filter(|range| hidden < 2 || *range == all);
@@ -158,7 +158,7 @@ fn showing(matched: &Match, hidden: u16) -> Match {
     }
 }
 
-/// As many as their masks fit.
+/// Returns as many random rules as fit the limit of masks.
 fn any_rules() -> impl Strategy<Value = Vec<Rule>> {
     let spec = (any_match(), prop_oneof![Just(100u16), Just(200), 0..=3u16]);
     prop::collection::vec(spec, 0..60).prop_map(|specs| {
@@ -196,7 +196,7 @@ proptest! {
     }
 
     #[test]
-    fn a_packet_that_hides_something_is_stopped_for_whose_it_may_be_and_for_nobody_else(
+    fn a_packet_with_hidden_fields_is_dropped_exactly_where_a_better_rule_may_match(
         rules in any_rules(),
         actions in prop::collection::vec(prop_oneof![Just(Action::Forward), Just(Action::Drop)], 60),
         packets in prop::collection::vec((any_packet(), 1..=3u16), 50),
@@ -253,14 +253,14 @@ proptest! {
     }
 }
 
-/// A rule that drops the flows of a list, of this DSCP.
+/// Returns a rule that drops the flows of a list, of this DSCP.
 fn drops_listed(id: u32, list: &str) -> Rule {
     let spec = RuleSpec::new("dscp 7".parse().unwrap(), Action::Drop);
     Rule { id: RuleId(id), spec: RuleSpec { flows: Some(list.parse().unwrap()), ..spec } }
 }
 
 #[test]
-fn a_list_stops_what_hides_its_l4_ports_if_it_may_be_one_of_its_flows() {
+fn a_list_drops_packets_with_hidden_l4_ports_that_may_be_of_its_flows() {
     let list = "udp 10.0.0.1 4000 10.0.1.2 53\nudp 10.0.0.1 4001 10.0.1.2 53\n\
                 tcp 2001:db8::1 4000 2001:db8::2 53";
     let set = compile(&[drops_listed(3, list)], &names()).unwrap();
@@ -291,11 +291,11 @@ fn a_list_stops_what_hides_its_l4_ports_if_it_may_be_one_of_its_flows() {
 }
 
 #[test]
-fn a_list_that_is_too_long_stops_by_what_stands_beside_it() {
+fn a_list_that_is_too_long_drops_by_the_other_fields_of_its_match() {
     let flow = |at: usize| format!("udp 10.0.{}.{} 4000 10.9.0.1 53\n", at >> 8, at & 255);
     let long: String = (0..=FLOWS_HIDDEN_MAX).map(flow).collect();
     let set = compile(&[drops_listed(3, &long), drops_listed(4, &flow(0))], &names()).unwrap();
-    // One key for each part of L4, and two for the flow of the other list.
+    // One key for each hidden part of L4, and two for the flow of the other list.
     assert_eq!(set.hidden.entries.len(), 4);
     let packet = Key { ip_version: 4, protocol: Protocol::UDP.0, dscp: 7, ..Key::default() };
     for hidden in 0..=3 {
@@ -305,9 +305,9 @@ fn a_list_that_is_too_long_stops_by_what_stands_beside_it() {
 }
 
 #[test]
-fn as_many_masks_as_there_can_be_have_room_for_what_is_hidden() {
+fn the_most_masks_leave_room_for_their_hidden_keys() {
     let drop = |id| {
-        // The narrower ones are better: none has another's packets.
+        // The narrower rules are better: none takes another's packets.
         let length = MASKS_MAX as u32 - 1 - id;
         let text = format!("src ::/{length} sport 1 proto tcp flags syn");
         Rule { spec: RuleSpec::new(text.parse().unwrap(), Action::Drop), ..rule(id, 100, "ip 4") }
@@ -327,7 +327,7 @@ fn a_worse_rule_with_the_same_match_is_shadowed() {
 }
 
 #[test]
-fn a_worse_rule_whose_packets_better_ones_have_is_shadowed() {
+fn a_worse_rule_whose_packets_better_ones_take_is_shadowed() {
     let by = |better: &[&str], worse: &str| {
         let better = (1..).zip(better).map(|(id, text)| rule(id, 20, text));
         let rules: Vec<_> = better.chain([rule(9, 10, worse)]).collect();
@@ -348,7 +348,7 @@ fn a_worse_rule_whose_packets_better_ones_have_is_shadowed() {
         ("src 10.1.0.0/16", "src 10.0.0.0/8"),
         ("proto tcp dport 1000-1006", "proto tcp dport 1000-1007"),
         ("in left", "in right"),
-        // A match without an ethertype is for IP.
+        // A match without an ethertype is for IP only.
         ("any", "ethertype arp"),
         ("ethertype arp", "any"),
     ] {
@@ -366,7 +366,7 @@ fn a_worse_rule_whose_packets_better_ones_have_is_shadowed() {
     for (better, worse) in [
         (&["dst 10.0.0.0/25", "dst 10.0.0.128/26"], "dst 10.0.0.0/24"),
         (&["proto tcp dport 1000-1003", "proto tcp dport 1004-1007"], "proto tcp dport 1000-1008"),
-        // A packet may hide what both of them look at.
+        // A packet may hide the field that both of them compare.
         (&["proto tcp flags syn", "proto tcp flags !syn"], "proto tcp dport 80"),
     ] {
         assert_eq!(by(better, worse), [], "{better:?} do not have '{worse}'");
@@ -375,8 +375,8 @@ fn a_worse_rule_whose_packets_better_ones_have_is_shadowed() {
     assert_eq!(compile(&rules, &names()).unwrap().shadowed, [(RuleId(2), RuleId(1))]);
 }
 
-/// Rules of a world in which a packet has a port, one of four sources, and a fragment, in all of
-/// their combinations.
+/// Returns rules over a small set of packets: a port, one of four sources, and a fragment, in all
+/// combinations.
 fn rules_of_a_small_world() -> impl Strategy<Value = Vec<Rule>> {
     let port = prop_oneof![
         Just(String::new()),
@@ -419,8 +419,8 @@ proptest! {
 }
 
 #[test]
-fn what_takes_too_long_to_find_counts_as_reached() {
-    // The better rules have it all, each an address.
+fn a_rule_whose_search_takes_too_long_counts_as_reachable() {
+    // The better rules take all packets, one address each.
     let rules = |length: u8| {
         let each = (0..1u32 << (32 - length))
             .map(|at| rule(at, 20, &format!("src 10.0.{}.{}", at >> 8, at & 255)));
@@ -442,15 +442,15 @@ fn a_rule_leads_to_the_entry_of_its_service() {
 }
 
 fn streams(text: &str) -> Result<RuleSet, RuleSetError> {
-    let way = Way::Listener { port: 4711, closed: false };
-    let to = Destination { entry: EntryId(9), way, kind: Kind::Streams };
+    let path = Path::Listener { port: 4711, closed: false };
+    let to = Destination { entry: EntryId(9), path, kind: Kind::Streams };
     let services = [(name("compress"), to)].into();
     let spec = RuleSpec::new(text.parse().unwrap(), Action::Service(name("compress")));
     compile(&[Rule { id: RuleId(3), spec }], &Lookup { services, ..names() })
 }
 
 #[test]
-fn a_rule_of_streams_has_what_comes_back_too() {
+fn a_rule_of_streams_matches_replies_too() {
     let set = streams("src 10.0.0.0/8 dst 192.0.2.9 proto tcp sport 1024-2047 dport 80").unwrap();
     let address = |bytes: [u8; 4]| {
         let mut all = [0; 16];
@@ -473,8 +473,8 @@ fn a_rule_of_streams_has_what_comes_back_too() {
         let decision = set.decide(&key);
         decision.first.map(|rule| (rule.action, rule.entry, rule.rule))
     };
-    let there = decided(packet(client, server, 1500, 80));
-    assert_eq!(there, Some((bpf_maps::ACTION_INTERCEPT, 4711, 3)));
+    let forward = decided(packet(client, server, 1500, 80));
+    assert_eq!(forward, Some((bpf_maps::ACTION_INTERCEPT, 4711, 3)));
     let back = decided(packet(server, client, 80, 1500));
     assert_eq!(back, Some((bpf_maps::ACTION_INTERCEPT_BACK, 4711, 3)));
     for other in [
@@ -499,10 +499,10 @@ fn a_rule_of_streams_is_for_whole_tcp_connections() {
 }
 
 #[test]
-fn what_comes_in_by_a_port_at_tc_is_for_streams_and_for_dropping() {
-    let way = Way::Listener { port: 4711, closed: false };
-    let streams = Destination { entry: EntryId(9), way, kind: Kind::Streams };
-    let down = Destination { way: Way::Down, ..of_packets(EntryId(7)) };
+fn packets_of_a_port_at_tc_go_to_streams_or_are_dropped() {
+    let path = Path::Listener { port: 4711, closed: false };
+    let streams = Destination { entry: EntryId(9), path, kind: Kind::Streams };
+    let down = Destination { path: Path::Down, ..of_packets(EntryId(7)) };
     let [tc, other, ..] = PORTS;
     let compiled = |text: &str, action: Action, monitor: Destination| {
         let services = [(name("monitor"), monitor), (name("compress"), streams)].into();
@@ -511,7 +511,7 @@ fn what_comes_in_by_a_port_at_tc_is_for_streams_and_for_dropping() {
         compile(&[Rule { id: RuleId(3), spec }], &Lookup { services, at_tc, ..names() })
     };
     let service = |text: &str| Action::Service(name(text));
-    // Whether the service runs at the moment makes no difference.
+    // The result does not depend on whether the service runs.
     for monitor in [of_packets(EntryId(7)), down] {
         for text in ["proto tcp", &format!("in {tc} proto tcp")] {
             for action in [service("monitor"), Action::Out(name(other))] {

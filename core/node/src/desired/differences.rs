@@ -1,4 +1,4 @@
-//! What one desired state has and another has not, as `tam diff` shows it.
+//! Differences between two desired states, as `tam diff` shows them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,93 +12,93 @@ use crate::budget::{Budget, OverBudget};
 use crate::owner::same_principal;
 use crate::policy::OnFailure;
 
-/// One thing that differs.
+/// Difference between two desired states.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "kebab-case")]
 pub enum Difference {
-    /// Modules may run below user level, or no longer.
+    /// The switch for levels below user level changes.
     Bpf {
-        /// Whether they may.
+        /// True if these levels are allowed.
         enabled: bool,
     },
-    /// A session that is not there yet.
+    /// The session is new.
     SessionAdded {
-        /// Its name.
+        /// Name of the session.
         session: Name,
-        /// What it shall be promised.
+        /// Fields of its reservation.
         fields: Vec<FieldChange>,
     },
-    /// A session that shall be promised something else.
+    /// The reservation of the session changes.
     SessionChanged {
-        /// Its name.
+        /// Name of the session.
         session: Name,
-        /// What.
+        /// Fields that change.
         fields: Vec<FieldChange>,
     },
-    /// A session that shall be gone.
+    /// The session is removed.
     SessionRemoved {
-        /// Its name.
+        /// Name of the session.
         session: Name,
     },
-    /// A service that is not there yet.
+    /// The service is new.
     ServiceAdded {
-        /// Its name.
+        /// Name of the service.
         service: Name,
-        /// What it shall be.
+        /// Fields of the service.
         fields: Vec<FieldChange>,
     },
-    /// A service that shall be another.
+    /// The service changes.
     ServiceChanged {
-        /// Its name.
+        /// Name of the service.
         service: Name,
-        /// What of it.
+        /// Fields that change.
         fields: Vec<FieldChange>,
-        /// What that means for it.
+        /// Consequence for the running service.
         manner: Manner,
     },
-    /// A service that shall be gone.
+    /// The service is removed.
     ServiceRemoved {
-        /// Its name.
+        /// Name of the service.
         service: Name,
     },
-    /// A rule that is not there yet.
+    /// The rule is new.
     RuleAdded {
-        /// The rule.
+        /// Added rule.
         rule: DesiredRule,
     },
-    /// A rule that shall be gone.
+    /// The rule is removed.
     RuleRemoved {
-        /// The rule.
+        /// Removed rule.
         rule: DesiredRule,
     },
-    /// The same rules in another order, which matters where equal priorities meet.
+    /// The rules are the same in another order, and some of equal priority overlap.
     RuleOrder,
 }
 
-/// One field of a service.
+/// Change of one field of a service or session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FieldChange {
-    /// Its name as in a node file.
+    /// Name of the field in a node file.
     pub field: String,
-    /// What it was; none where it was not set.
+    /// Value before; `None` where it was not set.
     pub before: Option<String>,
-    /// What it shall be; none where it is no longer set.
+    /// Value after; `None` where it is not set.
     pub after: Option<String>,
 }
 
-/// What a change means for a service that runs.
+/// Consequence of a change for a running service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Manner {
-    /// It runs on.
+    /// The service runs on.
     InPlace,
-    /// Another version takes its place, and takes over what it knows if it can.
+    /// Another version replaces it, and takes over its state if it can.
     Replaced,
-    /// It stops, and starts for another session, without what it knew.
+    /// The service stops, and starts in another session, without its state.
     Renewed,
 }
 
-/// What must change to come from one state to another: sessions, then services, each by name, then
+/// Returns the changes from one state to another: sessions, then services, each by name, then
 /// rules.
 #[must_use]
 pub fn differences(from: &DesiredState, to: &DesiredState) -> Vec<Difference> {
@@ -158,7 +158,7 @@ fn rules(from: &DesiredState, to: &DesiredState, found: &mut Vec<Difference>) {
     found.extend(added.into_iter().map(|rule| Difference::RuleAdded { rule: rule.clone() }));
 }
 
-/// Whether a service can become another while it runs.
+/// Returns how a service can change into another.
 pub(super) fn manner(before: &DesiredService, after: &DesiredService) -> Manner {
     if before.session != after.session || !same_principal(before.owner, after.owner) {
         Manner::Renewed
@@ -171,9 +171,9 @@ pub(super) fn manner(before: &DesiredService, after: &DesiredService) -> Manner 
     }
 }
 
-/// What a session is promised as texts, by the names of fields in a node file.
+/// Returns the reservation of a session as texts, by the names of fields in a node file.
 fn promised(session: &DesiredSession) -> BTreeMap<String, String> {
-    // All of it, so that a new field is not forgotten here.
+    // Destructured in full, so that a new field is not forgotten here.
     let DesiredSession { reservation, owner: _ } = session;
     let Reservation { processors, below, memory, queue, send, weight } = reservation;
     let mut fields = BTreeMap::new();
@@ -197,10 +197,10 @@ fn promised(session: &DesiredSession) -> BTreeMap<String, String> {
     fields
 }
 
-/// A service as texts, by the names of fields in a node file.
+/// Returns a service as texts, by the names of fields in a node file.
 fn shown(service: &DesiredService) -> BTreeMap<String, String> {
-    // All of it, so that a new field is not forgotten here.
-    // Whose it is has numbers that mean nothing to a reader.
+    // Destructured in full, so that a new field is not forgotten here. Owners are numbers that mean
+    // nothing to a reader.
     let DesiredService {
         digest,
         parameters,

@@ -1,4 +1,4 @@
-//! What services would forget on the way from what a node has to another state.
+//! Loss of services' state on the way from a node's present state to another.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use crate::owner::same_principal;
 use crate::service::ModuleInfo;
 use crate::state::Node;
 
-/// The services that would begin empty in another state, each with the reason; those that the
-/// state has not are gone anyway. `module` gives what is known of a module by its digest; of a
-/// service whose module is not known nothing is said.
+/// Returns the services whose state would be lost in another state, each with the reason; services
+/// that are removed are left out. `module` returns a module by its digest; services whose module is
+/// unknown are left out.
 pub fn losses<'a>(
     node: &Node,
     to: &DesiredState,

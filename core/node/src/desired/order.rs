@@ -1,8 +1,8 @@
-//! Rules by their order: among equal priorities the one with the lower number wins, and a new
-//! rule has a higher number than those that are there.
+//! Order of rules: among equal priorities the lower number wins, and a new rule gets a higher
+//! number than all others.
 //!
-//! A rule that stays keeps its number and its counters, unless a new one has to come before it
-//! that takes some of its packets: then it gets a number behind it.
+//! A rule that stays keeps its number and its counters, unless a new rule that takes some of its
+//! packets has to precede it: then it gets a new number after that one.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,20 +13,20 @@ use crate::flows::FlowList;
 use crate::owner::Owner;
 use crate::rule::{Action, Match, Stage};
 
-/// Pairs of rules that are compared at most; beyond that rules are taken to meet. A node full of
-/// rules of one priority stays below a tenth of a second.
+/// Limit of pairs of rules that are compared; beyond it rules are assumed to overlap. A node full
+/// of rules of one priority stays below a tenth of a second.
 const COMPARED_MAX: usize = 1 << 21;
 
-/// What to do with the rules of a node, as one change.
+/// Changes to the rules of a node, to be made at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleChanges {
-    /// These go.
+    /// Numbers of the rules to remove.
     pub remove: Vec<RuleId>,
-    /// These come, in this order.
+    /// Rules to add, in this order.
     pub add: Vec<DesiredRule>,
 }
 
-/// What has to happen to rules that are there, by number, so that they are as wanted.
+/// Returns the changes that turn the present rules, given by number, into the wanted ones.
 #[must_use]
 pub fn rule_changes(present: &[(RuleId, DesiredRule)], wanted: &[DesiredRule]) -> RuleChanges {
     let mut free: BTreeMap<Key<'_>, VecDeque<RuleId>> = BTreeMap::new();
@@ -34,34 +34,35 @@ pub fn rule_changes(present: &[(RuleId, DesiredRule)], wanted: &[DesiredRule]) -
         free.entry(key(rule)).or_default().push_back(*id);
     }
     let mut take = |rule| free.get_mut(&key(rule)).and_then(VecDeque::pop_front);
-    let mut places: Vec<(Option<RuleId>, &DesiredRule)> =
+    let mut locations: Vec<(Option<RuleId>, &DesiredRule)> =
         wanted.iter().map(|rule| (take(rule), rule)).collect();
     let mut changes = RuleChanges::default();
     changes.remove.extend(free.into_values().flatten());
-    changes.remove.extend(give_up_numbers(&mut places));
+    changes.remove.extend(release_numbers(&mut locations));
     changes.remove.sort_unstable();
-    let new = places.into_iter().filter(|(id, _)| id.is_none());
+    let new = locations.into_iter().filter(|(id, _)| id.is_none());
     changes.add = new.map(|(_, rule)| rule.clone()).collect();
     changes
 }
 
-/// Takes their numbers from rules that would come before one that they must follow.
-fn give_up_numbers(places: &mut [(Option<RuleId>, &DesiredRule)]) -> Vec<RuleId> {
+/// Removes the numbers of rules that would precede a rule that they must follow.
+fn release_numbers(locations: &mut [(Option<RuleId>, &DesiredRule)]) -> Vec<RuleId> {
     let mut by_priority: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
-    for (at, (_, rule)) in places.iter().enumerate() {
+    for (at, (_, rule)) in locations.iter().enumerate() {
         by_priority.entry(rule.spec.priority).or_default().push(at);
     }
     let (mut given_up, mut compared) = (Vec::new(), 0);
     for group in by_priority.into_values() {
         let mut meet = |one: &DesiredRule, other: &DesiredRule| {
             compared += 1;
-            compared > COMPARED_MAX || one_takes_from(one, other)
+            compared > COMPARED_MAX || overlap(one, other)
         };
-        // Those that will have higher numbers than all others, and those that keep theirs.
+        // Split into rules that get new numbers, higher than all others, and those that keep
+        // theirs.
         let (mut new, mut kept): (Vec<&DesiredRule>, Vec<(RuleId, &DesiredRule)>) =
             (Vec::new(), Vec::new());
         for at in group {
-            let (id, rule) = places[at];
+            let (id, rule) = locations[at];
             let Some(number) = id else {
                 new.push(rule);
                 continue;
@@ -69,7 +70,7 @@ fn give_up_numbers(places: &mut [(Option<RuleId>, &DesiredRule)]) -> Vec<RuleId>
             let too_low = new.iter().any(|before| meet(before, rule))
                 || kept.iter().any(|(before, other)| *before > number && meet(other, rule));
             if too_low {
-                places[at].0 = None;
+                locations[at].0 = None;
                 given_up.push(number);
                 new.push(rule);
             } else {
@@ -80,7 +81,7 @@ fn give_up_numbers(places: &mut [(Option<RuleId>, &DesiredRule)]) -> Vec<RuleId>
     given_up
 }
 
-/// The rules of either list that the other has not, each as often as it is there too often.
+/// Returns the rules of either list that the other lacks, each as often as it is missing.
 pub(super) fn unmatched<'a>(
     from: &'a [DesiredRule],
     to: &'a [DesiredRule],
@@ -104,7 +105,8 @@ pub(super) fn unmatched<'a>(
     (removed, surplus(to, -1))
 }
 
-/// Whether packets meet these rules alike: the same ones, and no two that meet in another order.
+/// Returns true if packets meet both lists alike: the same rules, and no overlapping pair in
+/// another order.
 pub(super) fn same_order(from: &[DesiredRule], to: &[DesiredRule]) -> bool {
     if from == to {
         return true;
@@ -139,8 +141,8 @@ fn key(rule: &DesiredRule) -> Key<'_> {
     )
 }
 
-/// Whether it matters which of two rules of one priority is the better one.
-pub(super) fn one_takes_from(one: &DesiredRule, other: &DesiredRule) -> bool {
+/// Returns true if the order of two rules of one priority matters.
+pub(super) fn overlap(one: &DesiredRule, other: &DesiredRule) -> bool {
     let same_end =
         (&one.spec.action, &one.spec.session) == (&other.spec.action, &other.spec.session);
     let same_stage = one.spec.stage() == other.spec.stage();

@@ -1,78 +1,77 @@
-//! How to come from one state to another: which commands, in which order.
+//! Steps from one desired state to another: the commands and their order.
 //!
 //! ```text
 //! sessions ─▶ new services start ─▶ changed ones are replaced ─▶ rules, edges, budgets: at once
-//!                        ─▶ moves ─▶ recorded ─▶ what is left over is removed, sessions last
+//!                        ─▶ moves ─▶ recorded ─▶ leftovers are removed, sessions last
 //! ```
 //!
-//! Nothing leads to a new service before it runs, and nothing to an old one when it stops, so
-//! packets of services that stay as they are never meet a node without them. One that is
-//! replaced keeps its rules, edges and budget until all of them change; only one that changes its
-//! session is without them meanwhile. All that can fail
-//! comes before the record; what comes after it cannot, so that nothing whose memory would be
-//! lost is stopped for a state that does not come about. Sessions that go are promised nothing from
-//! the first step on, so that those that come have room, and are there until nothing is in them.
+//! No rule or edge leads to a new service before it runs, or to an old one when it stops, so
+//! packets of unchanged services always find them. A replaced service keeps its rules, edges and
+//! budget until all of them change; only a service that changes its session is without them for a
+//! while. All steps that can fail come before the record; the steps after it cannot, so that no
+//! service is stopped, and its memory lost, for a state that is not reached. Sessions to be
+//! removed lose their reservations in the first step, which makes room for new ones, and exist
+//! until they are empty.
 
 use units::Name;
 
 use super::differences::{Manner, manner};
 use super::{DesiredState, order};
 
-/// One thing to do; the next begins when it is done.
+/// Step of a change; the next one begins when it is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Allow or forbid levels below user.
+    /// Allows or forbids levels below user level.
     Bpf {
-        /// Whether they are allowed.
+        /// True if these levels are allowed.
         enabled: bool,
     },
-    /// Have the sessions that shall be there, with their reservations; those that go are promised
-    /// nothing any more.
+    /// Sets the sessions and their reservations; sessions that are to be removed lose theirs.
     Sessions,
-    /// Start a service, without rules and edges.
+    /// Starts a service, without rules and edges.
     Deploy {
-        /// Its name.
+        /// Name of the service.
         service: Name,
     },
-    /// Put another version in the place of a service, with what it knows.
+    /// Replaces the version of a service, with its state.
     Replace {
-        /// Its name.
+        /// Name of the service.
         service: Name,
     },
-    /// Stop a service, with the rules and edges that lead to it, and start it for another session.
+    /// Stops a service, with the rules and edges that lead to it, and starts it in another session.
     Renew {
-        /// Its name.
+        /// Name of the service.
         service: Name,
     },
-    /// Put in place all rules, edges, budgets and wishes for levels, at once.
+    /// Sets all rules, edges, budgets and preferred levels at once.
     Arrange,
-    /// Let a service run where it is wanted now.
+    /// Moves a service to its desired level.
     Move {
-        /// Its name.
+        /// Name of the service.
         service: Name,
     },
-    /// Keep the new state for the next start.
+    /// Records the new state for the next start.
     Record,
-    /// Stop a service to which nothing leads any more.
+    /// Stops a service that no rule or edge leads to.
     Remove {
-        /// Its name.
+        /// Name of the service.
         service: Name,
     },
-    /// Remove a session in which nothing is any more, once its services have stopped.
+    /// Removes an empty session, once its services have stopped.
     RemoveSession {
-        /// Its name.
+        /// Name of the session.
         session: Name,
     },
 }
 
-/// The steps from one state to another; none when they are equal.
+/// Returns the steps from one state to another; empty if they are equal.
 #[must_use]
 pub fn steps(from: &DesiredState, to: &DesiredState) -> Vec<Step> {
     if from == to {
         return Vec::new();
     }
     let mut steps = Vec::new();
-    // Allowed before something goes down, forbidden before something starts.
+    // Allowed before a service moves down, forbidden before a service starts.
     if from.bpf != to.bpf {
         steps.push(Step::Bpf { enabled: to.bpf });
     }
@@ -80,7 +79,7 @@ pub fn steps(from: &DesiredState, to: &DesiredState) -> Vec<Step> {
         steps.push(Step::Sessions);
     }
     let (mut moves, mut in_place) = (Vec::new(), false);
-    // What loses nothing comes first: if it fails, nothing is lost.
+    // Steps that lose no state come first: if one fails, nothing is lost.
     let (mut replacements, mut renewals) = (Vec::new(), Vec::new());
     for (service, wanted) in &to.services {
         let name = || service.clone();

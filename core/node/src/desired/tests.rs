@@ -1,4 +1,4 @@
-//! From any state to any other and back, on a node whose cell does what it is asked at once.
+//! Changes between random states, there and back, on a node whose cell does everything at once.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use abi::{HostFunction, HostFunctions, Level};
 use proptest::prelude::*;
 use units::{EntryId, Name, Nanos, RuleId};
 
-use super::order::one_takes_from;
+use super::order::overlap;
 use super::*;
 use crate::budget::Budget;
 use crate::command::{Arrangement, Command, Effect, Event, Memory, ServiceStart};
@@ -69,7 +69,7 @@ fn any_service(after: &'static [&'static str]) -> impl Strategy<Value = DesiredS
     )
 }
 
-/// Reservations that two sessions can have at the same time.
+/// Reservations of which two sessions can have any at the same time.
 const RESERVED: [&str; 4] = [
     "{}",
     r#"{"weight":7}"#,
@@ -86,8 +86,8 @@ fn any_sessions() -> impl Strategy<Value = BTreeMap<Name, DesiredSession>> {
     prop::collection::btree_map(names.prop_map(name), session, 0..3)
 }
 
-/// A state that a node can have: edges lead to services that are there, further on in the
-/// alphabet, and rules to services that are there.
+/// Returns a state that a node can have: edges lead to services further on in the alphabet, and
+/// rules to services of the state.
 fn any_state() -> impl Strategy<Value = DesiredState> {
     let services = (
         prop::option::of(any_service(&SERVICES[1..])),
@@ -97,7 +97,7 @@ fn any_state() -> impl Strategy<Value = DesiredState> {
     );
     let rule = (prop::sample::select(&MATCHES[..]), 0..6usize, 0..2u16, any::<bool>());
     let rules = prop::collection::vec(rule, 0..8);
-    // Edges and rules join services of one session: it is one for all of a state.
+    // Edges and rules join services of one session, so a state has one session for all.
     let session = prop::sample::select(&["best-effort", "best-effort", "system", "gold"][..]);
     let all = (services, rules, any::<bool>(), session, any_sessions());
     all.prop_map(|((a, b, c, d), rules, bpf, session, sessions)| {
@@ -110,18 +110,18 @@ fn any_state() -> impl Strategy<Value = DesiredState> {
             if let Some(mut desired) = desired {
                 desired.then.retain(|_, next| next.as_str() != *service);
                 desired.session = name(session);
-                // Below user level nothing is asked for where nothing may run.
+                // No level below user level is asked for while these are forbidden.
                 desired.level = desired.level.filter(|level| bpf || *level == Level::User);
                 state.services.insert(name(service), desired);
             }
         }
-        let there = state.clone();
+        let present = state.clone();
         for service in state.services.values_mut() {
-            service.then.retain(|_, next| there.services.contains_key(next));
+            service.then.retain(|_, next| present.services.contains_key(next));
         }
         for (text, end, priority, with) in rules {
             let action = match (end, SERVICES.get(end)) {
-                (_, Some(service)) if there.services.contains_key(&name(service)) => {
+                (_, Some(service)) if present.services.contains_key(&name(service)) => {
                     Action::Service(name(service))
                 }
                 (4, _) => Action::Drop,
@@ -129,7 +129,7 @@ fn any_state() -> impl Strategy<Value = DesiredState> {
             };
             let came_with = action.service().filter(|_| with).cloned();
             let mut rule = super::tests::rule(text, action, 100 + priority);
-            // Packets are one session's: rules of two must not meet.
+            // A packet is one session's: rules of two sessions must not overlap.
             if rule.spec.action.service().is_some() || session == "gold" {
                 rule.spec.session = name(session);
             }
@@ -139,11 +139,11 @@ fn any_state() -> impl Strategy<Value = DesiredState> {
     })
 }
 
-/// A node, and what the world outside saw of it.
+/// Node, with a record of its effects.
 struct World {
     node: Node,
     entries: BTreeMap<EntryId, Name>,
-    /// Services that were started, stopped, moved, or whose edges were told anew.
+    /// Services that were started, stopped or moved, or whose edges were sent again.
     touched: Vec<Name>,
     removed_after_record: Option<bool>,
 }
@@ -187,8 +187,8 @@ impl World {
         }
     }
 
-    /// As the daemon does it, in a world without delays and failures.
-    fn go(&mut self, from: &DesiredState, to: &DesiredState) {
+    /// Makes a change as the daemon does, without delays and failures.
+    fn apply(&mut self, from: &DesiredState, to: &DesiredState) {
         self.touched.clear();
         let mut recorded = false;
         for step in steps(from, to) {
@@ -222,7 +222,7 @@ impl World {
                 Step::Record => recorded = true,
                 Step::Remove { service } => {
                     self.removed_after_record = Some(recorded);
-                    // Nothing leads there any more: it need not cascade.
+                    // Nothing leads to the service any more, so no cascade is needed.
                     self.command(Command::Remove { service, cascade: false });
                 }
             }
@@ -272,7 +272,7 @@ impl World {
         self.command(Command::Arrange { remove, add, services });
     }
 
-    /// The node is as this state says.
+    /// Checks that the node is in this state.
     fn is(&self, state: &DesiredState) {
         assert_eq!(self.node.bpf(), state.bpf);
         let sessions = self.node.sessions().filter(|session| !session.is_built_in());
@@ -297,15 +297,16 @@ impl World {
     }
 }
 
-/// Wherever two different rules of one priority meet, the same one is the better.
+/// Returns true if of every two overlapping rules of one priority the same one precedes in both
+/// lists.
 fn order_agrees(found: &[DesiredRule], wanted: &[DesiredRule]) -> bool {
-    let place = |rules: &[DesiredRule], rule: &DesiredRule| rules.iter().position(|r| r == rule);
+    let location = |rules: &[DesiredRule], rule: &DesiredRule| rules.iter().position(|r| r == rule);
     wanted.iter().all(|one| {
         wanted.iter().all(|other| {
             one.spec.priority != other.spec.priority
-                || !one_takes_from(one, other)
-                || (place(found, one) < place(found, other))
-                    == (place(wanted, one) < place(wanted, other))
+                || !overlap(one, other)
+                || (location(found, one) < location(found, other))
+                    == (location(wanted, one) < location(wanted, other))
         })
     })
 }
@@ -313,7 +314,7 @@ fn order_agrees(found: &[DesiredRule], wanted: &[DesiredRule]) -> bool {
 fn unchanged(from: &DesiredState, to: &DesiredState) -> Vec<Name> {
     let same = |name: &&Name| from.services.get(*name) == to.services.get(*name);
     let ends_stay = |name: &&Name| {
-        // A service before one that starts anew is told of its new end.
+        // The service before one that is renewed gets its edges again.
         let renewed = |next| match (from.services.get(next), to.services.get(next)) {
             (Some(one), Some(other)) => one.session != other.session,
             _ => false,
@@ -330,7 +331,7 @@ proptest! {
         let nothing = DesiredState::default();
         for (from, to) in [(&nothing, &one), (&one, &other), (&other, &one), (&one, &nothing)] {
             prop_assert_eq!(check(&ports(), Some(&capacity()), to, &modules()).map(drop), Ok(()));
-            world.go(from, to);
+            world.apply(from, to);
             world.is(to);
             if from.bpf == to.bpf {
                 for service in unchanged(from, to) {
@@ -342,7 +343,7 @@ proptest! {
     }
 
     #[test]
-    fn what_differs_is_nothing_exactly_where_there_is_nothing_to_do(one in any_state(), other in any_state()) {
+    fn differences_are_empty_exactly_if_no_step_is_needed(one in any_state(), other in any_state()) {
         prop_assert_eq!(differences(&one, &one), []);
         prop_assert_eq!(steps(&one, &one), []);
         let nothing_to_see = differences(&one, &other).is_empty();
@@ -389,13 +390,13 @@ fn a_rule_behind_others_leaves_them_their_numbers_and_one_before_them_does_not()
         before,
         RuleChanges { remove: vec![RuleId(4)], add: vec![dns.clone(), all.clone()] }
     );
-    // Who meets no packet of the other needs no place before it.
+    // Rules that match no common packet need no order.
     let apart = rule_changes(&present[..1], &[dns.clone(), web]);
     assert_eq!(apart, RuleChanges { remove: vec![], add: vec![dns] });
 }
 
 #[test]
-fn what_a_node_would_refuse_is_found_with_its_place() {
+fn a_refusal_of_a_desired_state_names_the_part_at_fault() {
     let with = |change: &dyn Fn(&mut DesiredState)| {
         let mut state = DesiredState::default();
         state.services.insert(name("monitor"), service());
@@ -403,24 +404,24 @@ fn what_a_node_would_refuse_is_found_with_its_place() {
         state.rules.push(rule("proto udp", Action::Drop, 100));
         change(&mut state);
         check(&ports(), Some(&capacity()), &state, &modules())
-            .map_err(|fault| (fault.place, fault.refusal.to_string()))
+            .map_err(|fault| (fault.location, fault.refusal.to_string()))
     };
     let monitor = || name("monitor");
     assert_eq!(with(&|_| {}), Ok(Vec::new()));
-    let (place, says) = with(&|state| {
+    let (location, message) = with(&|state| {
         state.services.get_mut(&monitor()).unwrap().parameters.insert("dcsp".into(), "1".into());
     })
     .unwrap_err();
-    assert_eq!(place, Place::Service(monitor()));
-    assert!(says.contains("did you mean 'dscp'"), "{says}");
-    let (place, says) = with(&|state| {
+    assert_eq!(location, Location::Service(monitor()));
+    assert!(message.contains("did you mean 'dscp'"), "{message}");
+    let (location, message) = with(&|state| {
         state.rules.push(rule("in lft", Action::Drop, 100));
     })
     .unwrap_err();
-    assert_eq!(place, Place::Rule(1));
-    assert!(says.contains("did you mean 'left'"), "{says}");
-    let (place, says) = with(&|state| {
-        // Each alone would be taken: a packet to both is two principals'.
+    assert_eq!(location, Location::Rule(1));
+    assert!(message.contains("did you mean 'left'"), "{message}");
+    let (location, message) = with(&|state| {
+        // Each would be accepted alone: a packet that both match would have two principals.
         for (r#match, session) in [("dport 5", "gold"), ("dport 6", "gold"), ("sport 5", "silver")]
         {
             let reservation = serde_json::from_str("{}").unwrap();
@@ -431,32 +432,35 @@ fn what_a_node_would_refuse_is_found_with_its_place() {
         }
     })
     .unwrap_err();
-    assert!(says.contains("a packet is one principal's"), "{says}");
-    assert_eq!(place, Place::Rule(3));
-    let (place, says) = with(&|state| {
+    assert!(message.contains("a packet is one principal's"), "{message}");
+    assert_eq!(location, Location::Rule(3));
+    let (location, message) = with(&|state| {
         state.rules.insert(0, rule("any", Action::Service(name("monitr")), 100));
     })
     .unwrap_err();
-    assert_eq!(place, Place::Rule(0));
-    assert!(says.contains("did you mean 'monitor'"), "{says}");
-    let (place, says) = with(&|state| {
+    assert_eq!(location, Location::Rule(0));
+    assert!(message.contains("did you mean 'monitor'"), "{message}");
+    let (location, message) = with(&|state| {
         for (from, to) in [("monitor", "mark"), ("mark", "monitor")] {
             state.services.get_mut(&name(from)).unwrap().then.insert(0, name(to));
         }
     })
     .unwrap_err();
-    assert!(matches!(place, Place::Edges(_)) && says.contains("come to"), "{place:?} {says}");
-    let (place, says) = with(&|state| {
+    assert!(
+        matches!(location, Location::Edges(_)) && message.contains("come to"),
+        "{location:?} {message}"
+    );
+    let (location, message) = with(&|state| {
         let reservation = serde_json::from_str(r#"{"send":{"rigt":"1ms/4ms"}}"#).unwrap();
         state.set_session(name("gold"), DesiredSession { reservation, owner: None });
     })
     .unwrap_err();
-    assert_eq!(place, Place::Session(name("gold")));
-    assert!(says.contains("did you mean 'right'"), "{says}");
+    assert_eq!(location, Location::Session(name("gold")));
+    assert!(message.contains("did you mean 'right'"), "{message}");
     let shadowed = with(&|state| state.rules.push(rule("proto udp", Action::Forward, 50)));
     assert_eq!(shadowed, Ok(vec![(1, 0)]));
     let many = with(&|state| {
-        // The better ones are the narrower: none has another's packets.
+        // The better rules are the narrower: none takes another's packets.
         for length in (0..=32u8).rev() {
             for ip in [" proto tcp", ""] {
                 let prefix = crate::prefix::Prefix::containing([10, 0, 0, 1].into(), length);
@@ -464,8 +468,8 @@ fn what_a_node_would_refuse_is_found_with_its_place() {
             }
         }
     });
-    let (place, says) = many.unwrap_err();
-    assert_eq!(place, Place::Rule(bpf_maps::MASKS_MAX), "{says}");
+    let (location, message) = many.unwrap_err();
+    assert_eq!(location, Location::Rule(bpf_maps::MASKS_MAX), "{message}");
 }
 
 #[test]
@@ -501,21 +505,21 @@ fn commands_change_the_desired_state() {
     state.remove(&name("touch"));
     assert_eq!(state.rules, [twice]);
     assert!(state.services[&name("mark")].then.is_empty());
-    // Another service of the name takes the place of the first, with other rules.
+    // Another service of the name replaces the first, with other rules.
     state.deploy(name("mark"), service(), vec![leads("ip 4", "mark")]);
     state.deploy(name("mark"), service(), vec![leads("ip 6", "mark")]);
     assert_eq!(state.rules.len(), 2);
 }
 
-/// A node that runs these services, with the rules of the state.
+/// Returns a node that runs the services and rules of a state.
 fn running(state: &DesiredState) -> World {
     let mut world = World::new();
-    world.go(&DesiredState::default(), state);
+    world.apply(&DesiredState::default(), state);
     world
 }
 
 #[test]
-fn what_would_be_lost_is_known_before_and_nothing_else_is() {
+fn losses_of_state_are_predicted_exactly() {
     let mut state = DesiredState::default();
     for service in SERVICES {
         state.deploy(name(service), self::service(), Vec::new());
@@ -529,12 +533,12 @@ fn what_would_be_lost_is_known_before_and_nothing_else_is() {
     let other = ModuleInfo { image: abi::check::MemoryImage(9), ..modules()["sha256:00"].clone() };
     let mut modules = modules();
     modules.insert("sha256:02".into(), ModuleInfo { digest: "sha256:02".into(), ..other });
-    // 'cache' keeps its memory; of the module of 'touch' nothing is known.
+    // 'cache' keeps its memory; the module of 'touch' is unknown.
     let lost = losses(&world.node, &to, |digest| modules.get(digest));
-    let said: Vec<String> = lost.iter().map(|(name, why)| format!("{name}: {why}")).collect();
-    assert_eq!(said.len(), 2, "{said:#?}");
-    assert!(said[0].starts_with("mark: ") && said[0].contains("constants"), "{said:#?}");
-    assert!(said[1].contains("from 'best-effort' to 'system'"), "{said:#?}");
+    let reasons: Vec<String> = lost.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+    assert_eq!(reasons.len(), 2, "{reasons:#?}");
+    assert!(reasons[0].starts_with("mark: ") && reasons[0].contains("constants"), "{reasons:#?}");
+    assert!(reasons[1].contains("from 'best-effort' to 'system'"), "{reasons:#?}");
     assert!(losses(&world.node, &state, |digest| modules.get(digest)).is_empty());
 }
 
@@ -564,7 +568,7 @@ fn a_service_that_changes_is_replaced_and_one_for_another_session_starts_anew() 
 }
 
 #[test]
-fn what_principals_have_is_neither_a_node_files_nor_an_earlier_states() {
+fn principals_services_survive_node_files_and_rollbacks() {
     let owner = Owner { principal: PrincipalId(1), capability: CapabilityId(1) };
     let owned = |mut service: DesiredService| {
         service.owner = Some(owner);
@@ -609,7 +613,7 @@ fn sessions_of_principals_and_those_that_they_use_stay_whatever_the_operator_app
 }
 
 #[test]
-fn a_session_that_goes_gives_up_its_promise_first_and_its_name_last() {
+fn a_removed_session_releases_its_reservation_first_and_its_name_last() {
     let mut from = DesiredState::default();
     from.set_session(name("gold"), DesiredSession::default());
     from.deploy(name("mark"), DesiredService { session: name("gold"), ..service() }, Vec::new());

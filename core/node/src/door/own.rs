@@ -4,20 +4,20 @@ use bpf_maps::OwnPrefix;
 use std::collections::BTreeSet;
 use units::PortId;
 
-/// The machine's own IPv4 addresses, and the ports by which packets from them may come in.
+/// IPv4 addresses of the machine itself, and the ports by which packets from them may come in.
 ///
 /// Linux drops such packets unless `accept_local` of their device says otherwise
-/// (`fib_validate_source`, net/ipv4/fib_frontend.c); IPv6 is forwarded whoever sent it.
+/// (`fib_validate_source`, net/ipv4/fib_frontend.c); IPv6 is forwarded whatever its source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnSources {
     prefixes: BTreeSet<OwnPrefix>,
     accepting: BTreeSet<PortId>,
-    /// Lengths that a prefix has: each is one look-up.
+    /// Prefix lengths in use: each takes one lookup.
     lengths: BTreeSet<u32>,
 }
 
 impl OwnSources {
-    /// Makes them of prefixes and of ports that accept them.
+    /// Creates the set from prefixes and the ports that accept packets from them.
     #[must_use]
     pub fn new(prefixes: BTreeSet<OwnPrefix>, accepting: BTreeSet<PortId>) -> Self {
         let lengths = prefixes.iter().map(|prefix| prefix.length).collect();
@@ -36,7 +36,7 @@ impl OwnSources {
         &self.accepting
     }
 
-    /// Returns whether a packet that came in by a port is dropped for its source.
+    /// Returns true if a packet that came in by a port is dropped for its source address.
     #[must_use]
     pub(super) fn refuse(&self, port: PortId, parsed: &wire::Parsed) -> bool {
         let [a, b, c, d, ..] = parsed.source;

@@ -1,4 +1,5 @@
-//! A rule set, and the machine's own addresses, as bytes for the process that has the door.
+//! Encoding of a rule set, with the machine's own addresses, for the process that runs the front
+//! door in user space.
 //!
 //! ```text
 //! │ counts: u32 each │ masks │ hidden ones │ keys and rules │ hidden ones │ …
@@ -14,12 +15,12 @@ use super::OwnSources;
 use crate::classifier::{ListedFlows, RuleSet};
 use crate::flows::FlowList;
 
-/// Bytes are no rule set: the two ends are of different versions.
+/// The bytes are no rule set: the two ends are of different versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("these bytes are no rule set")]
-pub struct NoRuleSet;
+pub struct InvalidRuleSet;
 
-/// Returns rules and own addresses as bytes; what is shadowed is left out.
+/// Encodes rules and own addresses; shadowed rules are left out.
 #[must_use]
 pub fn encode(rules: &RuleSet, own: &OwnSources) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -48,11 +49,11 @@ pub fn encode(rules: &RuleSet, own: &OwnSources) -> Vec<u8> {
     bytes
 }
 
-/// Returns what [`encode`] made bytes of.
+/// Decodes the bytes of [`encode`].
 ///
 /// # Errors
-/// When they are not exactly one.
-pub fn decode(bytes: &[u8]) -> Result<(RuleSet, OwnSources), NoRuleSet> {
+/// When they are not exactly one rule set with own addresses.
+pub fn decode(bytes: &[u8]) -> Result<(RuleSet, OwnSources), InvalidRuleSet> {
     let mut rest = bytes;
     let counts = [(); 7].map(|()| count(&mut rest));
     let [masks, entries, lists, hidden_masks, hidden_entries, own, accepting] = counts;
@@ -71,45 +72,45 @@ pub fn decode(bytes: &[u8]) -> Result<(RuleSet, OwnSources), NoRuleSet> {
         rules.hidden.entries.push((take::<Key>(&mut rest)?, take::<Rule>(&mut rest)?));
     }
     for _ in 0..lists {
-        let mask = u16::try_from(count(&mut rest)?).map_err(|_| NoRuleSet)?;
+        let mask = u16::try_from(count(&mut rest)?).map_err(|_| InvalidRuleSet)?;
         let (template, rule) = (take(&mut rest)?, take(&mut rest)?);
         let mut flows: Vec<FlowKey> = Vec::new();
         for _ in 0..count(&mut rest)? {
-            let (flow, behind) = rest.split_first_chunk().ok_or(NoRuleSet)?;
+            let (flow, behind) = rest.split_first_chunk().ok_or(InvalidRuleSet)?;
             rest = behind;
             flows.push(*flow);
         }
-        let flows = FlowList::sorted(flows).ok_or(NoRuleSet)?;
+        let flows = FlowList::sorted(flows).ok_or(InvalidRuleSet)?;
         rules.lists.push(ListedFlows { mask, template, flows, rule });
     }
     let prefixes = ascending(own?, || take::<OwnPrefix>(&mut rest))?;
     let accepting = ascending(accepting?, || Ok(PortId(u16::from_le_bytes(take(&mut rest)?))))?;
     let own = OwnSources::new(prefixes, accepting);
-    if rest.is_empty() { Ok((rules, own)) } else { Err(NoRuleSet) }
+    if rest.is_empty() { Ok((rules, own)) } else { Err(InvalidRuleSet) }
 }
 
-/// Takes so many values, of which each is above the one before.
+/// Reads this many values, each greater than the one before.
 fn ascending<T: Ord + Copy>(
     count: usize,
-    mut take: impl FnMut() -> Result<T, NoRuleSet>,
-) -> Result<BTreeSet<T>, NoRuleSet> {
+    mut take: impl FnMut() -> Result<T, InvalidRuleSet>,
+) -> Result<BTreeSet<T>, InvalidRuleSet> {
     let mut values = BTreeSet::new();
     for _ in 0..count {
         let value = take()?;
         if values.last().is_some_and(|last| *last >= value) {
-            return Err(NoRuleSet);
+            return Err(InvalidRuleSet);
         }
         values.insert(value);
     }
     Ok(values)
 }
 
-fn count(rest: &mut &[u8]) -> Result<usize, NoRuleSet> {
+fn count(rest: &mut &[u8]) -> Result<usize, InvalidRuleSet> {
     Ok(u32::from_le_bytes(take(rest)?) as usize)
 }
 
-fn take<T: Pod>(rest: &mut &[u8]) -> Result<T, NoRuleSet> {
-    let (value, behind) = rest.split_at_checked(size_of::<T>()).ok_or(NoRuleSet)?;
+fn take<T: Pod>(rest: &mut &[u8]) -> Result<T, InvalidRuleSet> {
+    let (value, behind) = rest.split_at_checked(size_of::<T>()).ok_or(InvalidRuleSet)?;
     *rest = behind;
     Ok(bytemuck::pod_read_unaligned(value))
 }

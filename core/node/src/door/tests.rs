@@ -1,7 +1,8 @@
-//! The door's decisions, case by case; the rules themselves have their oracle in `classifier`.
+//! Decisions of the front door, case by case; the rules themselves have their oracle in
+//! `classifier`.
 
 use super::*;
-use crate::classifier::{Destination, Lookup, Way, compile};
+use crate::classifier::{Destination, Lookup, Path, compile};
 use crate::rule::{Action, Rule, RuleSpec};
 use crate::testing::any_match;
 use abi::check::Kind;
@@ -18,7 +19,7 @@ const BRIDGED_PORT: DoorPort = DoorPort { bridge: Some(PortId(2)), ..PORT };
 
 fn names() -> Lookup {
     let name = |text: &str| Name::new(text).unwrap();
-    let destination = Destination { entry: EntryId(7), way: Way::Cell, kind: Kind::Packets };
+    let destination = Destination { entry: EntryId(7), path: Path::Cell, kind: Kind::Packets };
     Lookup {
         ports: [("left", 0), ("right", 1), ("up", 2)].map(|(n, id)| (name(n), PortId(id))).into(),
         services: [(name("echo"), destination)].into(),
@@ -75,7 +76,7 @@ fn a_frame_meets_its_rule() {
 }
 
 #[test]
-fn what_is_not_for_the_port_is_the_kernels_whatever_rules_say() {
+fn packets_not_for_the_port_go_to_the_kernel_whatever_the_rules() {
     let mut door = door(&[("proto udp", "drop")]);
     let other = FrameBuilder::new().ethernet([2; 6], [2, 0, 0, 0, 0, 8]);
     let frame = other.ipv4([10, 0, 0, 1], [10, 0, 1, 2], 64).udp(1, 2).build();
@@ -86,14 +87,14 @@ fn what_is_not_for_the_port_is_the_kernels_whatever_rules_say() {
     let frame = link_local.clone().ipv6(here, there, 64).udp(1, 2).build();
     assert_eq!(ended(&mut door, &PORT, &frame), (Act::Kernel, "kernel_link_local"));
     assert_eq!(ended(&mut door, &BRIDGED_PORT, &frame), (Act::Drop, "drop_rule"));
-    // An advertisement: without those nothing crosses.
+    // A neighbour advertisement: without those nothing crosses a bridge.
     let mut frame = link_local.ipv6(here, there, 255).icmp_echo(1, 2).build();
     frame[14 + 40] = 136;
     assert_eq!(ended(&mut door, &BRIDGED_PORT, &frame), (Act::Cross(PortId(2)), "bridged"));
 }
 
 #[test]
-fn what_lies_behind_more_tags_than_rules_can_be_asked_about_is_dropped_if_there_are_rules() {
+fn frames_with_more_tags_than_rules_can_match_are_dropped_if_there_are_rules() {
     let deep = udp(53).vlan(0).vlan(0).vlan(0).build();
     let (mut free, mut door) = (door(&[]), door(&[("proto tcp", "drop")]));
     assert_eq!(ended(&mut free, &PORT, &deep), (Act::Kernel, "kernel_vlan_depth"));
@@ -149,7 +150,7 @@ fn later_fragments_are_matched_by_the_ports_of_their_first_one() {
 }
 
 #[test]
-fn what_hides_its_l4_ports_ends_where_a_rule_needs_them() {
+fn a_packet_that_hides_its_l4_ports_is_dropped_where_a_rule_needs_them() {
     let mut door =
         door(&[("dst 10.0.1.0/24 proto udp dport 53", "service echo"), ("any", "forward")]);
     let macs = || FrameBuilder::new().ethernet([2, 0, 0, 0, 0, 1], MAC);
@@ -199,8 +200,8 @@ fn lists_survive_their_bytes_and_other_bytes_are_none() {
     assert_eq!(ended(&mut door, &PORT, &udp(53).build()), (Act::Drop, "drop_rule"));
     assert_eq!(ended(&mut door, &PORT, &udp(54).build()), (Act::Kernel, "kernel_slow"));
     bytes.push(0);
-    assert_eq!(rules::decode(&bytes), Err(rules::NoRuleSet));
-    assert_eq!(rules::decode(&bytes[..20]), Err(rules::NoRuleSet));
+    assert_eq!(rules::decode(&bytes), Err(rules::InvalidRuleSet));
+    assert_eq!(rules::decode(&bytes[..20]), Err(rules::InvalidRuleSet));
 }
 
 #[test]

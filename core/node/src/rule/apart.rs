@@ -1,24 +1,25 @@
-//! Comparison of two matches: packets that both can mean.
+//! Comparison of two matches: whether one packet can match both.
 
 use super::Match;
 use crate::ethernet::Ethertype;
 use crate::l4::{PortRange, TcpFlags};
 use crate::prefix::Prefix;
 
-/// Returns true when no packet can match both; false where that is not seen at once.
+/// Returns true if no packet can match both, as far as that is seen by comparing fields one by one;
+/// false otherwise.
 pub(super) fn are_apart(one: &Match, other: &Match) -> bool {
-    // With their types: a field that becomes a range is no longer compared by value.
+    // Typed, so that a field that becomes a range is no longer compared by value.
     let l4_ports = |one: Option<PortRange>, other: Option<PortRange>| match (one, other) {
         (Some(one), Some(other)) => !one.meets(other),
         _ => false,
     };
     let flags = |one: Option<TcpFlags>, other: Option<TcpFlags>| match (one, other) {
         (Some(one), Some(other)) => {
-            (one.set() ^ other.set()) & one.looked_at() & other.looked_at() != 0
+            (one.set() ^ other.set()) & one.compared() & other.compared() != 0
         }
         _ => false,
     };
-    // Without an ethertype a match is for IP.
+    // A match without an ethertype is for IP only.
     let beyond_ip =
         |of: &Match| of.ethertype.filter(|ethertype: &Ethertype| ethertype.ip_version().is_none());
     let prefixes = |one: Option<Prefix>, other: Option<Prefix>| match (one, other) {

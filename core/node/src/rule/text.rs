@@ -1,4 +1,4 @@
-//! The text of a match: words and values, in any order, each word once.
+//! Text form of a match: words and values, in any order, each word once.
 //!
 //! ```text
 //! match = "any" | field { " " field }
@@ -30,127 +30,127 @@ const VLAN_ID_MAX: u16 = 4094;
 /// Largest DSCP: six bits (RFC 2474).
 const DSCP_MAX: u8 = 63;
 
-/// Why a match was refused, and where. Whose fault: who wrote it.
+/// Error of parsing a match, with its position. Fault of the text's author.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the match '{text}' is wrong at character {position}: {fault}")]
 pub struct MatchError {
-    /// The text, escaped and shortened for messages.
+    /// Text of the match, escaped and shortened for messages.
     pub text: String,
-    /// Where the faulty word begins, counted in characters from 1.
+    /// Position of the faulty word, in characters from 1.
     pub position: usize,
-    /// What is wrong there.
+    /// Fault at that position.
     pub fault: MatchFault,
 }
 
-/// What is wrong at one place of a match.
+/// Fault at one position of a match.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MatchFault {
-    /// No word at all.
+    /// The text has no word.
     #[error("it is empty; write 'any' to match every packet")]
     Empty,
-    /// More than [`MATCH_LENGTH_MAX`] bytes.
+    /// The text has more than [`MATCH_LENGTH_MAX`] bytes.
     #[error("it has {length} bytes, at most {MATCH_LENGTH_MAX} are allowed")]
     TooLong {
-        /// Its length in bytes.
+        /// Length of the text in bytes.
         length: usize,
     },
-    /// No word of the language.
+    /// The word is no field.
     #[error("'{found}' is no field of a match{meant}")]
     Word {
-        /// The text in its place, escaped.
+        /// Word as given, escaped.
         found: String,
-        /// The nearest field, or all of them.
+        /// Nearest field, or all fields.
         meant: Meant,
     },
-    /// `any` beside other fields.
+    /// The word `any` is given together with fields.
     #[error("'any' stands alone; leave it out when there are other fields")]
     AnyNotAlone,
-    /// A field was given twice; a rule matches one value of each.
+    /// The field is given twice; a rule matches one value of each.
     #[error("'{word}' is there twice; write one rule for each value")]
     Repeated {
-        /// The field.
+        /// Name of the field.
         word: &'static str,
     },
     /// The text ends after a field's name.
     #[error("'{word}' has no value; write {expected} after it")]
     NoValue {
-        /// The field.
+        /// Name of the field.
         word: &'static str,
-        /// What its value looks like.
+        /// Description of a valid value.
         expected: &'static str,
     },
-    /// A value that the field cannot have.
+    /// The field cannot have this value.
     #[error("'{found}' is no value of '{word}'; write {expected}")]
     Value {
-        /// The field.
+        /// Name of the field.
         word: &'static str,
-        /// The text in its place, escaped.
+        /// Value as given, escaped.
         found: String,
-        /// What its value looks like.
+        /// Description of a valid value.
         expected: &'static str,
     },
-    /// A wrong prefix.
+    /// The prefix is not valid.
     #[error(transparent)]
     Prefix(#[from] PrefixError),
-    /// A wrong protocol.
+    /// The protocol is not valid.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
-    /// A wrong name of a port.
+    /// The name of the port is not valid.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// A wrong MAC address.
+    /// The MAC address is not valid.
     #[error(transparent)]
     Mac(#[from] MacError),
-    /// A wrong ethertype.
+    /// The ethertype is not valid.
     #[error(transparent)]
     Ethertype(#[from] EthertypeError),
-    /// A wrong L4 port or range.
+    /// The L4 port or range is not valid.
     #[error(transparent)]
     L4Port(#[from] PortRangeError),
-    /// Wrong TCP flags.
+    /// The TCP flags are not valid.
     #[error(transparent)]
     TcpFlags(#[from] TcpFlagsError),
-    /// TCP flags of another protocol.
+    /// The match has TCP flags without `proto tcp`.
     #[error("'flags' needs 'proto tcp', which alone has them")]
     FlagsWithoutTcp,
-    /// A field of IP, and an ethertype that is not IP.
+    /// The match has a field of IP, and an ethertype that is not IP.
     #[error(
         "'{word}' is a field of IP, but 'ethertype {ethertype}' is not: no packet matches both"
     )]
     NotIp {
-        /// The field.
+        /// Name of the field.
         word: &'static str,
-        /// The ethertype.
+        /// Ethertype of the match.
         ethertype: Ethertype,
     },
-    /// L4 ports without a protocol that has them.
+    /// The match has L4 ports without a protocol that has them.
     #[error(
         "'{word}' needs 'proto' with a protocol that has L4 ports: tcp, udp, sctp, udplite or dccp"
     )]
     PortsWithoutProtocol {
-        /// `sport` or `dport`.
+        /// Name of the field: `sport` or `dport`.
         word: &'static str,
     },
-    /// L4 ports of fragments that have none of their own and are asked for as such.
+    /// The match includes L4 port 0, which fragments without their first one also show.
     #[error(
         "L4 port 0 is also what a later fragment without its first one shows; add 'fragment none' or 'fragment first'"
     )]
     PortZero,
-    /// Two fields are of different IP versions: no packet could match.
+    /// The fields are of different IP versions: no packet could match.
     #[error("'{word}' is of IPv{found}, but '{other}' is of IPv{expected}: no packet matches both")]
     Family {
-        /// The later field.
+        /// Name of the later field.
         word: &'static str,
-        /// Its IP version.
+        /// IP version of the later field.
         found: IpVersion,
-        /// The field that it contradicts.
+        /// Name of the field that it contradicts.
         other: &'static str,
-        /// That one's IP version.
+        /// IP version of that field.
         expected: IpVersion,
     },
 }
 
-/// The fields, in the order in which a match is shown.
+/// Fields, in the order in which a match is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Word {
     Smac,
@@ -207,7 +207,7 @@ impl Word {
         MatchFault::Value { word: self.name(), found: shown(value), expected: self.expected() }
     }
 
-    /// A decimal number up to `limit`, without sign.
+    /// Parses a decimal number up to `limit`, without sign.
     fn number<T: FromStr + PartialOrd>(self, value: &str, limit: T) -> Result<T, MatchFault> {
         let digits = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
         let number = value.parse().ok().filter(|number| digits && *number <= limit);
@@ -215,7 +215,7 @@ impl Word {
     }
 }
 
-/// Where each field of a text was found.
+/// Position of each field in a text.
 type Positions = BTreeMap<Word, usize>;
 
 impl FromStr for Match {
@@ -226,7 +226,7 @@ impl FromStr for Match {
     }
 }
 
-/// A fault and its position.
+/// Fault with its position.
 type At = (usize, MatchFault);
 
 fn parse(text: &str) -> Result<Match, At> {
@@ -269,7 +269,7 @@ fn parse(text: &str) -> Result<Match, At> {
     Ok(found)
 }
 
-/// The words of a text with their positions, in characters from 1.
+/// Returns the words of a text with their positions, in characters from 1.
 fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.split_whitespace().map(move |word| {
         let offset = word.as_ptr() as usize - text.as_ptr() as usize;
@@ -394,7 +394,7 @@ impl fmt::Display for Match {
     }
 }
 
-/// Writes fields with a space between two.
+/// Writer of fields, separated by spaces.
 struct Fields<'a, 'b> {
     f: &'a mut fmt::Formatter<'b>,
     first: bool,

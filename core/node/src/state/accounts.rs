@@ -1,10 +1,10 @@
-//! Accounts of what services use below user level, and who pays from them.
+//! Accounts for the use of time below user level, and the services that pay from them.
 //!
 //! ```text
-//!  session with `below` ───────────── an account of its own: its share
-//!  system ─────────────────────────── none: the operator's services are in everybody's way
-//!  the others ─┬─ nobody has `below` ─ none
-//!              └─ somebody has ─────── one account, together: what can still be promised
+//!  session with `below` ────────────────── an account of its own: its share
+//!  system ──────────────────────────────── none: all packets pass the operator's services
+//!  the others ─┬─ no session has `below` ─ none
+//!              └─ some session has ─────── one common account: the capacity not reserved
 //! ```
 
 use std::collections::BTreeMap;
@@ -17,18 +17,18 @@ use super::sessions::Sessions;
 use crate::budget::OverBudget;
 use crate::service::Service;
 
-/// Accounts by their numbers, which are sessions' numbers, and who pays from them.
+/// Accounts by their numbers, which are sessions' numbers, and the services that pay from them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Accounts {
-    /// What is in them.
+    /// Rate and capacity of each account.
     pub terms: BTreeMap<SessionId, BucketParams>,
-    /// By which each service pays, and what becomes of its packets when that is empty. Others
-    /// pay nothing.
+    /// Account of each service, and the treatment of its packets when the account is empty.
+    /// Services not listed pay nothing.
     pub payers: BTreeMap<EntryId, (SessionId, OverBudget)>,
 }
 
 impl Accounts {
-    /// Returns the accounts of services on a machine of this speed whose kernel ticks so often.
+    /// Returns the accounts for a machine of this speed and the tick period of its kernel.
     pub(super) fn of<'a>(
         sessions: &Sessions,
         services: impl Iterator<Item = &'a Service>,

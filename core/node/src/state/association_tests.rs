@@ -1,4 +1,4 @@
-//! Rules of the node itself.
+//! Tests of the node's own rules.
 
 use super::tests::effects;
 use super::*;
@@ -31,7 +31,7 @@ fn datagrams_to_the_nodes_addresses_go_to_the_associations() {
     let shown: Vec<String> =
         node.own_rules().map(|view| view.rule.spec.r#match.to_string()).collect();
     assert_eq!(shown, ["proto udp dst 10.0.1.1 dport 7443", "proto udp dst fd00::1 dport 7443"]);
-    // They are no part of what is desired, and nobody can take them away.
+    // They are no part of the desired state, and cannot be removed.
     assert_eq!((node.rules().len(), node.numbered_rules().len()), (0, 0));
     for view in node.own_rules().collect::<Vec<_>>() {
         let rule = view.rule.id;
@@ -43,7 +43,7 @@ fn datagrams_to_the_nodes_addresses_go_to_the_associations() {
 }
 
 #[test]
-fn their_name_is_nobody_elses() {
+fn the_name_of_associations_is_reserved() {
     let mut node = node();
     let module = crate::testing::module("\"user\"");
     let deploy = crate::state::tests::deploy_with(ASSOCIATIONS_NAME, module, Vec::new());

@@ -1,4 +1,4 @@
-//! Rules of the desired state that hold before it is there.
+//! Tests of rules that are in force before their part of the desired state exists.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ fn state() -> DesiredState {
     state
 }
 
-/// What the front door was told last.
+/// Returns the actions of the front door's present rules, sorted.
 fn installed(node: &mut Node) -> Vec<u8> {
     effects(node);
     let mut actions: Vec<u8> =
@@ -61,7 +61,7 @@ fn installed(node: &mut Node) -> Vec<u8> {
 }
 
 #[test]
-fn what_needs_no_service_holds_before_there_is_one() {
+fn rules_without_a_service_are_in_force_before_any_service_runs() {
     let mut node = node();
     node.await_rules(&state());
     assert_eq!(installed(&mut node), [ACTION_DROP, ACTION_DOWN, ACTION_DOWN]);
@@ -111,7 +111,7 @@ fn a_service_that_does_not_start_opens_nothing_and_one_that_does_has_its_rule_on
 }
 
 #[test]
-fn what_is_awaited_already_keeps_its_number_and_what_is_new_comes_beside_it() {
+fn an_awaited_rule_keeps_its_number_and_new_ones_are_added() {
     let mut node = node();
     let mut state = state();
     let last = state.rules.pop().unwrap();
@@ -130,7 +130,7 @@ fn what_is_awaited_already_keeps_its_number_and_what_is_new_comes_beside_it() {
 }
 
 #[test]
-fn what_nobody_desires_any_more_is_not_awaited() {
+fn a_rule_that_is_no_longer_desired_is_not_awaited() {
     let mut node = node();
     let mut state = state();
     node.await_rules(&state);
@@ -140,7 +140,7 @@ fn what_nobody_desires_any_more_is_not_awaited() {
 }
 
 #[test]
-fn the_first_rules_of_a_node_that_goes_on_have_those_of_closed_services_that_did_not_start() {
+fn the_first_rules_of_a_resumed_node_include_those_of_closed_services_that_did_not_start() {
     let name = node().name().clone();
     let written = node().with_snapshot(|it| serde_json::to_string(it).unwrap());
     for has in [Ok(&BTreeSet::new()), Err("it is gone".to_owned())] {

@@ -21,23 +21,23 @@ pub(super) struct Cell {
     backoff: Backoff,
 }
 
-/// How the worker process is doing.
+/// State of the worker process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum CellState {
-    /// It has been asked to start.
+    /// The cell has been asked to start.
     Starting,
-    /// It takes work.
+    /// The cell is ready for work.
     Ready,
-    /// It is gone.
+    /// The cell has ended.
     Lost {
-        /// When it is started again.
+        /// Time of the next start.
         retry_at: Nanos,
     },
 }
 
 impl Cell {
-    /// Makes the cell of a new node, which has been asked to start.
+    /// Creates the cell of a new node, which has been asked to start.
     pub(super) fn starting() -> Self {
         let state = CellState::Starting;
         Self { state, since: Nanos::ZERO, restarts: 0, backoff: Backoff::default() }
@@ -48,17 +48,17 @@ impl Cell {
         self.state
     }
 
-    /// Returns how often it was started again.
+    /// Returns the number of restarts.
     pub(super) const fn restarts(&self) -> u32 {
         self.restarts
     }
 
-    /// Returns true when it takes work.
+    /// Returns true if the cell is ready for work.
     pub(super) fn is_ready(&self) -> bool {
         self.state == CellState::Ready
     }
 
-    /// Takes note that it takes work. Returns true when that is news.
+    /// Records that the cell is ready. Returns true if it was not before.
     pub(super) fn handle_ready(&mut self, now: Nanos) -> bool {
         if self.is_ready() {
             return false;
@@ -68,7 +68,8 @@ impl Cell {
         true
     }
 
-    /// Takes note that it is gone. Returns when it is started again, if that is news.
+    /// Records that the cell has ended. Returns the time of its next start, unless it was lost
+    /// already.
     pub(super) fn handle_lost(&mut self, now: Nanos) -> Option<Nanos> {
         let ran_for = match self.state {
             CellState::Lost { .. } => return None,
@@ -80,7 +81,7 @@ impl Cell {
         Some(retry_at)
     }
 
-    /// Starts it again when its pause is over.
+    /// Starts the cell again when its pause is over.
     pub(super) fn handle_timeout(&mut self, now: Nanos) -> Option<Effect> {
         if self.poll_timeout()? > now {
             return None;
@@ -90,7 +91,7 @@ impl Cell {
         Some(Effect::StartCell { restarts: self.restarts })
     }
 
-    /// Returns when [`Cell::handle_timeout`] is to be called.
+    /// Returns the time at which [`Cell::handle_timeout`] is to be called.
     pub(super) const fn poll_timeout(&self) -> Option<Nanos> {
         match self.state {
             CellState::Lost { retry_at } => Some(retry_at),
@@ -98,7 +99,7 @@ impl Cell {
         }
     }
 
-    /// Takes over a cell that outlived its daemon: it has been ready for as long as it was.
+    /// Adopts a cell that outlived its daemon; it counts as ready since its start.
     pub(super) fn resume(&mut self) {
         self.state = CellState::Ready;
     }

@@ -1,4 +1,4 @@
-//! Surroundings of a change of deployments, and parts of what is asked for.
+//! Context of a change of deployments, and parts of the request.
 
 use std::collections::BTreeMap;
 
@@ -16,18 +16,18 @@ use crate::refusal::Refusal;
 use crate::rule::RuleSpec;
 use crate::service::ModuleInfo;
 
-/// Surroundings of one change.
+/// Context of one change: the node's other owners, lent for the call.
 pub(super) struct Context<'a> {
     pub(super) now: Nanos,
     pub(super) ports: &'a [Port],
     pub(super) sessions: &'a Sessions,
-    /// True when the cell takes work.
+    /// True if the cell is ready for work.
     pub(super) is_ready: bool,
     pub(super) out: &'a mut Effects,
 }
 
-/// Service that a deploy asks for.
-pub(super) struct Wanted {
+/// Service as a deploy requests it.
+pub(super) struct ServiceRequest {
     pub(super) service: Name,
     pub(super) module: ModuleInfo,
     pub(super) parameters: BTreeMap<String, String>,
@@ -49,8 +49,8 @@ pub(super) struct Version {
     pub(super) memory: Memory,
 }
 
-/// Refuses a module that wants none of the levels that a node has; whether it fits one of them is
-/// seen when it starts.
+/// Refuses a module that declares none of the levels that a node has; whether it fits one of them
+/// is known when it starts.
 pub(super) fn check_levels(module: &ModuleInfo) -> Result<(), Refusal> {
     let levels = &module.manifest.levels;
     if levels.iter().all(|&level| level == Level::Cluster) {

@@ -1,8 +1,7 @@
-//! Deployments: services that come, become another version and go, with the rules that lead to
-//! them.
+//! Deployments: services that are added, replaced and removed, with the rules that lead to them.
 //!
 //! ```text
-//!  Node ─ command, event, Context ─▶ Deployments ─┬─▶ Steering      services and rules, told together
+//!  Node ─ command, event, Context ─▶ Deployments ─┬─▶ Steering      services and rules, sent together
 //!                                                 └─▶ Replacements  versions that may come back
 //! ```
 
@@ -11,7 +10,7 @@ use std::collections::BTreeSet;
 use abi::Level;
 use units::{EntryId, Name, RuleId};
 
-use super::change::{Context, Version, Wanted, check_leads_to};
+use super::change::{Context, ServiceRequest, Version, check_leads_to};
 use super::managed::{Definition, Ended, FIRST_STARTS_MAX, Managed};
 use super::replace::{self, Handover, Replacements};
 use super::rules::{self, ASSOCIATIONS_NAME, rules_of};
@@ -30,7 +29,7 @@ pub(super) struct Deployments {
 }
 
 impl Deployments {
-    /// Makes the deployments of a snapshot.
+    /// Restores the deployments of a snapshot.
     pub(super) fn restore(steering: Steering) -> Self {
         Self { steering, replacements: Replacements::default() }
     }
@@ -40,30 +39,30 @@ impl Deployments {
         &self.steering
     }
 
-    /// Returns the services and rules, to be changed where no replacement is concerned.
+    /// Returns the services and rules for changes that concern no replacement.
     pub(super) const fn steering_mut(&mut self) -> &mut Steering {
         &mut self.steering
     }
 
-    /// Returns true while a version of any service is being started or watched.
+    /// Returns true while a new version of any service is starting or being watched.
     pub(super) fn is_replacing(&self) -> bool {
         self.replacements.is_any()
     }
 
-    /// Returns true when a service is neither being started nor being replaced.
+    /// Returns true if a service is neither starting nor being replaced.
     pub(super) fn is_settled(&self, service: &Name) -> bool {
         let is_starting = self.steering.roster().get(service).is_some_and(Managed::is_starting);
         !is_starting && !self.replacements.has(service)
     }
 
-    /// Returns why the state of a service would be lost, if another version took its place; nothing
-    /// where it does not run, or is not lost.
+    /// Returns the reason that the state of a service would be lost if another version replaced it;
+    /// `None` if the service does not run or its state is kept.
     pub(super) fn loss(&self, service: &Name, new: &ModuleInfo, session: &Name) -> Option<String> {
         let managed = self.steering.roster().get(service).filter(|managed| managed.runs())?;
         replace::loss(managed.service(), new, session)
     }
 
-    /// Returns every module that a service runs, may run soon, or may run again.
+    /// Returns the digests of all modules that a service runs, may run soon, or may run again.
     pub(super) fn digests(&self) -> impl Iterator<Item = &str> {
         self.steering.roster().services().flat_map(|service| {
             let other = self.replacements.module(&service.name);
@@ -71,10 +70,10 @@ impl Deployments {
         })
     }
 
-    /// Starts a service, or puts another version in its place.
+    /// Starts a service, or replaces its version.
     pub(super) fn deploy(
         &mut self,
-        wanted: Wanted,
+        wanted: ServiceRequest,
         cx: &mut Context<'_>,
     ) -> Result<Outcome, Refusal> {
         let name = wanted.service.clone();
@@ -95,10 +94,11 @@ impl Deployments {
 
     fn define(
         &self,
-        wanted: Wanted,
+        wanted: ServiceRequest,
         cx: &Context<'_>,
     ) -> Result<(Definition, Vec<RuleSpec>), Refusal> {
-        let Wanted { service: name, module, parameters, session, rules, level, .. } = wanted;
+        let ServiceRequest { service: name, module, parameters, session, rules, level, .. } =
+            wanted;
         let session_id = cx.sessions.find(&session)?.id;
         self.steering.check_module(&name, &module, level)?;
         let values = module.manifest.values(&parameters)?;
@@ -108,7 +108,7 @@ impl Deployments {
         }
         let then =
             self.steering.graph().check_edges(&name, (&session, module.kind), &wanted.then)?;
-        let Wanted { budget, on_failure, owner, .. } = wanted;
+        let ServiceRequest { budget, on_failure, owner, .. } = wanted;
         let definition = Definition {
             module,
             parameters,
@@ -133,9 +133,9 @@ impl Deployments {
     ) -> Result<Outcome, Refusal> {
         let entry = self.steering.roster().free_entry(&name, &definition.module)?;
         let rules = rules_of(&name, specs, definition.owner);
-        let coming = Destination::of(entry, &definition.module, None);
-        let coming = Some((&name, coming));
-        let admitted = self.steering.admit(rules, coming, &BTreeSet::new(), cx)?;
+        let incoming = Destination::of(entry, &definition.module, None);
+        let incoming = Some((&name, incoming));
+        let admitted = self.steering.admit(rules, incoming, &BTreeSet::new(), cx)?;
         let outcome = Outcome::Deployed {
             service: name.clone(),
             entry,
@@ -147,7 +147,7 @@ impl Deployments {
         self.steering.rules_mut().insert(admitted, cx.out);
         let changes_paths = definition.on_failure.is_closed() || !definition.then.is_empty();
         self.steering.roster_mut().insert(Managed::new(cx.now, name.clone(), entry, definition));
-        // Nothing leads to one that does not run.
+        // No rule leads to a service that does not run.
         if changes_paths {
             self.steering.install(cx);
         }
@@ -157,7 +157,7 @@ impl Deployments {
         Ok(outcome)
     }
 
-    /// Puts another version in the place of a service.
+    /// Replaces the version of a service.
     pub(super) fn replace(
         &mut self,
         name: &Name,
@@ -174,8 +174,8 @@ impl Deployments {
         Ok(Outcome::Replacing { service: name.clone(), runs, lost })
     }
 
-    /// Has a service that is there become another one of its name. Returns beside the outcome why
-    /// it begins empty, if nobody asked for that.
+    /// Changes an existing service into another version. Returns the outcome, and the reason that
+    /// the new version begins empty if that was not asked for.
     fn become_another(
         &mut self,
         name: &Name,
@@ -198,8 +198,8 @@ impl Deployments {
         }
     }
 
-    /// Asks the cell for another version of a service that runs. Without rules of its own the new
-    /// version has those of the old one.
+    /// Asks the cell for another version of a running service. Without rules of its own the new
+    /// version keeps those of the old one.
     fn ask_for(
         &mut self,
         name: &Name,
@@ -211,11 +211,11 @@ impl Deployments {
         let managed = self.steering.roster().find(name)?;
         let service = managed.service();
         let (entry, replaces) = (service.entry, service.module.digest.clone());
-        let stay = self.steering.rules().staying(name, &mut specs);
+        let stay = self.steering.rules().kept_rules(name, &mut specs);
         let leaving = self.steering.rules().of_service(name).difference(&stay).copied().collect();
-        let coming = Destination::of(entry, &definition.module, None);
+        let incoming = Destination::of(entry, &definition.module, None);
         let new = rules_of(name, specs, definition.owner);
-        let admitted = self.steering.admit(new, Some((name, coming)), &leaving, cx)?;
+        let admitted = self.steering.admit(new, Some((name, incoming)), &leaving, cx)?;
         let outcome = Outcome::Deployed {
             service: name.clone(),
             entry,
@@ -224,14 +224,14 @@ impl Deployments {
             replaces: Some(replaces),
         };
         let start =
-            definition.start(service, managed.is_told_closed(), self.steering.roster().bpf());
-        self.steering.rules_mut().insert_coming(admitted, cx.out);
-        cx.out.push(Effect::ReplaceService { start, way: handover.way });
+            definition.start(service, managed.is_announced_closed(), self.steering.roster().bpf());
+        self.steering.rules_mut().insert_pending(admitted, cx.out);
+        cx.out.push(Effect::ReplaceService { start, path: handover.path });
         self.replacements.ask(name.clone(), definition, stay);
         Ok((outcome, handover.lost))
     }
 
-    /// Has a service that neither runs nor is being started become another one of its name.
+    /// Changes a service that neither runs nor is being started into another version.
     fn redefine(
         &mut self,
         name: &Name,
@@ -242,14 +242,14 @@ impl Deployments {
         let service = self.steering.roster().find(name)?.service();
         replace::check_kind(service, &definition.module)?;
         let (entry, replaces) = (service.entry, service.module.digest.clone());
-        // One that failed is not wanted back.
+        // A version that failed does not come back.
         let may_come_back = service.state == ServiceState::Starting;
         let own = self.steering.rules().of_service(name);
         let keeps = specs.is_empty();
         let leaving = if keeps { BTreeSet::new() } else { own.clone() };
         let specs = rules_of(name, specs, definition.owner);
-        let coming = Destination::of(entry, &definition.module, None);
-        let admitted = self.steering.admit(specs, Some((name, coming)), &leaving, cx)?;
+        let incoming = Destination::of(entry, &definition.module, None);
+        let admitted = self.steering.admit(specs, Some((name, incoming)), &leaving, cx)?;
         let added = admitted.ids();
         let outcome = Outcome::Deployed {
             service: name.clone(),
@@ -292,12 +292,12 @@ impl Deployments {
             return Err(Refusal::ServiceFollows { service: name.clone(), before });
         }
         self.steering.roster_mut().values_mut().for_each(|managed| managed.remove_edges_to(name));
-        // Whoever waits for another version hears that the service is removed.
+        // Whoever waits for another version is notified that the service was removed.
         let _ = self.take_back(name, "the service was removed");
         let rules = self.steering.rules_mut().remove_leading_to(name);
         let mut is_led_to = !rules.is_empty() || !before.is_empty();
         if let Some(managed) = self.steering.roster_mut().get_mut(name) {
-            is_led_to |= managed.is_told_closed() || !managed.service().then.is_empty();
+            is_led_to |= managed.is_announced_closed() || !managed.service().then.is_empty();
             managed.stop(cx.now);
         }
         if is_led_to {
@@ -312,7 +312,7 @@ impl Deployments {
         Ok(Outcome::Removed { service: name.clone(), rules, stopping: held })
     }
 
-    /// Removes services and rules, all of one session. Returns the rules that went.
+    /// Removes services and rules, all of one session. Returns the removed rules.
     pub(super) fn remove_all(
         &mut self,
         services: &[Name],
@@ -321,7 +321,7 @@ impl Deployments {
     ) -> Result<Vec<RuleId>, Refusal> {
         let mut went = Vec::new();
         for service in services {
-            // Every rule and every edge that leads there is of the same session.
+            // All rules and edges that lead to it are of the same session.
             if let Outcome::Removed { rules, .. } = self.remove(service, true, cx)? {
                 went.extend(rules);
             }
@@ -335,7 +335,7 @@ impl Deployments {
         Ok(went)
     }
 
-    /// Has a service run at another level.
+    /// Moves a service to another level.
     pub(super) fn move_service(
         &mut self,
         name: &Name,
@@ -351,15 +351,20 @@ impl Deployments {
             return Err(Refusal::ServiceReplacing { service: name.clone() });
         }
         let (entry, from) = (service.entry, service.level);
-        self.replacements.want_before_at(name, level);
-        if self.steering.roster_mut().get_mut(name).is_some_and(|managed| managed.ask_move(level)) {
+        self.replacements.set_previous_level(name, level);
+        if self
+            .steering
+            .roster_mut()
+            .get_mut(name)
+            .is_some_and(|managed| managed.request_move(level))
+        {
             cx.out.push(Effect::MoveService { entry, level });
         }
         Ok(Outcome::Moving { service: name.clone(), from })
     }
 
-    /// Takes note that the cell is lost: services that should run start with the next one. Returns
-    /// the services that are closed, and what is to be reported of those that end.
+    /// Records that the cell is lost: services that should run start with the next one. Returns the
+    /// closed services, and notices on those that end.
     pub(super) fn handle_cell_lost(
         &mut self,
         reason: &str,
@@ -373,7 +378,7 @@ impl Deployments {
     }
 
     fn lose_all(&mut self, reason: &str, cx: &mut Context<'_>) -> Vec<Notice> {
-        // One that has yet to start does so in the next cell.
+        // Services that have yet to start do so in the next cell.
         let mut half = self.replacements.services();
         half.retain(|name| !self.replacements.is_untried(name));
         for name in half {
@@ -400,7 +405,7 @@ impl Deployments {
         notices
     }
 
-    /// Takes note that a service takes packets.
+    /// Records that a service takes packets.
     pub(super) fn handle_started(&mut self, entry: EntryId, cx: &mut Context<'_>) {
         let (roster, rules) = self.steering.owners_mut();
         let Some(managed) = roster.of_mut(entry) else { return };
@@ -413,7 +418,7 @@ impl Deployments {
         cx.out.report(Notice::ServiceRunning { service, restarts });
     }
 
-    /// Takes note that the new version of a service runs.
+    /// Records that the new version of a service runs.
     pub(super) fn handle_replaced(&mut self, entry: EntryId, cx: &mut Context<'_>) {
         let (roster, rules) = self.steering.owners_mut();
         let Some(managed) = roster.of_mut(entry) else { return };
@@ -424,7 +429,7 @@ impl Deployments {
         }
     }
 
-    /// Takes note that the new version of a service does not run, and the old one goes on.
+    /// Records that the new version of a service does not run, and the old one continues.
     pub(super) fn handle_replace_failed(
         &mut self,
         entry: EntryId,
@@ -437,7 +442,7 @@ impl Deployments {
         cx.out.extend(notice.map(Effect::Report));
     }
 
-    /// Takes note that the new version of a service has been watched for long enough.
+    /// Records that the watch period of a new version is over.
     pub(super) fn handle_kept(&mut self, entry: EntryId, cx: &mut Context<'_>) {
         let (roster, rules) = self.steering.owners_mut();
         let Some(service) = roster.name_of(entry) else { return };
@@ -445,7 +450,7 @@ impl Deployments {
         cx.out.extend(notice.map(Effect::Report));
     }
 
-    /// Takes note that the version before of a service runs again.
+    /// Records that the previous version of a service runs again.
     pub(super) fn handle_put_back(&mut self, entry: EntryId, reason: String, cx: &mut Context<'_>) {
         let (roster, rules) = self.steering.owners_mut();
         let Some(managed) = roster.of_mut(entry) else { return };
@@ -454,8 +459,8 @@ impl Deployments {
         self.steering.install(cx);
     }
 
-    /// Takes note that the cell has nothing of a service any more: because it failed or, when it
-    /// was asked to, stopped.
+    /// Records that the cell has nothing of a service any more: it failed or has stopped as
+    /// requested.
     pub(super) fn handle_failed(&mut self, entry: EntryId, reason: String, cx: &mut Context<'_>) {
         let held = self.steering.roster_mut().of_mut(entry).filter(|managed| managed.is_held());
         let Some(managed) = held else { return };
@@ -475,11 +480,11 @@ impl Deployments {
                 Notice::ServiceRemoved { service }
             }
             Ended::NeverRan => self.steering.give_up(service, reason, cx),
-            // It was asked to stop.
+            // The service was already bypassed, and the cell was asked to stop it.
             Ended::Bypassed => return,
             Ended::TooOften => return self.bypass(&service, reason, cx),
             Ended::Again { retry_at } => {
-                let closed = managed.is_told_closed();
+                let closed = managed.is_announced_closed();
                 Notice::ServiceFailed { service, reason, closed, retry_at }
             }
         };
@@ -487,7 +492,7 @@ impl Deployments {
         cx.out.report(notice);
     }
 
-    /// Takes note that instances of a service have trapped, `traps` of them since it was started.
+    /// Records the number of traps of a service's instances since it was started.
     pub(super) fn handle_trapped(
         &mut self,
         entry: EntryId,
@@ -499,13 +504,13 @@ impl Deployments {
         let Some(managed) = held else { return };
         let too_often = managed.handle_trapped(cx.now, traps);
         let name = managed.service().name.clone();
-        // A version that is watched is put back at its first trap: the one before gets its turn.
+        // A version that is being watched is put back at its first trap instead.
         if too_often && !self.replacements.may_come_back(&name) {
             self.bypass(&name, reason, cx);
         }
     }
 
-    /// Has packets of a service forwarded plainly until somebody deploys it.
+    /// Forwards the packets of a service plainly until it is deployed again.
     fn bypass(&mut self, name: &Name, reason: String, cx: &mut Context<'_>) {
         self.end_replacement(name, "the service is bypassed", cx);
         let Some(managed) = self.steering.roster_mut().get_mut(name) else { return };
@@ -518,8 +523,8 @@ impl Deployments {
         cx.out.report(Notice::ServiceBypassed { service: name.clone(), reason });
     }
 
-    /// Brings everything that is being replaced back to the version before, for a snapshot: which
-    /// of the two versions the cell has by then, nobody could say.
+    /// Returns every service that is being replaced to its previous version, for a snapshot: the
+    /// version that a later cell would have is unknown.
     pub(super) fn end_replacements(&mut self, reason: &str) {
         for name in self.replacements.services() {
             let _ = self.take_back(&name, reason);

@@ -1,49 +1,49 @@
-//! Queue of effects: everything that a node wants done outside, in order.
+//! Queue of effects, in the order in which they are to be done.
 
 use std::collections::VecDeque;
 
 use crate::command::{Effect, Notice};
 
-/// Effects that nobody has taken yet.
+/// Effects that have not been polled yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Effects {
     queue: VecDeque<Effect>,
 }
 
 impl Effects {
-    /// Adds an effect behind all others.
+    /// Appends an effect.
     pub(super) fn push(&mut self, effect: Effect) {
         self.queue.push_back(effect);
     }
 
-    /// Adds the report of a notice.
+    /// Appends the report of a notice.
     pub(super) fn report(&mut self, notice: Notice) {
         self.push(Effect::Report(notice));
     }
 
-    /// Adds several effects, in their order.
+    /// Appends several effects, in their order.
     pub(super) fn extend(&mut self, effects: impl IntoIterator<Item = Effect>) {
         self.queue.extend(effects);
     }
 
-    /// Adds the effects of another queue behind those of this one.
+    /// Appends the effects of another queue.
     pub(super) fn append(&mut self, later: Self) {
         self.queue.extend(later.queue);
     }
 
-    /// Takes the first effect.
+    /// Removes and returns the first effect.
     pub(super) fn poll(&mut self) -> Option<Effect> {
         self.queue.pop_front()
     }
 
-    /// Takes the last installation of rules out of the queue.
+    /// Removes and returns the last installation of rules.
     pub(super) fn take_rules(&mut self) -> Option<Effect> {
         let is_rules = |effect: &Effect| matches!(effect, Effect::InstallRules { .. });
         self.queue.iter().rposition(is_rules).and_then(|at| self.queue.remove(at))
     }
 
-    /// Puts rules and edges before everything but the closing of services: no packet goes to a
-    /// service before the front door knows which are closed and what comes after each.
+    /// Puts rules and edges first, directly after the effects that close services: no packet goes
+    /// to a service before the front door knows which services are closed and what follows each.
     pub(super) fn lead_with(&mut self, edges: Vec<Effect>, rules: Effect) {
         let is_closing = |effect: &Effect| matches!(effect, Effect::SetClosed { .. });
         let (closing, rest): (Vec<_>, Vec<_>) = self.queue.drain(..).partition(is_closing);
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_closed_comes_first_then_edges_then_rules_then_the_rest() {
+    fn closing_comes_first_then_edges_then_rules_then_the_rest() {
         let entry = EntryId(3);
         let stop = || Effect::StopService { entry };
         let close = || Effect::SetClosed { entry, closed: true };

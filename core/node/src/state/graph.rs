@@ -1,4 +1,4 @@
-//! Services joined into graphs: packets that pass one go on to another.
+//! Graphs of services: packets that pass one service go on to the next.
 //!
 //! ```text
 //! deploy heavy      rule ─▶ classify ─ edge 0 ─▶ heavy ─▶ forward
@@ -6,9 +6,9 @@
 //!   then heavy
 //! ```
 //!
-//! A service leads to services that are there already, and never round to itself. An edge is told
-//! to the front door and the cell only while the service at its end runs; else it leads nowhere,
-//! and the packet is forwarded, or dropped if that service is closed while it is down.
+//! A service leads to services that exist already, and never back to itself. Front door and cell
+//! get an edge only while the service at its end runs; otherwise packets of the edge are forwarded
+//! plainly, or dropped if that service is closed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,30 +27,30 @@ pub(super) struct Graph<'a> {
 }
 
 impl<'a> Graph<'a> {
-    /// Looks at the services of a roster.
+    /// Returns the view of a roster.
     pub(super) const fn of(roster: &'a Roster) -> Self {
         Self { roster }
     }
 
-    /// Returns true when packets of a service are dropped as long as it does not run: because it
-    /// is closed, or one that comes after it in its graph, which they would go past.
+    /// Returns true if packets of a service are dropped while it does not run: it is closed, or one
+    /// that follows in its graph is.
     pub(super) fn is_closed(self, service: &Service) -> bool {
         let after = || service.then.values().filter_map(|next| self.roster.service(next));
         service.state != ServiceState::Stopping
             && (service.on_failure.is_closed() || after().any(|next| self.is_closed(next)))
     }
 
-    /// Returns true when packets of a service go elsewhere than other packets now.
+    /// Returns true if the packets of a service have a destination of their own now.
     pub(super) fn takes_packets(self, service: &Service) -> bool {
         service.state == ServiceState::Running || self.is_closed(service)
     }
 
-    /// Returns which services are closed, in the order of the roster.
+    /// Returns for each service of the roster, in its order, whether it is closed.
     pub(super) fn closed(self) -> Vec<bool> {
         self.roster.services().map(|service| self.is_closed(service)).collect()
     }
 
-    /// Returns where the edges of all services that run lead now.
+    /// Returns the present edges of all running services.
     pub(super) fn edges(self) -> Vec<(Name, Edges)> {
         let services = self.roster.services();
         let running = services.filter(|service| service.state == ServiceState::Running);
@@ -73,7 +73,7 @@ impl<'a> Graph<'a> {
         leads_there.map(|before| before.name.clone()).collect()
     }
 
-    /// Checks the services that are to come after another, new or not. Returns them by edge.
+    /// Checks the services that are to follow another, new or not. Returns them by edge.
     pub(super) fn check_edges(
         self,
         service: &Name,
@@ -134,7 +134,7 @@ impl<'a> Graph<'a> {
         Ok(())
     }
 
-    /// Returns the services that come after one.
+    /// Returns the services that follow one.
     fn after(self, service: &Name) -> impl Iterator<Item = &'a Name> {
         let then = self.roster.service(service).map(|service| &service.then);
         then.into_iter().flat_map(BTreeMap::values)
@@ -152,7 +152,7 @@ impl<'a> Graph<'a> {
         before.iter().map(|before| 1 + self.depth_before(before)).max().unwrap_or(0)
     }
 
-    /// Returns true when packets can come from the first to the second.
+    /// Returns true if packets can pass from the first service to the second.
     fn leads_to(self, from: &Name, to: &Name) -> bool {
         self.after(from).any(|next| next == to || self.leads_to(next, to))
     }
@@ -168,7 +168,7 @@ fn check_session(service: &Name, session: &Name, next: &Service) -> Result<(), R
     Err(Refusal::EdgeToOtherSession { service, expected, next, found })
 }
 
-/// Lengths of the paths that lead on from services, were they arranged so.
+/// Longest paths from services to the end of their graphs, under an arrangement.
 struct Depths<'a> {
     roster: &'a Roster,
     services: &'a BTreeMap<Name, Arrangement>,
@@ -211,7 +211,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Each leads to the next one.
+    /// Returns a roster in which each service leads to the next one.
     fn chain(names: &[&str]) -> Roster {
         let mut roster = Roster::default();
         for (at, service) in names.iter().enumerate() {
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leads_to_a_closed_service_is_closed_and_edges_to_it_are_shut_while_it_is_down() {
+    fn a_service_that_leads_to_a_closed_one_is_closed_and_its_edge_drops_while_that_is_down() {
         let mut roster = chain(&["a", "b", "c"]);
         let edge = |roster: &Roster| Graph::of(roster).edges().pop().map(|(_, edges)| edges[0]);
         roster.remove(&name("c"));

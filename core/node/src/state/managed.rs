@@ -1,4 +1,4 @@
-//! Life of one service: asked for, running, failed, moved, become another version.
+//! Life cycle of one service: starting, running, failed, moved, replaced.
 //!
 //! ```text
 //! deploy ─▶ Starting ─ started ─▶ Running ─ failed ─▶ Failed ─ pause over ─▶ Starting
@@ -20,11 +20,11 @@ use crate::owner::Owner;
 use crate::policy::{OnFailure, Traps};
 use crate::service::{Backoff, Edges, ModuleInfo, Service, ServiceState};
 
-/// Cells that may be lost while a service that never ran is starting; it may
-/// well be what ended them, and after that it is given up.
+/// Limit of cells that may be lost while a service that never ran is starting. Beyond it the
+/// service is given up, since it may be what ended them.
 pub const FIRST_STARTS_MAX: u32 = 3;
 
-/// Everything that a deploy says of a service, beside its name and its rules.
+/// Definition of a service by a deploy, without its name and its rules.
 #[derive(Clone, Debug)]
 pub(super) struct Definition {
     pub(super) module: ModuleInfo,
@@ -40,54 +40,55 @@ pub(super) struct Definition {
 }
 
 /// Level at which a service runs.
-pub(super) struct Place {
+pub(super) struct Placement {
     pub(super) level: Level,
     pub(super) reason: String,
-    /// True when its packets go by a lane, so that it can move.
+    /// True if its packets go through a lane, so that it can move.
     pub(super) movable: bool,
 }
 
 /// Consequence of the end of a service in the cell.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// It was to stop, and is gone.
+    /// The service was to stop, and is gone.
     Stopped,
-    /// It never ran, and is given up.
+    /// The service never ran, and is given up.
     NeverRan,
-    /// It stays bypassed.
+    /// The service stays bypassed.
     Bypassed,
-    /// It is started again.
+    /// The service is started again.
     Again {
         /// Time of the start.
         retry_at: Nanos,
     },
-    /// It has trapped too often, and is to be bypassed.
+    /// The service has trapped too often, and is to be bypassed.
     TooOften,
 }
 
-/// Service, with everything that only the node needs to know of it.
+/// Service, with state that only the node needs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Managed {
     service: Service,
     session: SessionId,
     values: BTreeMap<Name, ParameterValue>,
-    /// Level at which the operator wants it; `None` where the module's own order counts.
+    /// Level that the operator asked for; `None` leaves the choice to the module.
     wanted: Option<Level>,
-    /// True when its packets go by a lane.
+    /// True if its packets go through a lane.
     movable: bool,
-    /// Port to which the connections of a service of streams come.
+    /// TCP port of the listener of a stream service.
     #[serde(default)]
     listener: Option<u16>,
-    /// True from being asked to move until it has answered.
+    /// True from the request to move until the cell has answered.
     moving: bool,
-    /// True while the cell has it: it was asked to start it, and it has neither failed nor stopped.
+    /// True while the cell has the service: it was asked to start it, and the service has neither
+    /// failed nor stopped.
     held: bool,
-    /// True when front door and cell were told to drop packets that it cannot have.
-    #[serde(default)]
-    told_closed: bool,
-    /// Targets of its edges, as front door and cell were told.
+    /// Last value sent to front door and cell: true to drop packets that cannot reach the service.
+    #[serde(default, rename = "told_closed")]
+    announced_closed: bool,
+    /// Destinations of its edges, as last sent to front door and cell.
     edges: Edges,
-    /// Number of starts that the cell was asked for.
+    /// Number of starts that were requested from the cell.
     starts: u32,
     has_run: bool,
     /// Time of the next start, in [`ServiceState::Failed`].
@@ -95,14 +96,14 @@ pub(super) struct Managed {
     backoff: Backoff,
     #[serde(default)]
     traps: Traps,
-    /// Number of traps since its start that the node has heard of.
-    #[serde(default)]
-    traps_heard: u64,
+    /// Number of traps since its start that the cell has reported.
+    #[serde(default, rename = "traps_heard")]
+    traps_reported: u64,
 }
 
 impl Definition {
-    /// Returns the levels to run at, best first: the wanted one, and those above it that the module
-    /// declares. The last is user level, where every module runs.
+    /// Returns the levels to run at, best first: the requested one, and those above it that the
+    /// module declares. The last is user level, where every module runs.
     pub(super) fn levels(&self, bpf: bool) -> Vec<Level> {
         let declared = &self.module.manifest.levels;
         let first =
@@ -116,7 +117,7 @@ impl Definition {
         Level::ALL.iter().copied().filter(fits).collect()
     }
 
-    /// Returns the start of a version in the cell.
+    /// Returns the request to start a version in the cell.
     pub(super) fn start(&self, service: &Service, closed: bool, bpf: bool) -> ServiceStart {
         ServiceStart {
             entry: service.entry,
@@ -133,7 +134,7 @@ impl Definition {
 }
 
 impl Managed {
-    /// Makes a service that has yet to start.
+    /// Creates a service that has yet to start.
     pub(super) fn new(now: Nanos, name: Name, entry: EntryId, definition: Definition) -> Self {
         let level_reason = user_reason(&definition.module);
         let service = Service {
@@ -161,14 +162,14 @@ impl Managed {
             listener: None,
             moving: false,
             held: false,
-            told_closed: false,
+            announced_closed: false,
             edges: Edges::default(),
             starts: 0,
             has_run: false,
             retry_at: None,
             backoff: Backoff::default(),
             traps: Traps::default(),
-            traps_heard: 0,
+            traps_reported: 0,
         }
     }
 
@@ -182,12 +183,12 @@ impl Managed {
         self.session
     }
 
-    /// Returns true while the cell has it.
+    /// Returns true while the cell has the service.
     pub(super) const fn is_held(&self) -> bool {
         self.held
     }
 
-    /// Returns true when the cell was asked to start it and has not answered.
+    /// Returns true if the cell was asked to start it and has not answered.
     pub(super) fn is_starting(&self) -> bool {
         self.held && self.service.state == ServiceState::Starting
     }
@@ -197,48 +198,47 @@ impl Managed {
         self.service.state == ServiceState::Running
     }
 
-    /// Returns true when it has run since it was deployed.
+    /// Returns true if it has run since it was deployed.
     pub(super) const fn has_run(&self) -> bool {
         self.has_run
     }
 
-    /// Returns when it is started again.
+    /// Returns the time of its next start.
     pub(super) const fn retry_at(&self) -> Option<Nanos> {
         self.retry_at
     }
 
-    /// Returns the port of the listener, of a service of streams that runs.
+    /// Returns the TCP port of the listener, for a stream service that runs.
     pub(super) const fn listener(&self) -> Option<u16> {
         self.listener
     }
 
-    /// Returns true when its packets go by a lane.
+    /// Returns true if its packets go through a lane.
     pub(super) const fn is_movable(&self) -> bool {
         self.movable
     }
 
-    /// Returns the targets of its edges, as they were told.
+    /// Returns the destinations of its edges, as last sent.
     pub(super) const fn edges(&self) -> Edges {
         self.edges
     }
 
-    /// Returns true when front door and cell were told to drop packets that it cannot have.
-    pub(super) const fn is_told_closed(&self) -> bool {
-        self.told_closed
+    /// Returns true if front door and cell have orders to drop packets that cannot reach it.
+    pub(super) const fn is_announced_closed(&self) -> bool {
+        self.announced_closed
     }
 
-    /// Takes note of the targets of its edges. Returns true when they are news.
-    pub(super) fn learn_edges(&mut self, edges: Edges) -> bool {
+    /// Records the destinations of its edges. Returns true if they have changed.
+    pub(super) fn update_edges(&mut self, edges: Edges) -> bool {
         std::mem::replace(&mut self.edges, edges) != edges
     }
 
-    /// Takes note of whether its packets are dropped while it is down. Returns true when that is
-    /// news.
-    pub(super) fn learn_closed(&mut self, closed: bool) -> bool {
-        std::mem::replace(&mut self.told_closed, closed) != closed
+    /// Records whether its packets are dropped while it is down. Returns true if that has changed.
+    pub(super) fn update_closed(&mut self, closed: bool) -> bool {
+        std::mem::replace(&mut self.announced_closed, closed) != closed
     }
 
-    /// Returns the last deploy of it, with the moves since.
+    /// Returns the definition by its last deploy, with the moves since.
     pub(super) fn definition(&self) -> Definition {
         Definition {
             module: self.service.module.clone(),
@@ -254,7 +254,7 @@ impl Managed {
         }
     }
 
-    /// Becomes another version, at user level. Returns the one before.
+    /// Changes it into another version, at user level. Returns the previous definition.
     pub(super) fn define(&mut self, definition: Definition) -> Definition {
         let old = self.definition();
         self.service.module = definition.module;
@@ -269,11 +269,11 @@ impl Managed {
         self.wanted = definition.wanted;
         self.moving = false;
         self.traps.forget();
-        self.come_up();
+        self.return_to_user_level();
         old
     }
 
-    /// Changes what can change while it runs.
+    /// Changes the settings that can change while it runs.
     pub(super) fn arrange(&mut self, arrangement: Arrangement) {
         let Arrangement { then, level, budget, on_failure, owner } = arrangement;
         self.service.owner = owner;
@@ -288,7 +288,7 @@ impl Managed {
         self.service.then.retain(|_, next| next != name);
     }
 
-    /// Asks the cell for it, if it should run and the cell has not been asked.
+    /// Returns the request to start it, if it should run and was not requested yet.
     pub(super) fn start(&mut self, bpf: bool) -> Option<Effect> {
         if self.held || self.service.state != ServiceState::Starting {
             return None;
@@ -296,25 +296,25 @@ impl Managed {
         self.held = true;
         self.service.restarts = self.starts;
         self.starts = self.starts.saturating_add(1);
-        let start = self.definition().start(&self.service, self.told_closed, bpf);
+        let start = self.definition().start(&self.service, self.announced_closed, bpf);
         Some(Effect::StartService { start, restarts: self.service.restarts })
     }
 
-    /// Begins as if it had never failed.
+    /// Resets it as if it had never failed.
     pub(super) fn begin_anew(&mut self, now: Nanos) {
         self.backoff = Backoff::default();
         self.traps.forget();
         self.enter(now, ServiceState::Starting);
     }
 
-    /// Starts again when its pause is over.
+    /// Starts it again when its pause is over.
     pub(super) fn handle_timeout(&mut self, now: Nanos) {
         if self.retry_at.is_some_and(|at| at <= now) {
             self.enter(now, ServiceState::Starting);
         }
     }
 
-    /// Takes note that it runs. Returns true when it was waited for.
+    /// Records that it runs. Returns true if that was awaited.
     pub(super) fn handle_started(&mut self, now: Nanos) -> bool {
         let expected = self.is_starting();
         if expected {
@@ -324,7 +324,7 @@ impl Managed {
         expected
     }
 
-    /// Takes note of its listener. Returns true when the cell has the service.
+    /// Records the port of its listener. Returns true if the cell has the service.
     pub(super) const fn handle_listens(&mut self, port: u16) -> bool {
         if self.held {
             self.listener = Some(port);
@@ -332,31 +332,31 @@ impl Managed {
         self.held
     }
 
-    /// Takes note of where it runs. Returns true when that is another level than before.
-    pub(super) fn handle_placed(&mut self, place: Place) -> bool {
-        let moved = self.service.level != place.level;
-        self.service.level = place.level;
-        self.service.level_reason = place.reason;
-        self.movable = place.movable;
+    /// Records the level at which it runs. Returns true if that has changed.
+    pub(super) fn handle_placed(&mut self, placement: Placement) -> bool {
+        let moved = self.service.level != placement.level;
+        self.service.level = placement.level;
+        self.service.level_reason = placement.reason;
+        self.movable = placement.movable;
         self.moving = false;
         moved
     }
 
-    /// Asks it to move. Returns true when it has to.
-    pub(super) fn ask_move(&mut self, level: Level) -> bool {
+    /// Records the request to move. Returns true if it has to move.
+    pub(super) fn request_move(&mut self, level: Level) -> bool {
         self.moving |= self.service.level != level;
         self.wanted = Some(level);
         self.moving
     }
 
-    /// Takes note that it stays where it is.
+    /// Records that a move failed.
     pub(super) const fn handle_move_failed(&mut self) {
         self.wanted = Some(self.service.level);
         self.moving = false;
     }
 
-    /// Returns the move that it has not made yet.
-    pub(super) fn moves_on(&self, bpf: bool) -> Option<Effect> {
+    /// Returns the effect of a move that has yet to be made.
+    pub(super) fn pending_move(&self, bpf: bool) -> Option<Effect> {
         let Service { entry, level, .. } = self.service;
         let asked = self.wanted.filter(|_| self.moving);
         let up = (!bpf && level != Level::User).then_some(Level::User);
@@ -365,46 +365,45 @@ impl Managed {
     }
 
     /// Returns the level that it should move to when the switch for BPF is set.
-    pub(super) fn moves_with(&self, bpf: bool) -> Option<Level> {
+    pub(super) fn level_after_switch(&self, bpf: bool) -> Option<Level> {
         let level = self.definition().levels(bpf)[0];
         let moves = if bpf { self.movable } else { self.service.level != Level::User };
         (self.runs() && moves && self.service.level != level).then_some(level)
     }
 
-    /// Takes note of all traps of its instances since its start. Returns true when it runs, and
-    /// these are too many for its policy.
+    /// Records the number of traps of its instances since its start. Returns true if it runs and
+    /// its policy bypasses it for that many.
     pub(super) fn handle_trapped(&mut self, now: Nanos, traps: u64) -> bool {
-        let before = std::mem::replace(&mut self.traps_heard, traps);
+        let before = std::mem::replace(&mut self.traps_reported, traps);
         let news = traps.saturating_sub(before);
         self.traps.add(now, news, self.service.on_failure) && self.runs()
     }
 
-    /// Has it stop.
+    /// Marks it as stopping.
     pub(super) fn stop(&mut self, now: Nanos) {
         self.enter(now, ServiceState::Stopping);
     }
 
-    /// Has its packets forwarded plainly until somebody deploys it.
+    /// Marks it as bypassed: its packets are forwarded plainly until it is deployed again.
     pub(super) fn bypass(&mut self, now: Nanos, reason: String) {
         self.enter(now, ServiceState::Bypassed { reason });
     }
 
-    /// Takes note that nothing of it runs anywhere any more.
+    /// Records that no cell runs it any more.
     pub(super) fn lose(&mut self) {
         self.held = false;
         self.movable = false;
         self.listener = None;
         if std::mem::take(&mut self.moving) {
-            // Whoever asked for the move hears that it was refused.
+            // The caller of the move is notified that it was refused.
             self.wanted = Some(self.service.level);
         }
         self.edges = Edges::default();
-        self.traps_heard = 0;
-        self.come_up();
+        self.traps_reported = 0;
+        self.return_to_user_level();
     }
 
-    /// Decides what becomes of it after it was lost alone: it failed or, when it was asked to,
-    /// stopped.
+    /// Decides its next state after it ended alone: it failed, or has stopped as requested.
     pub(super) fn end(&mut self, now: Nanos, reason: &str) -> Ended {
         let ran_for = match self.service.state {
             ServiceState::Stopping => return Ended::Stopped,
@@ -422,8 +421,7 @@ impl Managed {
         }
     }
 
-    /// Decides what becomes of it after it was lost with the cell: it starts in the next one
-    /// (`None`), or ends.
+    /// Decides its next state after the cell was lost: it starts in the next one (`None`), or ends.
     pub(super) fn end_with_cell(&mut self, now: Nanos) -> Option<Ended> {
         self.lose();
         match self.service.state {
@@ -435,13 +433,12 @@ impl Managed {
         None
     }
 
-    /// Starts anew where the cell has nothing of it. Returns true when it was to stop, and so is
-    /// gone.
+    /// Resets it where the cell has nothing of it. Returns true if it was stopping, and so is gone.
     pub(super) fn fall_back(&mut self, now: Nanos) -> bool {
         self.lose();
         match self.service.state {
             ServiceState::Stopping => return true,
-            // Its pause goes on.
+            // The pause continues.
             ServiceState::Failed { .. } | ServiceState::Bypassed { .. } => {}
             ServiceState::Starting | ServiceState::Running => {
                 self.enter(now, ServiceState::Starting);
@@ -456,17 +453,17 @@ impl Managed {
         self.retry_at = None;
     }
 
-    fn come_up(&mut self) {
+    fn return_to_user_level(&mut self) {
         self.service.level = Level::User;
         self.service.level_reason = user_reason(&self.service.module);
     }
 }
 
-/// Returns why a service runs at user level as long as it has no other place.
+/// Returns the reason that a service runs at user level while no other level was reported.
 fn user_reason(module: &ModuleInfo) -> String {
     match module.manifest.levels.first() {
         Some(Level::User) => "the module asks for it first".to_owned(),
-        Some(first) => format!("it has no place at {first} yet"),
+        Some(first) => format!("it does not run at {first} yet"),
         None => "the module names no level".to_owned(),
     }
 }
@@ -475,7 +472,7 @@ fn user_reason(module: &ModuleInfo) -> String {
 pub(super) mod testing {
     use super::*;
 
-    /// A module that runs at these levels, in the session of those who reserved nothing.
+    /// Returns the definition of a module with these levels, in the best-effort session.
     pub(in crate::state) fn definition(levels: &str) -> Definition {
         Definition {
             module: crate::testing::module(levels),
@@ -491,7 +488,7 @@ pub(super) mod testing {
         }
     }
 
-    /// A service that runs, and leads to others.
+    /// Returns a running service that leads to others.
     pub(in crate::state) fn running(name: &str, entry: u16, then: &[&str]) -> Managed {
         let then = (0..).zip(then.iter().map(|next| next.parse().unwrap())).collect();
         let definition = Definition { then, ..definition("\"user\"") };
@@ -524,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_never_ran_is_given_up_and_one_that_ran_comes_back_after_a_pause() {
+    fn a_service_that_never_ran_is_given_up_and_one_that_ran_restarts_after_a_pause() {
         let mut managed = service(OnFailure::Open);
         assert_eq!(levels(managed.start(true)), [Level::Nic, Level::User]);
         assert_eq!(managed.start(true), None, "the cell was asked");
@@ -554,18 +551,22 @@ mod tests {
     }
 
     #[test]
-    fn a_move_that_is_lost_on_the_way_is_not_wanted_any_more() {
+    fn a_move_that_was_pending_at_a_loss_is_dropped() {
         let mut managed = service(OnFailure::Open);
         let _ = managed.start(true);
         managed.handle_started(NOW);
-        assert!(!managed.ask_move(Level::User), "it is there");
-        assert!(managed.ask_move(Level::Nic));
+        assert!(!managed.request_move(Level::User), "it is there");
+        assert!(managed.request_move(Level::Nic));
         let moves = Effect::MoveService { entry: EntryId(7), level: Level::Nic };
-        assert_eq!(managed.moves_on(true), Some(moves));
-        let place = Place { level: Level::Nic, reason: "it fits".to_owned(), movable: true };
-        assert!(managed.handle_placed(place));
-        assert_eq!((managed.moves_on(true), managed.moves_with(false)), (None, Some(Level::User)));
-        assert!(managed.ask_move(Level::User));
+        assert_eq!(managed.pending_move(true), Some(moves));
+        let placement =
+            Placement { level: Level::Nic, reason: "it fits".to_owned(), movable: true };
+        assert!(managed.handle_placed(placement));
+        assert_eq!(
+            (managed.pending_move(true), managed.level_after_switch(false)),
+            (None, Some(Level::User))
+        );
+        assert!(managed.request_move(Level::User));
         managed.lose();
         assert_eq!(managed.definition().wanted, Some(Level::Nic), "where it was");
     }

@@ -1,4 +1,4 @@
-//! View of everything that rules name: ports, sessions, services.
+//! View of all names that rules can use: ports, sessions, services.
 
 use std::collections::BTreeSet;
 
@@ -10,13 +10,13 @@ use super::graph::Graph;
 use super::managed::Managed;
 use super::roster::Roster;
 use super::sessions::Sessions;
-use crate::classifier::{Destination, Lookup, Way};
+use crate::classifier::{Destination, Lookup, Path};
 use crate::port::{Port, PortMode};
 use crate::refusal::Refusal;
 use crate::rule::RuleSpec;
 use crate::service::{Service, ServiceState};
 
-/// Names that rules may have, and what they stand for now.
+/// Names that rules can use, with their present meaning.
 #[derive(Clone, Copy)]
 pub(super) struct Names<'a> {
     ports: &'a [Port],
@@ -25,12 +25,12 @@ pub(super) struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    /// Looks at the ports, sessions and services of a node.
+    /// Returns the view of a node's ports, sessions and services.
     pub(super) const fn of(ports: &'a [Port], sessions: &'a Sessions, roster: &'a Roster) -> Self {
         Self { ports, sessions, roster }
     }
 
-    /// Refuses a rule that names a session or a port which is not there.
+    /// Refuses a rule that names a session or a port that does not exist.
     pub(super) fn check(self, spec: &RuleSpec) -> Result<(), Refusal> {
         self.sessions.find(&spec.session)?;
         let named = [spec.r#match.port.as_ref(), spec.action.port()];
@@ -46,25 +46,25 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Returns true when packets of rules that lead to a service go elsewhere than other packets.
+    /// Returns true if the packets of rules that lead to a service have a destination of their own.
     pub(super) fn takes_packets(self, service: &Name) -> bool {
         let service = self.roster.service(service);
         service.is_some_and(|service| self.graph().takes_packets(service))
     }
 
-    /// Returns true when packets of rules that lead to a service are dropped because it is down.
+    /// Returns true if the packets of rules that lead to a service are dropped because it is down.
     pub(super) fn is_down(self, service: &Name) -> bool {
         let is_running = |service: &Service| matches!(service.state, ServiceState::Running);
         self.takes_packets(service) && !self.roster.service(service).is_some_and(is_running)
     }
 
-    /// Returns what names stand for, without any service.
+    /// Returns the lookup without any service.
     pub(super) fn without_services(self) -> Lookup {
         self.lookup(|_| None)
     }
 
-    /// Returns what names stand for, with every service. One of streams is as if it listened: its
-    /// rules have to be such that its connections can be taken when it does.
+    /// Returns the lookup with every service. Stream services count as listening: their rules must
+    /// be valid for the time when they do.
     pub(super) fn with_all_services(self) -> Lookup {
         self.lookup(|managed| {
             let service = managed.service();
@@ -75,7 +75,7 @@ impl<'a> Names<'a> {
         })
     }
 
-    /// Returns what names stand for, with the services that take packets now.
+    /// Returns the lookup with the services that take packets now.
     pub(super) fn with_taking_services(self) -> Lookup {
         self.lookup(|managed| {
             let takes = self.graph().takes_packets(managed.service());
@@ -105,16 +105,16 @@ impl<'a> Names<'a> {
     fn destination(self, managed: &Managed) -> Destination {
         let service = managed.service();
         let at_user = Destination::of(service.entry, &service.module, managed.listener());
-        let way = match &service.state {
-            ServiceState::Running if managed.is_movable() => Way::Lane,
-            ServiceState::Running => match at_user.way {
-                Way::Listener { port, .. } => {
-                    Way::Listener { port, closed: self.graph().is_closed(service) }
+        let path = match &service.state {
+            ServiceState::Running if managed.is_movable() => Path::Lane,
+            ServiceState::Running => match at_user.path {
+                Path::Listener { port, .. } => {
+                    Path::Listener { port, closed: self.graph().is_closed(service) }
                 }
-                way => way,
+                path => path,
             },
-            _ => Way::Down,
+            _ => Path::Down,
         };
-        Destination { way, ..at_user }
+        Destination { path, ..at_user }
     }
 }

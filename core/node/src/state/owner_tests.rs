@@ -1,4 +1,4 @@
-//! Services and rules of several principals on one node.
+//! Tests of several principals' services and rules on one node.
 
 use super::replace_tests::{digest, put_back, replaced, version};
 use super::tests::{NOW, deploy_with, effects, name, node, refused, to_service};
@@ -22,8 +22,8 @@ fn drops(text: &str, owner: Option<Owner>) -> Command {
 }
 
 fn of(owner: Option<Owner>, mut command: Command) -> Command {
-    if let Command::Deploy { owner: whose, .. } = &mut command {
-        *whose = owner;
+    if let Command::Deploy { owner: slot, .. } = &mut command {
+        *slot = owner;
     }
     command
 }
@@ -76,7 +76,7 @@ fn a_new_version_takes_its_rules_along_to_its_capability_and_back() {
 }
 
 #[test]
-fn whose_something_is_survives_a_daemon() {
+fn owners_survive_a_daemon() {
     let mut node = node();
     let rules = vec![to_service("proto udp", "mark")];
     node.handle_command(NOW, of(BOB, deploy_with("mark", module("\"user\""), rules))).unwrap();

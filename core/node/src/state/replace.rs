@@ -1,4 +1,4 @@
-//! Versions of services that take the place of others.
+//! Replacement of a service's version by another.
 //!
 //! ```text
 //!  deploy of a name that runs ─▶ Asked ─ ServiceReplaced ─▶ Watched ─ ServiceKept ─▶ done
@@ -7,9 +7,9 @@
 //!                          the old one goes on        the old one goes on again
 //! ```
 //!
-//! Rules that come with the new version wait until it runs; those that the old one has and the new
-//! one has not are kept until nobody can want it back. A service that waits for a cell becomes
-//! another version at once (`Untried`), and the one before again if that does not start.
+//! Rules of the new version wait until it runs; rules that only the old version has are kept as
+//! long as it can come back. A service that waits for a cell changes its version at once
+//! (`Untried`), and returns to the previous one if the new one does not start.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,73 +20,73 @@ use units::{Name, Nanos, RuleId};
 use super::managed::{Definition, Managed};
 use super::roster::Roster;
 use super::rules::Rules;
-use crate::command::{Memory, Notice, StateWay};
+use crate::command::{Memory, Notice, StatePath};
 use crate::owner::same_principal;
 use crate::refusal::Refusal;
 use crate::service::{ModuleInfo, Service};
 
-/// Replacements that have not come to an end, by service.
+/// Replacements in progress, by service.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Replacements {
     by_service: BTreeMap<Name, Replacement>,
 }
 
-/// One version in the place of another.
+/// Replacement in progress.
 #[derive(Clone, Debug)]
 enum Replacement {
-    /// The cell was asked for a new version; the service is the old one.
+    /// The cell was asked for a new version; the service is still the old one.
     Asked {
-        /// The new version.
+        /// New version.
         definition: Definition,
-        /// Rules of the old version that the new one has, too.
+        /// Rules of the old version that the new one keeps.
         stay: BTreeSet<RuleId>,
     },
-    /// The new version runs and is watched.
-    Watched(Before),
-    /// The service became another version while it waited for a cell, and has yet to start.
-    Untried(Before),
+    /// The new version runs, and is watched for traps.
+    Watched(Previous),
+    /// The service changed its version while it waited for a cell, and has yet to start.
+    Untried(Previous),
 }
 
-/// Version before, which comes back if the new one fails.
+/// Previous version, which comes back if the new one fails.
 #[derive(Clone, Debug)]
-struct Before {
+struct Previous {
     definition: Definition,
-    /// Rules that came with the new one.
+    /// Rules that came with the new version.
     added: Vec<RuleId>,
 }
 
-/// Way of state from one version to the next.
+/// Handover of state from one version to the next.
 #[derive(Debug)]
 pub(super) struct Handover {
-    /// Path that it takes.
-    pub(super) way: StateWay,
-    /// Reason why the new version begins empty though nobody asked for that.
+    /// Path of the state.
+    pub(super) path: StatePath,
+    /// Reason that the new version begins empty although that was not asked for.
     pub(super) lost: Option<String>,
 }
 
 impl Replacements {
-    /// Returns true when there is any.
+    /// Returns true if any replacement is in progress.
     pub(super) fn is_any(&self) -> bool {
         !self.by_service.is_empty()
     }
 
-    /// Returns true while a version of a service is being started or watched.
+    /// Returns true while a new version of a service is starting or being watched.
     pub(super) fn has(&self, service: &Name) -> bool {
         self.by_service.contains_key(service)
     }
 
-    /// Returns true when the cell was asked for another version of a service.
+    /// Returns true if the cell was asked for another version of a service.
     pub(super) fn is_asked(&self, service: &Name) -> bool {
         matches!(self.by_service.get(service), Some(Replacement::Asked { .. }))
     }
 
-    /// Returns true when a service is another version already, and the one before may come back.
+    /// Returns true if a service is the new version already and the previous one may come back.
     pub(super) fn may_come_back(&self, service: &Name) -> bool {
         self.has(service) && !self.is_asked(service)
     }
 
-    /// Returns true when a service became another version while it waited for a cell, and that has
-    /// yet to start.
+    /// Returns true if a service changed its version while it waited for a cell, and has yet to
+    /// start.
     pub(super) fn is_untried(&self, service: &Name) -> bool {
         matches!(self.by_service.get(service), Some(Replacement::Untried(_)))
     }
@@ -106,8 +106,8 @@ impl Replacements {
         })
     }
 
-    /// Has the version before, too, run at a level, should it come back.
-    pub(super) fn want_before_at(&mut self, service: &Name, level: Level) {
+    /// Sets the level of the previous version too, should it come back.
+    pub(super) fn set_previous_level(&mut self, service: &Name, level: Level) {
         if let Some(Replacement::Watched(before) | Replacement::Untried(before)) =
             self.by_service.get_mut(service)
         {
@@ -118,14 +118,13 @@ impl Replacements {
         }
     }
 
-    /// Takes note that the cell was asked for a new version; `stay` are the rules of the old one
-    /// that it has, too.
+    /// Records the request for a new version; `stay` are the rules of the old one that it keeps.
     pub(super) fn ask(&mut self, service: Name, definition: Definition, stay: BTreeSet<RuleId>) {
         self.by_service.insert(service, Replacement::Asked { definition, stay });
     }
 
-    /// Has a service that waits for a cell become another version; `added` are rules that came with
-    /// that. Of several versions that have not started the one that ran comes back.
+    /// Changes the version of a service that waits for a cell; `added` are rules that came with the
+    /// new one. Of several versions that have not started, the one that ran comes back.
     pub(super) fn try_another(
         &mut self,
         now: Nanos,
@@ -136,30 +135,30 @@ impl Replacements {
         let old = managed.define(definition);
         managed.begin_anew(now);
         let service = managed.service().name.clone();
-        let definition = match self.take_before(&service) {
+        let definition = match self.take_previous(&service) {
             Some((before, _)) => {
                 added.extend(before.added);
                 before.definition
             }
             None => old,
         };
-        self.by_service.insert(service, Replacement::Untried(Before { definition, added }));
+        self.by_service.insert(service, Replacement::Untried(Previous { definition, added }));
     }
 
-    /// Takes note that the new version of a service runs, at user level for now. Returns false when
-    /// nobody asked for one.
+    /// Records that the new version of a service runs, at user level for now. Returns false if none
+    /// was requested.
     pub(super) fn handle_replaced(&mut self, managed: &mut Managed, rules: &mut Rules) -> bool {
         let service = managed.service().name.clone();
         let Some((definition, stay)) = self.take_asked(&service) else { return false };
         let added = rules.change_version(&service, &stay);
         rules.give(&service, definition.owner);
         let definition = managed.define(definition);
-        self.by_service.insert(service, Replacement::Watched(Before { definition, added }));
+        self.by_service.insert(service, Replacement::Watched(Previous { definition, added }));
         true
     }
 
-    /// Takes note that the new version of a service does not run. Returns what is to be reported, if
-    /// somebody asked for it.
+    /// Records that the new version of a service does not run. Returns the notice, if one was
+    /// requested.
     pub(super) fn handle_failed(
         &mut self,
         service: &Name,
@@ -167,28 +166,28 @@ impl Replacements {
         reason: String,
     ) -> Option<Notice> {
         self.take_asked(service)?;
-        rules.remove_coming(service);
+        rules.remove_pending(service);
         Some(Notice::ReplaceFailed { service: service.clone(), reason })
     }
 
-    /// Takes note that the new version of a service has been watched for long enough. Returns what
-    /// is to be reported.
+    /// Records that the watch period of a new version is over. Returns the notice.
     pub(super) fn handle_kept(&mut self, service: &Name, rules: &mut Rules) -> Option<Notice> {
-        self.take_before(service)?;
-        rules.remove_going(service);
+        self.take_previous(service)?;
+        rules.remove_retired(service);
         Some(Notice::ServiceKept { service: service.clone() })
     }
 
-    /// Takes note that a service has started: with that a replacement ends which began while it
-    /// waited for a cell.
+    /// Records that a service has started: this ends a replacement that began while it waited for a
+    /// cell.
     pub(super) fn handle_started(&mut self, service: &Name, rules: &mut Rules) {
         if self.is_untried(service) {
             self.by_service.remove(service);
-            rules.remove_going(service);
+            rules.remove_retired(service);
         }
     }
 
-    /// Has a service be the version before again. Returns what is to be reported, if there is one.
+    /// Returns a service to its previous version. Returns the notice, if there is a previous
+    /// version.
     pub(super) fn put_back(
         &mut self,
         managed: &mut Managed,
@@ -196,7 +195,7 @@ impl Replacements {
         reason: String,
     ) -> Option<Notice> {
         let service = managed.service().name.clone();
-        let (Before { definition, added }, has_run) = self.take_before(&service)?;
+        let (Previous { definition, added }, has_run) = self.take_previous(&service)?;
         let owner = definition.owner;
         managed.define(definition);
         rules.give(&service, owner);
@@ -207,8 +206,8 @@ impl Replacements {
         })
     }
 
-    /// Ends a replacement: the service is the version before again. Returns what is to be reported,
-    /// if there was one.
+    /// Ends a replacement by returning the service to its previous version. Returns the notice, if
+    /// there was a replacement.
     pub(super) fn take_back(
         &mut self,
         service: &Name,
@@ -232,8 +231,8 @@ impl Replacements {
         }
     }
 
-    /// Takes the version before, with true when the new one has run.
-    fn take_before(&mut self, service: &Name) -> Option<(Before, bool)> {
+    /// Removes and returns the previous version, with true if the new one has run.
+    fn take_previous(&mut self, service: &Name) -> Option<(Previous, bool)> {
         if !self.may_come_back(service) {
             return None;
         }
@@ -245,10 +244,10 @@ impl Replacements {
     }
 }
 
-/// Decides how the state of a service that runs passes to a new version.
+/// Decides how the state of a running service passes to a new version.
 ///
 /// # Errors
-/// When the new one cannot take its place, or state that was to be kept would be lost.
+/// When the new one cannot replace it, or state that was to be kept would be lost.
 pub(super) fn handover(
     service: &Service,
     new: &Definition,
@@ -263,11 +262,11 @@ pub(super) fn handover(
         return Err(Refusal::OwnerChange { service: name() });
     }
     check_kind(service, &new.module)?;
-    match (memory, state_way(&service.module, &new.module)) {
-        (Memory::Discarded, _) => Ok(Handover { way: StateWay::Empty, lost: None }),
-        (_, Ok(way)) => Ok(Handover { way, lost: None }),
+    match (memory, state_path(&service.module, &new.module)) {
+        (Memory::Discarded, _) => Ok(Handover { path: StatePath::Empty, lost: None }),
+        (_, Ok(path)) => Ok(Handover { path, lost: None }),
         (Memory::KeptIfPossible, Err(why)) => {
-            Ok(Handover { way: StateWay::Empty, lost: Some(why) })
+            Ok(Handover { path: StatePath::Empty, lost: Some(why) })
         }
         (Memory::Kept, Err(why)) => {
             let version = |module: &ModuleInfo| module.manifest.version.clone();
@@ -277,8 +276,8 @@ pub(super) fn handover(
     }
 }
 
-/// Refuses a module for streams in the place of one for packets, and the other way round: rules that
-/// lead to the service were admitted for its kind.
+/// Refuses a stream module as new version of a packet service, and the reverse: rules that lead to
+/// the service were admitted for its kind.
 pub(super) fn check_kind(service: &Service, new: &ModuleInfo) -> Result<(), Refusal> {
     match service.module.kind == new.kind {
         true => Ok(()),
@@ -286,22 +285,22 @@ pub(super) fn check_kind(service: &Service, new: &ModuleInfo) -> Result<(), Refu
     }
 }
 
-/// Returns why the state of a service that runs would be lost, if a version of this module and
-/// session took its place.
+/// Returns the reason that the state of a running service would be lost if a version of this module
+/// and session replaced it.
 pub(super) fn loss(service: &Service, new: &ModuleInfo, session: &Name) -> Option<String> {
     if service.session != *session {
         let from = &service.session;
         return Some(format!("it changes its session from '{from}' to '{session}'"));
     }
-    state_way(&service.module, new).err()
+    state_path(&service.module, new).err()
 }
 
-/// Returns how state passes from one version to the next, or why it cannot.
-fn state_way(old: &ModuleInfo, new: &ModuleInfo) -> Result<StateWay, String> {
+/// Returns the path of state from one version to the next, or the reason that there is none.
+fn state_path(old: &ModuleInfo, new: &ModuleInfo) -> Result<StatePath, String> {
     let (before, after) = (old.manifest.state_version, new.manifest.state_version);
     let lanes = |module: &ModuleInfo| match module.manifest.lanes {
         Lanes::Count(count) => count,
-        // A node has one guest core so far: one instance is one for each core.
+        // A node has one guest core so far, so one lane per core is one lane.
         Lanes::PerCore => 1,
     };
     match () {
@@ -313,10 +312,10 @@ fn state_way(old: &ModuleInfo, new: &ModuleInfo) -> Result<StateWay, String> {
             lanes(old),
             lanes(new)
         )),
-        // Connections that are open stay with the version that they came to.
-        () if new.kind == Kind::Streams => Ok(StateWay::Empty),
-        () if old.hands_state_over && new.hands_state_over => Ok(StateWay::Hooks),
-        () if old.image == new.image => Ok(StateWay::Memory),
+        // Open connections stay with the version that accepted them.
+        () if new.kind == Kind::Streams => Ok(StatePath::Empty),
+        () if old.hands_state_over && new.hands_state_over => Ok(StatePath::Hooks),
+        () if old.image == new.image => Ok(StatePath::Memory),
         () => Err(
             "its constants lie elsewhere in memory, and not both versions export state_out and state_in"
                 .to_owned(),

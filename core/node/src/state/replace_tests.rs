@@ -1,4 +1,4 @@
-//! New versions of services that run.
+//! Tests of new versions of running services.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,14 +7,14 @@ use abi::check::MemoryImage;
 
 use super::tests::{NOW, add, deploy_with, effects, lost, name, refused, running, to_service};
 use super::*;
-use crate::StateWay;
+use crate::StatePath;
 use crate::command::ServiceStart;
 use crate::refusal::RefusalClass;
 use crate::rule::{Action, RuleSpec};
 use crate::service::{ModuleInfo, ServiceState};
 use crate::testing::module;
 
-/// Another version of what [`running`] runs.
+/// Returns another version of the module that [`running`] runs.
 pub(super) fn version(digest: &str) -> ModuleInfo {
     ModuleInfo { digest: digest.to_owned(), ..module("\"user\"") }
 }
@@ -60,23 +60,26 @@ fn the_old_version_goes_on_until_the_new_one_runs() {
     );
     let asked = effects(&mut node);
     assert!(
-        matches!(&asked[..], [Effect::ReplaceService { start: ServiceStart { digest, .. }, way: StateWay::Memory }] if digest == "new"),
+        matches!(&asked[..], [Effect::ReplaceService { start: ServiceStart { digest, .. }, path: StatePath::Memory }] if digest == "new"),
         "{asked:?}"
     );
     assert_eq!(digest(&node), "sha256:00");
     assert_eq!(node.digests().collect::<Vec<_>>(), ["sha256:00", "new"]);
     node.handle_event(NOW, replaced());
     assert_eq!(digest(&node), "new");
-    // Nothing that the front door knows has changed.
-    let said = effects(&mut node);
-    assert!(matches!(&said[..], [Effect::Report(Notice::ServiceReplaced { .. })]), "{said:?}");
+    // The front door's rules have not changed.
+    let emitted = effects(&mut node);
+    assert!(
+        matches!(&emitted[..], [Effect::Report(Notice::ServiceReplaced { .. })]),
+        "{emitted:?}"
+    );
     assert_eq!(node.digests().count(), 2, "the old one may be wanted back");
     node.handle_event(NOW, kept());
     assert_eq!(node.digests().collect::<Vec<_>>(), ["new"]);
 }
 
 #[test]
-fn what_fails_changes_nothing() {
+fn a_failed_replacement_changes_nothing() {
     let mut node = running();
     let before = (node.rules(), node.service(&name("monitor")).cloned());
     node.handle_command(NOW, deploy(version("new"), &["ip 6"])).unwrap();
@@ -85,8 +88,8 @@ fn what_fails_changes_nothing() {
     let reason = "on_start returned 1".to_owned();
     node.handle_event(NOW, Event::ReplaceFailed { entry: EntryId(0), reason });
     assert_eq!(before, (node.rules(), node.service(&name("monitor")).cloned()));
-    let said = effects(&mut node);
-    assert!(matches!(&said[..], [Effect::Report(Notice::ReplaceFailed { .. })]), "{said:?}");
+    let emitted = effects(&mut node);
+    assert!(matches!(&emitted[..], [Effect::Report(Notice::ReplaceFailed { .. })]), "{emitted:?}");
     assert_eq!(node.digests().count(), 1);
 }
 
@@ -149,7 +152,7 @@ fn state_is_not_lost_by_accident() {
     assert!(message.contains("state version 1, the new one 2"), "{message}");
     node.handle_command(NOW, discarding(deploy(other, &[]))).unwrap();
     let asked = effects(&mut node);
-    assert!(matches!(&asked[..], [Effect::ReplaceService { way: StateWay::Empty, .. }]));
+    assert!(matches!(&asked[..], [Effect::ReplaceService { path: StatePath::Empty, .. }]));
 }
 
 #[test]
@@ -163,7 +166,7 @@ fn hooks_come_before_memory() {
     let other = ModuleInfo { image: MemoryImage(7), ..hands_over("b") };
     node.handle_command(NOW, deploy(other, &[])).unwrap();
     let asked = effects(&mut node);
-    assert!(matches!(&asked[..], [Effect::ReplaceService { way: StateWay::Hooks, .. }]));
+    assert!(matches!(&asked[..], [Effect::ReplaceService { path: StatePath::Hooks, .. }]));
 }
 
 #[test]
@@ -180,10 +183,10 @@ fn one_at_a_time_and_a_lost_cell_takes_it_back() {
     node.handle_event(NOW, lost());
     assert_eq!(digest(&node), "sha256:00");
     assert_eq!(matches(&node), ["proto udp"]);
-    let told = effects(&mut node);
+    let emitted = effects(&mut node);
     assert!(
-        told.iter().any(|e| matches!(e, Effect::Report(Notice::ServicePutBack { .. }))),
-        "{told:?}"
+        emitted.iter().any(|e| matches!(e, Effect::Report(Notice::ServicePutBack { .. }))),
+        "{emitted:?}"
     );
 }
 
@@ -202,15 +205,15 @@ fn a_service_that_failed_begins_anew_as_another() {
 }
 
 #[test]
-fn a_removal_says_nothing_of_a_version_that_was_watched() {
+fn a_removal_of_a_watched_version_reports_the_removal_only() {
     let mut node = running();
     node.handle_command(NOW, deploy(version("new"), &[])).unwrap();
     node.handle_event(NOW, replaced());
     effects(&mut node);
     node.handle_command(NOW, Command::Remove { service: name("monitor"), cascade: true }).unwrap();
     node.handle_event(NOW, Event::ServiceStopped { entry: EntryId(0) });
-    let told = effects(&mut node);
-    let notices: Vec<_> = told.iter().filter(|it| matches!(it, Effect::Report(_))).collect();
+    let emitted = effects(&mut node);
+    let notices: Vec<_> = emitted.iter().filter(|it| matches!(it, Effect::Report(_))).collect();
     assert!(matches!(notices[..], [Effect::Report(Notice::ServiceRemoved { .. })]), "{notices:?}");
 }
 
@@ -226,7 +229,8 @@ fn a_move_of_a_version_that_is_watched_holds_for_the_one_before_too() {
     assert_eq!(node.levels_of(EntryId(0)), [Level::User]);
 }
 
-/// Another version was asked for while the service waited for a cell, which is there now.
+/// Returns a node that was asked for another version while its service waited for a cell, which is
+/// ready now.
 fn asked_without_cell(rules: &[&str]) -> Node {
     let mut node = running();
     node.handle_event(NOW, lost());
@@ -249,11 +253,11 @@ fn a_version_that_does_not_start_after_the_cell_was_away_gives_way_to_the_one_be
     let reason = "on_start returned 7".to_owned();
     node.handle_event(NOW, Event::ServiceFailed { entry: EntryId(0), reason });
     assert_eq!((digest(&node), matches(&node)), ("sha256:00", vec!["proto udp".to_owned()]));
-    let told = effects(&mut node);
+    let emitted = effects(&mut node);
     let is_old = |it: &Effect| matches!(it, Effect::StartService { start, .. } if start.digest == "sha256:00");
-    assert!(told.iter().any(is_old), "{told:?}");
+    assert!(emitted.iter().any(is_old), "{emitted:?}");
     let is_refused = |it: &Effect| matches!(it, Effect::Report(Notice::ReplaceFailed { .. }));
-    assert_eq!(told.iter().filter(|it| is_refused(it)).count(), 1, "{told:?}");
+    assert_eq!(emitted.iter().filter(|it| is_refused(it)).count(), 1, "{emitted:?}");
     node.handle_event(NOW, Event::ServiceStarted { entry: EntryId(0) });
     assert!(node.is_settled(&name("monitor")));
 }
@@ -290,7 +294,7 @@ fn of_several_versions_that_have_not_started_the_one_that_ran_comes_back() {
 }
 
 #[test]
-fn packets_never_come_round() {
+fn packets_never_cycle() {
     let mut node = running();
     let mut second = deploy_with("second", version("second"), vec![]);
     if let Command::Deploy { then, .. } = &mut second {
@@ -362,14 +366,14 @@ fn another_version_begins_empty_only_where_it_may_and_must() {
     let other = ModuleInfo { image: MemoryImage(1), ..version("other") };
     let (class, _) = refused(&mut node, another(other.clone(), Memory::Kept));
     assert_eq!(class, RefusalClass::Loses);
-    let way = |node: &mut Node| match &effects(node)[..] {
-        [Effect::ReplaceService { way, .. }] => *way,
+    let path = |node: &mut Node| match &effects(node)[..] {
+        [Effect::ReplaceService { path, .. }] => *path,
         other => panic!("{other:?}"),
     };
     let may = |module| another(module, Memory::KeptIfPossible);
     let outcome = node.handle_command(NOW, may(version("new"))).unwrap();
     assert!(matches!(outcome, Outcome::Replacing { lost: None, .. }), "{outcome:?}");
-    assert_eq!(way(&mut node), StateWay::Memory);
+    assert_eq!(path(&mut node), StatePath::Memory);
     node.handle_event(NOW, Event::ReplaceFailed { entry: EntryId(0), reason: "no".into() });
     effects(&mut node);
     let outcome = node.handle_command(NOW, may(other)).unwrap();
@@ -377,7 +381,7 @@ fn another_version_begins_empty_only_where_it_may_and_must() {
         matches!(&outcome, Outcome::Replacing { lost: Some(why), .. } if why.contains("constants")),
         "{outcome:?}"
     );
-    assert_eq!(way(&mut node), StateWay::Empty);
+    assert_eq!(path(&mut node), StatePath::Empty);
     let mut lanes = version("lanes");
     lanes.manifest.lanes = abi::Lanes::Count(2);
     assert!(node.would_lose(&name("monitor"), &lanes, &name("best-effort")).is_some());
@@ -394,7 +398,7 @@ fn a_service_that_does_not_run_starts_as_another_version() {
     assert!(matches!(outcome, Outcome::Replacing { runs: false, lost: None, .. }), "{outcome:?}");
     effects(&mut node);
     assert!(!node.is_settled(&name("monitor")));
-    // It is being started: another one has to wait.
+    // The service is starting: another version has to wait.
     let (class, _) = refused(&mut node, another(version("third"), Memory::Kept));
     assert_eq!(class, RefusalClass::Busy);
     node.handle_event(NOW, Event::ServiceStarted { entry: EntryId(0) });

@@ -1,5 +1,5 @@
-//! Roster of the services of a node, by name and by entry; gives out entries, and has the switch
-//! for levels below user level.
+//! Services of a node by name and by entry, the allocation of entries, and the switch for levels
+//! below user level.
 
 use std::collections::btree_map::{Keys, Values, ValuesMut};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,8 +15,8 @@ use crate::command::Effect;
 use crate::refusal::Refusal;
 use crate::service::{BELOW_MAX, Edges, ModuleInfo, SERVICES_MAX, Service, ServiceState};
 
-/// Entries below [`BELOW_MAX`] that services get first which never leave user level; beyond it they
-/// leave them to others as long as there are more.
+/// Number of entries below [`BELOW_MAX`] that services without levels below user level use first;
+/// the rest they leave to others as long as higher entries are free.
 const USER_FIRST: u16 = BELOW_MAX as u16 / 4;
 
 /// Services by name and by entry.
@@ -27,16 +27,16 @@ pub(super) struct Roster {
     numbering: Numbering,
     /// Entry for the next service, if it is free.
     preferred: Option<EntryId>,
-    /// True when services may run below user level.
+    /// True if services may run below user level.
     bpf: bool,
 }
 
-/// Beginnings of the searches for a free entry, so that one is not given again at once.
+/// Start of each search for a free entry, so that no entry is reused at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Numbering {
-    /// Among the entries that can be below user level.
+    /// Start among the entries that can be below user level.
     pub(super) below: u16,
-    /// Among the others.
+    /// Start among the other entries.
     pub(super) user: u16,
 }
 
@@ -47,12 +47,12 @@ impl Default for Roster {
 }
 
 impl Roster {
-    /// Makes the roster of a snapshot, without its services.
+    /// Restores the roster of a snapshot, without its services.
     pub(super) const fn restore(numbering: Numbering, bpf: bool) -> Self {
         Self { by_name: BTreeMap::new(), by_entry: Vec::new(), numbering, preferred: None, bpf }
     }
 
-    /// Puts a service in. Returns the one that had its name.
+    /// Inserts a service. Returns the previous one of its name.
     pub(super) fn insert(&mut self, managed: Managed) -> Option<Managed> {
         let (name, entry) = (managed.service().name.clone(), managed.service().entry);
         let place = usize::from(entry.0);
@@ -70,17 +70,17 @@ impl Roster {
         Some(gone)
     }
 
-    /// Returns the service of a name.
+    /// Returns the service of this name.
     pub(super) fn get(&self, name: &Name) -> Option<&Managed> {
         self.by_name.get(name)
     }
 
-    /// Returns the service of a name, to be changed.
+    /// Returns the service of this name, mutably.
     pub(super) fn get_mut(&mut self, name: &Name) -> Option<&mut Managed> {
         self.by_name.get_mut(name)
     }
 
-    /// Returns the service of a name, as it is shown.
+    /// Returns the service of this name, as it is shown.
     pub(super) fn service(&self, name: &Name) -> Option<&Service> {
         self.get(name).map(Managed::service)
     }
@@ -100,28 +100,28 @@ impl Roster {
         self.by_name.values()
     }
 
-    /// Returns all services by name, to be changed.
+    /// Returns all services by name, mutably.
     pub(super) fn values_mut(&mut self) -> ValuesMut<'_, Name, Managed> {
         self.by_name.values_mut()
     }
 
-    /// Returns the service of an entry.
+    /// Returns the service of this entry.
     pub(super) fn of(&self, entry: EntryId) -> Option<&Managed> {
         self.get(self.name_of(entry)?)
     }
 
-    /// Returns the service of an entry, to be changed.
+    /// Returns the service of this entry, mutably.
     pub(super) fn of_mut(&mut self, entry: EntryId) -> Option<&mut Managed> {
         let name = self.by_entry.get(usize::from(entry.0))?.as_ref()?;
         self.by_name.get_mut(name)
     }
 
-    /// Returns the name of the service of an entry.
+    /// Returns the name of the service of this entry.
     pub(super) fn name_of(&self, entry: EntryId) -> Option<&Name> {
         self.by_entry.get(usize::from(entry.0))?.as_ref()
     }
 
-    /// Returns a service that does not stop.
+    /// Returns a service that is not being removed.
     pub(super) fn find(&self, name: &Name) -> Result<&Managed, Refusal> {
         match self.get(name) {
             Some(managed) if managed.service().state == ServiceState::Stopping => {
@@ -144,8 +144,8 @@ impl Roster {
         Ok(managed)
     }
 
-    /// Returns the services of a session that are not on their way out.
-    pub(super) fn staying_in(&self, session: &Name) -> Vec<Name> {
+    /// Returns the services of a session that are not being removed.
+    pub(super) fn remaining_in(&self, session: &Name) -> Vec<Name> {
         let services = self.services().filter(|service| service.session == *session);
         let stay = services.filter(|service| service.state != ServiceState::Stopping);
         stay.map(|service| service.name.clone()).collect()
@@ -156,44 +156,45 @@ impl Roster {
         self.values().map(Managed::session).collect()
     }
 
-    /// Returns when [`Roster::handle_timeout`] is to be called.
+    /// Returns the time at which [`Roster::handle_timeout`] is to be called.
     pub(super) fn poll_timeout(&self) -> Option<Nanos> {
         self.values().filter_map(Managed::retry_at).min()
     }
 
-    /// Has services whose pause is over start.
+    /// Marks services whose pause is over as starting.
     pub(super) fn handle_timeout(&mut self, now: Nanos) {
         self.values_mut().for_each(|managed| managed.handle_timeout(now));
     }
 
-    /// Asks the cell for a service, if it should start.
+    /// Asks the cell to start a service, if it should run.
     pub(super) fn start(&mut self, name: &Name, out: &mut Effects) {
         let bpf = self.bpf;
         out.extend(self.get_mut(name).and_then(|managed| managed.start(bpf)));
     }
 
-    /// Asks the cell for every service that should start.
+    /// Asks the cell to start every service that should run.
     pub(super) fn start_all(&mut self, out: &mut Effects) {
         let bpf = self.bpf;
         out.extend(self.values_mut().filter_map(|managed| managed.start(bpf)));
     }
 
     /// Asks the cell for every move that has not been made.
-    pub(super) fn move_on(&self, out: &mut Effects) {
-        out.extend(self.values().filter_map(|managed| managed.moves_on(self.bpf)));
+    pub(super) fn resume_moves(&self, out: &mut Effects) {
+        out.extend(self.values().filter_map(|managed| managed.pending_move(self.bpf)));
     }
 
-    /// Returns true when services may run below user level.
+    /// Returns true if services may run below user level.
     pub(super) const fn bpf(&self) -> bool {
         self.bpf
     }
 
-    /// Sets the switch: services go up, or back to where they are wanted. Returns those that move.
+    /// Sets the switch: services move to user level, or back to their desired level. Returns those
+    /// that move.
     pub(super) fn set_bpf(&mut self, enabled: bool, out: &mut Effects) -> Vec<Name> {
         self.bpf = enabled;
         let mut moving = Vec::new();
         for managed in self.values() {
-            if let Some(level) = managed.moves_with(enabled) {
+            if let Some(level) = managed.level_after_switch(enabled) {
                 let service = managed.service();
                 moving.push(service.name.clone());
                 out.push(Effect::MoveService { entry: service.entry, level });
@@ -202,7 +203,7 @@ impl Roster {
         moving
     }
 
-    /// Refuses a level at which a service of this module cannot be asked to run.
+    /// Refuses a level that is not possible for a service of this module.
     pub(super) fn check_level(
         &self,
         service: &Name,
@@ -223,28 +224,28 @@ impl Roster {
         Ok(())
     }
 
-    /// Takes note of which services are closed, in the order of [`Roster::values`], and tells of
-    /// what has changed.
+    /// Records for each service, in the order of [`Roster::values`], whether it is closed, and
+    /// sends the changes.
     pub(super) fn set_closed(&mut self, closed: Vec<bool>, out: &mut Effects) {
         for (managed, closed) in self.values_mut().zip(closed) {
-            if managed.learn_closed(closed) {
+            if managed.update_closed(closed) {
                 out.push(Effect::SetClosed { entry: managed.service().entry, closed });
             }
         }
     }
 
-    /// Takes note of where edges lead, and tells of what has changed.
+    /// Records the destinations of edges, and sends the changes.
     pub(super) fn set_edges(&mut self, edges: Vec<(Name, Edges)>, out: &mut Effects) {
         for (name, edges) in edges {
             let Some(managed) = self.get_mut(&name) else { continue };
-            if managed.learn_edges(edges) {
+            if managed.update_edges(edges) {
                 out.push(Effect::SetEdges { entry: managed.service().entry, edges });
             }
         }
     }
 
-    /// Returns the edges of all services that run, as they were told.
-    pub(super) fn told_edges(&self) -> Vec<Effect> {
+    /// Returns effects that send the edges of all running services again.
+    pub(super) fn announced_edges(&self) -> Vec<Effect> {
         let running = self.values().filter(|managed| managed.runs());
         let edges = running.map(|managed| Effect::SetEdges {
             entry: managed.service().entry,
@@ -253,13 +254,12 @@ impl Roster {
         edges.collect()
     }
 
-    /// Has the next service that starts get an entry, if it is free then.
+    /// Sets the entry that the next new service gets, if it is free then.
     pub(super) fn prefer(&mut self, entry: Option<EntryId>) {
         self.preferred = entry.filter(|entry| usize::from(entry.0) < SERVICES_MAX);
     }
 
-    /// Returns an entry that no service has: the preferred one, or the next one after the last one
-    /// given.
+    /// Returns a free entry: the preferred one, or the next after the last one used.
     pub(super) fn free_entry(
         &self,
         service: &Name,
@@ -270,13 +270,13 @@ impl Roster {
             return Ok(entry);
         }
         let can_leave = module.can_leave_user();
-        entry_in_turn(can_leave, self.numbering, is_free).ok_or_else(|| match can_leave {
+        next_free_entry(can_leave, self.numbering, is_free).ok_or_else(|| match can_leave {
             true => Refusal::TooManyBelow { service: service.clone() },
             false => Refusal::TooManyServices { service: service.clone() },
         })
     }
 
-    /// Takes note that an entry is given.
+    /// Marks an entry as used.
     pub(super) fn take_entry(&mut self, entry: EntryId) {
         if self.preferred.take() == Some(entry) {
             return;
@@ -286,14 +286,14 @@ impl Roster {
         *(if is_below { below } else { user }) = entry.0 + 1;
     }
 
-    /// Returns where the searches for a free entry begin.
+    /// Returns the start of each search for a free entry.
     pub(super) const fn numbering(&self) -> Numbering {
         self.numbering
     }
 }
 
 /// Returns a free entry for a service that can leave user level, or never does.
-fn entry_in_turn(
+fn next_free_entry(
     can_leave: bool,
     next: Numbering,
     is_free: impl Fn(&EntryId) -> bool,
@@ -322,34 +322,34 @@ mod tests {
     }
 
     #[test]
-    fn those_that_never_leave_user_level_leave_entries_to_those_that_can() {
+    fn services_at_user_level_only_leave_low_entries_to_others() {
         let (below, all) = (BELOW_MAX as u16, SERVICES_MAX as u16);
         let taken_until = |last: u16| move |entry: &EntryId| entry.0 >= last;
-        let user = |last| entry_in_turn(false, next(0, 0), taken_until(last));
+        let user = |last| next_free_entry(false, next(0, 0), taken_until(last));
         assert_eq!((user(0), user(USER_FIRST - 1)), (Some(EntryId(0)), Some(EntryId(1023))));
         assert_eq!((user(USER_FIRST), user(below)), (Some(EntryId(below)), Some(EntryId(below))));
         assert_eq!(user(all), None);
-        // Where all others are taken.
-        let last = entry_in_turn(false, next(0, 0), |entry| entry.0 == USER_FIRST);
+        // All others are taken.
+        let last = next_free_entry(false, next(0, 0), |entry| entry.0 == USER_FIRST);
         assert_eq!(last, Some(EntryId(USER_FIRST)));
-        let lower = |last| entry_in_turn(true, next(0, 0), taken_until(last));
+        let lower = |last| next_free_entry(true, next(0, 0), taken_until(last));
         assert_eq!((lower(USER_FIRST), lower(below)), (Some(EntryId(USER_FIRST)), None));
     }
 
     #[test]
     fn an_entry_is_not_given_again_at_once() {
         let free = |_: &EntryId| true;
-        assert_eq!(entry_in_turn(true, next(7, 0), free), Some(EntryId(7)));
-        assert_eq!(entry_in_turn(false, next(7, 0), free), Some(EntryId(7)));
-        // The last one of its part.
-        assert_eq!(entry_in_turn(true, next(BELOW_MAX as u16, 0), free), Some(EntryId(0)));
+        assert_eq!(next_free_entry(true, next(7, 0), free), Some(EntryId(7)));
+        assert_eq!(next_free_entry(false, next(7, 0), free), Some(EntryId(7)));
+        // The last entry of its part.
+        assert_eq!(next_free_entry(true, next(BELOW_MAX as u16, 0), free), Some(EntryId(0)));
         let high = |entry: &EntryId| usize::from(entry.0) >= BELOW_MAX;
         let user = BELOW_MAX as u16 + 3;
-        assert_eq!(entry_in_turn(false, next(7, user), high), Some(EntryId(user)));
+        assert_eq!(next_free_entry(false, next(7, user), high), Some(EntryId(user)));
     }
 
     #[test]
-    fn a_preferred_entry_is_given_once_and_the_turn_goes_on_where_it_was() {
+    fn a_preferred_entry_is_used_once_and_the_search_continues_where_it_was() {
         let mut roster = Roster::default();
         let (name, module) = (Name::new("monitor").unwrap(), module("\"nic\", \"user\""));
         let give = |roster: &mut Roster| {

@@ -1,4 +1,4 @@
-//! Rules of a node: admitted, numbered, compiled for the front door.
+//! Rules of a node: admission, numbering, and compilation for the front door.
 //!
 //! ```text
 //!  DesiredRule ─ admit ─▶ Admitted ─ insert ─▶ Live ─ install ─▶ front door
@@ -8,8 +8,8 @@
 //!                                        it runs    └─ put back ─▶ Live
 //! ```
 //!
-//! Rules of a service are installed only while it runs; those of one that is closed while it is
-//! down stay, and drop ([`crate::policy`]).
+//! Rules of a service are installed only while it runs; rules of a closed service stay installed
+//! while it is down, and drop ([`crate::policy`]).
 
 mod associations;
 mod awaited;
@@ -35,24 +35,24 @@ use crate::refusal::Refusal;
 use crate::rule::{Rule, RuleSpec, Stage};
 use crate::session;
 
-/// Rules, and the set that the front door was told.
+/// Rules of a node, and the set that the front door has.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rules {
     rules: BTreeMap<RuleId, OwnedRule>,
     own: OwnRules,
     awaited: Awaited,
-    /// Beginning of the search for a free number, so that one is not reused at once.
+    /// Start of the search for a free number, so that none is reused at once.
     next: u32,
     installed: RuleSet,
     generation: u64,
 }
 
-/// A rule and the service that it came with.
+/// Rule, and the service that it came with.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct OwnedRule {
     rule: Rule,
     came_with: Option<Name>,
-    /// Whose it is.
+    /// Owner; `None` is the operator.
     #[serde(default)]
     owner: Option<Owner>,
     #[serde(skip)]
@@ -62,31 +62,31 @@ pub(super) struct OwnedRule {
 /// Condition under which packets may meet a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Life {
-    /// Its service runs.
+    /// The rule's service runs.
     #[default]
     Live,
-    /// The version of the service that it comes with runs.
-    Coming,
-    /// The version of the service that it came with is put back.
-    Going,
+    /// The version of the service that the rule comes with has to run first.
+    Pending,
+    /// The rule came with the previous version, and is live again if that is put back.
+    Retired,
 }
 
-/// A rule as `tam rule list` shows it.
+/// Rule as `tam rule list` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleView {
-    /// The rule.
+    /// Rule with its number.
     #[serde(flatten)]
     pub rule: Rule,
-    /// The service that it came with, and goes with.
+    /// Service that the rule came with, and is removed with.
     pub came_with: Option<Name>,
-    /// Whose it is.
+    /// Owner; `None` is the operator.
     #[serde(default)]
     pub owner: Option<Owner>,
-    /// Whether packets can meet it.
+    /// Reach of the rule: whether packets can meet it.
     pub reach: Reach,
 }
 
-/// Rules that have been checked together with those that there are.
+/// Rules that have been checked together with the existing ones.
 #[derive(Debug)]
 pub(super) struct Admitted {
     rules: Vec<OwnedRule>,
@@ -94,12 +94,13 @@ pub(super) struct Admitted {
 }
 
 impl Admitted {
-    /// Returns their numbers.
+    /// Returns the rules' numbers.
     pub(super) fn ids(&self) -> Vec<RuleId> {
         self.rules.iter().map(|owned| owned.rule.id).collect()
     }
 
-    /// Returns those that no packet could reach if every service ran, each with the better rule.
+    /// Returns the rules that no packet could reach if every service ran, each with the better
+    /// rule.
     pub(super) fn shadowed(&self) -> &[(RuleId, RuleId)] {
         &self.shadowed
     }
@@ -118,7 +119,7 @@ impl OwnedRule {
         self.rule.spec.action.service() == Some(service)
     }
 
-    /// Returns true when the front door should know the rule now.
+    /// Returns true if the front door should have the rule now.
     fn is_active(&self, names: Names<'_>) -> bool {
         let service = self.rule.spec.action.service();
         self.is_live() && service.is_none_or(|service| names.takes_packets(service))
@@ -126,33 +127,33 @@ impl OwnedRule {
 }
 
 impl Rules {
-    /// Makes the rules of a snapshot; `next` is where the search for a free number begins.
+    /// Restores the rules of a snapshot; `next` is the start of the search for a free number.
     pub(super) fn restore(rules: Vec<OwnedRule>, next: u32, generation: u64) -> Self {
         let rules = rules.into_iter().map(|owned| (owned.rule.id, owned)).collect();
         Self { rules, next, generation, ..Self::default() }
     }
 
-    /// Returns all that were asked for, by number.
+    /// Returns all requested rules, by number.
     pub(super) fn iter(&self) -> impl Iterator<Item = &OwnedRule> {
         self.rules.values()
     }
 
-    /// Returns where the search for a free number begins.
+    /// Returns the start of the search for a free number.
     pub(super) const fn next(&self) -> u32 {
         self.next
     }
 
-    /// Returns what the front door was told last, or is told next.
+    /// Returns the rule set that the front door was given last, or gets next.
     pub(super) const fn installed(&self) -> &RuleSet {
         &self.installed
     }
 
-    /// Returns the number of times that the front door's rules were replaced.
+    /// Returns the generation: the number of times that the front door's rules were replaced.
     pub(super) const fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Returns the rules, best first: as the front door would try them.
+    /// Returns the rules, best first: the order in which the front door tries them.
     pub(super) fn views(&self, names: Names<'_>) -> Vec<RuleView> {
         let shadowed: BTreeMap<RuleId, RuleId> = self.installed.shadowed.iter().copied().collect();
         let is_down = |owned: &OwnedRule| {
@@ -184,7 +185,7 @@ impl Rules {
         self.awaited.views()
     }
 
-    /// Returns the rules by number, as they are desired.
+    /// Returns the rules by number, in their desired form.
     pub(super) fn numbered(&self) -> Vec<(RuleId, DesiredRule)> {
         let desired = |owned: &OwnedRule| {
             let OwnedRule { rule, came_with, owner, .. } = owned.clone();
@@ -193,12 +194,12 @@ impl Rules {
         self.live().map(desired).collect()
     }
 
-    /// Returns true when there is a rule of this number, whether or not packets may meet it.
+    /// Returns true if a rule has this number, whether or not packets may meet it.
     pub(super) fn has(&self, rule: RuleId) -> bool {
         self.rules.contains_key(&rule)
     }
 
-    /// Returns the session of each rule that packets may meet, those of the node itself included.
+    /// Returns the session of each rule that packets may meet, the node's own included.
     pub(super) fn sessions(&self) -> impl Iterator<Item = (RuleId, &Name)> {
         let rules = self.live().map(|owned| &owned.rule).chain(self.own.iter());
         rules.map(|rule| (rule.id, &rule.spec.session))
@@ -235,23 +236,23 @@ impl Rules {
         self.rules.values().filter(|owned| owned.is_live())
     }
 
-    /// Checks rules as if all services ran, so that installing them later cannot fail. `coming` is
+    /// Checks rules as if all services ran, so that installing them later cannot fail. `incoming` is
     /// the service that they come with; `leaving` are rules that will be gone by then, and shadow
     /// none of them.
     pub(super) fn admit(
         &self,
         wanted: Vec<DesiredRule>,
-        coming: Option<(&Name, Destination)>,
+        incoming: Option<(&Name, Destination)>,
         leaving: &BTreeSet<RuleId>,
         names: Names<'_>,
     ) -> Result<Admitted, Refusal> {
         for (at, rule) in wanted.iter().enumerate() {
             rule.spec.r#match.check()?;
             names.check(&rule.spec)?;
-            let there = self.rules.values().filter(|owned| !leaving.contains(&owned.rule.id));
-            let there = there.map(|owned| (&owned.rule.spec, owned.owner));
+            let others = self.rules.values().filter(|owned| !leaving.contains(&owned.rule.id));
+            let others = others.map(|owned| (&owned.rule.spec, owned.owner));
             let before = wanted[..at].iter().map(|rule| (&rule.spec, rule.owner));
-            check_stage(&rule.spec, rule.owner, there.chain(before))?;
+            check_stage(&rule.spec, rule.owner, others.chain(before))?;
         }
         let ids = self.free_ids(wanted.len(), &wanted)?;
         let owned = |(id, rule): (RuleId, DesiredRule)| {
@@ -263,15 +264,17 @@ impl Rules {
             return Ok(Admitted { rules, shadowed: Vec::new() });
         }
         let mut lookup = self.with_own(names.with_all_services());
-        lookup.services.extend(coming.map(|(service, destination)| (service.clone(), destination)));
+        lookup
+            .services
+            .extend(incoming.map(|(service, destination)| (service.clone(), destination)));
         let all = self.rules.values().chain(&rules).map(|owned| &owned.rule);
         let all = all.chain(self.own.iter());
         let mut shadowed = compile(all.clone(), &lookup)?.shadowed;
         if !leaving.is_empty() {
-            let staying = all.filter(|rule| !leaving.contains(&rule.id));
-            shadowed = compile(staying, &lookup)?.shadowed;
+            let kept_rules = all.filter(|rule| !leaving.contains(&rule.id));
+            shadowed = compile(kept_rules, &lookup)?.shadowed;
         }
-        // Also one that was there, and loses its packets to one of these.
+        // Existing rules count too, if one of the new rules takes their packets.
         let known: BTreeSet<RuleId> =
             self.installed.shadowed.iter().map(|(rule, _)| *rule).collect();
         let added: BTreeSet<RuleId> = rules.iter().map(|owned| owned.rule.id).collect();
@@ -281,24 +284,24 @@ impl Rules {
         Ok(Admitted { rules, shadowed })
     }
 
-    /// Checks all rules as [`Rules::admit`] does those that come.
+    /// Checks all rules as [`Rules::admit`] checks new ones.
     pub(super) fn check_all(&self, names: Names<'_>) -> Result<(), RuleSetError> {
         let all = self.rules.values().map(|owned| &owned.rule).chain(self.own.iter());
         compile(all, &self.with_own(names.with_all_services())).map(drop)
     }
 
-    /// Takes rules in; the front door learns of them by [`Rules::install`].
+    /// Inserts rules; [`Rules::install`] sends them to the front door.
     pub(super) fn insert(&mut self, admitted: Admitted, out: &mut Effects) {
         self.insert_as(Life::Live, admitted, out);
     }
 
-    /// Takes rules in that come with a version which does not run yet.
-    pub(super) fn insert_coming(&mut self, admitted: Admitted, out: &mut Effects) {
-        self.insert_as(Life::Coming, admitted, out);
+    /// Inserts rules that come with a version which does not run yet.
+    pub(super) fn insert_pending(&mut self, admitted: Admitted, out: &mut Effects) {
+        self.insert_as(Life::Pending, admitted, out);
     }
 
     fn insert_as(&mut self, life: Life, admitted: Admitted, out: &mut Effects) {
-        self.awaited.remove_same(admitted.rules.iter().map(|owned| &owned.rule.spec));
+        self.awaited.remove_equal(admitted.rules.iter().map(|owned| &owned.rule.spec));
         for owned in admitted.rules {
             let rule = owned.rule.id;
             self.next = rule.0.wrapping_add(1);
@@ -339,12 +342,12 @@ impl Rules {
         self.rules.remove(&rule).map(drop).ok_or(Refusal::RuleUnknown { rule })
     }
 
-    /// Removes a rule, if it is still there.
+    /// Removes a rule, if it still exists.
     pub(super) fn discard(&mut self, rule: RuleId) {
         self.rules.remove(&rule);
     }
 
-    /// Removes the rules that lead to a service. Returns which they were.
+    /// Removes the rules that lead to a service. Returns their numbers.
     pub(super) fn remove_leading_to(&mut self, service: &Name) -> Vec<RuleId> {
         let ids = self.ids_where(|owned| owned.leads_to(service));
         for id in &ids {
@@ -353,9 +356,9 @@ impl Rules {
         ids
     }
 
-    /// Returns those of a service's rules that a new version has, too, and removes them from the
-    /// specifications of its rules. A version without any keeps all of them.
-    pub(super) fn staying(&self, service: &Name, specs: &mut Vec<RuleSpec>) -> BTreeSet<RuleId> {
+    /// Returns the rules of a service that a new version keeps, and removes them from `specs`, the
+    /// rules of that version. A version without rules keeps all.
+    pub(super) fn kept_rules(&self, service: &Name, specs: &mut Vec<RuleSpec>) -> BTreeSet<RuleId> {
         let mut stay = self.of_service(service);
         if !specs.is_empty() {
             stay.retain(|id| {
@@ -367,18 +370,18 @@ impl Rules {
         stay
     }
 
-    /// Has rules go: they are kept as long as somebody may want them back, or removed.
+    /// Retires rules: they are kept while the previous version may come back, or else removed.
     pub(super) fn retire(&mut self, leaving: &BTreeSet<RuleId>, may_come_back: bool) {
         if !may_come_back {
             self.rules.retain(|id, _| !leaving.contains(id));
             return;
         }
         let going = self.rules.iter_mut().filter(|(id, _)| leaving.contains(id));
-        going.for_each(|(_, owned)| owned.life = Life::Going);
+        going.for_each(|(_, owned)| owned.life = Life::Retired);
     }
 
-    /// Takes note that a new version runs: its rules come, and those go that it has not. Returns
-    /// those that come.
+    /// Records that a new version runs: its rules become live, and those that it lacks retire.
+    /// Returns the rules that become live.
     pub(super) fn change_version(
         &mut self,
         service: &Name,
@@ -387,46 +390,46 @@ impl Rules {
         let mut added = Vec::new();
         for (id, owned) in self.rules.iter_mut().filter(|(_, owned)| owned.came_with(service)) {
             match owned.life {
-                Life::Coming => {
+                Life::Pending => {
                     owned.life = Life::Live;
                     added.push(*id);
                 }
-                Life::Live if !stay.contains(id) => owned.life = Life::Going,
-                Life::Live | Life::Going => {}
+                Life::Live if !stay.contains(id) => owned.life = Life::Retired,
+                Life::Live | Life::Retired => {}
             }
         }
         added
     }
 
-    /// Takes note that the version before runs again, without the rules that came since.
+    /// Records that the previous version runs again, without the rules added since.
     pub(super) fn put_back(&mut self, service: &Name, added: &[RuleId]) {
         for id in added {
             self.rules.remove(id);
         }
         for owned in self.rules.values_mut() {
-            if owned.life == Life::Going && owned.came_with(service) {
+            if owned.life == Life::Retired && owned.came_with(service) {
                 owned.life = Life::Live;
             }
         }
     }
 
     /// Removes the rules that were to come with another version of a service.
-    pub(super) fn remove_coming(&mut self, service: &Name) {
-        self.rules.retain(|_, owned| owned.life != Life::Coming || !owned.came_with(service));
+    pub(super) fn remove_pending(&mut self, service: &Name) {
+        self.rules.retain(|_, owned| owned.life != Life::Pending || !owned.came_with(service));
     }
 
-    /// Removes the rules that a service kept for the version before.
-    pub(super) fn remove_going(&mut self, service: &Name) {
-        self.rules.retain(|_, owned| owned.life != Life::Going || !owned.came_with(service));
+    /// Removes the rules that a service kept for its previous version.
+    pub(super) fn remove_retired(&mut self, service: &Name) {
+        self.rules.retain(|_, owned| owned.life != Life::Retired || !owned.came_with(service));
     }
 
-    /// Gives the rules that came with a service to its owner.
+    /// Sets the owner of the rules that came with a service.
     pub(super) fn give(&mut self, service: &Name, owner: Option<Owner>) {
         let own = self.rules.values_mut().filter(|owned| owned.came_with(service));
         own.for_each(|owned| owned.owner = owner);
     }
 
-    /// Tells the front door, if what it should know has changed.
+    /// Compiles the active rules, and sends them to the front door if they have changed.
     pub(super) fn install(&mut self, names: Names<'_>, out: &mut Effects) {
         let lookup = self.with_own(names.with_taking_services());
         let active = self.rules.values().filter(|owned| owned.is_active(names));
@@ -440,15 +443,15 @@ impl Rules {
         }
     }
 
-    /// Returns what tells the front door everything once more.
+    /// Returns the effect that sends all rules to the front door again.
     pub(super) fn reinstall(&mut self) -> Effect {
         self.generation += 1;
         let (rules, generation) = (self.installed.clone(), self.generation);
         Effect::InstallRules { rules, generation }
     }
 
-    /// Has datagrams to these addresses brought to the associations' entry, in place of those
-    /// before; on an error nothing has changed.
+    /// Directs datagrams to these addresses to the associations' entry, in place of the previous
+    /// addresses; on an error nothing has changed.
     pub(super) fn serve_associations(
         &mut self,
         at: &[SocketAddr],
@@ -470,8 +473,8 @@ impl Rules {
         Ok(())
     }
 
-    /// Adds the rules of a state that are not there yet to those that are awaited, and installs
-    /// nothing. Returns false when there is no number left for them.
+    /// Adds the rules of a desired state that do not exist yet to the awaited ones, without
+    /// installing them. Returns false if no number is left for them.
     pub(super) fn add_awaited(
         &mut self,
         desired: &DesiredState,
@@ -486,7 +489,7 @@ impl Rules {
             ids.into_iter().zip(specs).map(|(id, spec)| Rule { id, spec }).collect();
         let lookup = awaited::with_awaited(self.with_own(names.without_services()), &rules);
         for rule in rules {
-            // One that names what this node does not have is told when it should come.
+            // A rule that names something unknown is refused when it is to be added.
             if compile([&rule], &lookup).is_ok() {
                 out.push(Effect::ClearRuleCounters { rule: rule.id });
                 self.awaited.push(rule);
@@ -495,7 +498,7 @@ impl Rules {
         true
     }
 
-    /// Awaits only rules that a state asks for.
+    /// Drops awaited rules that a desired state does not contain.
     pub(super) fn await_only(
         &mut self,
         desired: &DesiredState,
@@ -503,15 +506,15 @@ impl Rules {
         out: &mut Effects,
     ) {
         if self.awaited.count() > 0 {
-            self.awaited.retain_wanted(desired);
+            self.awaited.retain_desired(desired);
             self.install(names, out);
         }
     }
 
-    /// Returns numbers that no rule has, beginning after the last one given. Those of awaited rules
-    /// are free for `coming`, if these are the same.
-    fn free_ids(&self, asked: usize, coming: &[DesiredRule]) -> Result<Vec<RuleId>, Refusal> {
-        let awaited = self.awaited.ids_beside(coming);
+    /// Returns free numbers, beginning after the last one used. Those of awaited rules are free for
+    /// `incoming`, if these are the same.
+    fn free_ids(&self, asked: usize, incoming: &[DesiredRule]) -> Result<Vec<RuleId>, Refusal> {
+        let awaited = self.awaited.ids_after(incoming);
         let present = self.rules.len() + self.own.count() + awaited.len();
         if asked > RULES_MAX.saturating_sub(present) {
             return Err(Refusal::TooManyRules { asked, present });
@@ -524,14 +527,14 @@ impl Rules {
         Ok(in_turn.filter(is_free).take(asked).collect())
     }
 
-    /// Adds where the node's own rules lead.
+    /// Adds the destination of the node's own rules.
     fn with_own(&self, mut lookup: Lookup) -> Lookup {
         lookup.services.extend(self.own.destination());
         lookup
     }
 }
 
-/// Makes the rules that come with a service.
+/// Returns the rules that come with a service.
 pub(super) fn rules_of(
     service: &Name,
     specs: Vec<RuleSpec>,
@@ -542,8 +545,8 @@ pub(super) fn rules_of(
     specs.into_iter().map(rule).collect()
 }
 
-/// Refuses a rule whose stage is not its session's (stages are the operator's or the principals'),
-/// and one that meets packets of another principal's.
+/// Refuses a rule whose stage is not one of its session (stages are the operator's or the
+/// principals'), and one that overlaps another principal's.
 fn check_stage<'a>(
     spec: &RuleSpec,
     owner: Option<Owner>,
@@ -597,7 +600,7 @@ mod tests {
     use super::*;
     use crate::rule::Action;
 
-    /// Rules, on a node with one service that runs.
+    /// Rules of a node with one running service.
     struct Alone {
         rules: Rules,
         sessions: Sessions,
@@ -635,7 +638,8 @@ mod tests {
             ids
         }
 
-        /// Installs; returns the numbers of the rules that the front door is told, if any.
+        /// Installs the rules; returns the numbers of those sent to the front door, `None` if
+        /// nothing was sent.
         fn install(&mut self) -> Option<BTreeSet<u32>> {
             self.rules.install(Names::of(&[], &self.sessions, &self.roster), &mut self.out);
             let rules = self.out.take_rules().map(|effect| match effect {
@@ -656,7 +660,7 @@ mod tests {
     }
 
     #[test]
-    fn the_front_door_is_told_once_and_only_of_services_that_run() {
+    fn the_front_door_is_updated_once_and_only_for_services_that_run() {
         let mut alone = Alone::new();
         alone.add(&["proto udp"]);
         assert_eq!(alone.install(), Some([0].into()));
@@ -670,17 +674,17 @@ mod tests {
         let mut alone = Alone::new();
         alone.add(&["proto udp", "proto tcp"]);
         let mut specs = vec![to_service("proto tcp").spec, to_service("proto icmp").spec];
-        let stay = alone.rules.staying(&name(), &mut specs);
+        let stay = alone.rules.kept_rules(&name(), &mut specs);
         assert_eq!((stay.len(), specs.len()), (1, 1));
         let admitted = alone.admit(&["proto icmp"]);
-        alone.rules.insert_coming(admitted, &mut alone.out);
+        alone.rules.insert_pending(admitted, &mut alone.out);
         assert_eq!(alone.install(), Some([0, 1].into()), "it does not run yet");
         let added = alone.rules.change_version(&name(), &stay);
         assert_eq!(alone.install(), Some([1, 2].into()));
         let mut kept = alone.rules.clone();
         alone.rules.put_back(&name(), &added);
         assert_eq!(alone.install(), Some([0, 1].into()));
-        kept.remove_going(&name());
+        kept.remove_retired(&name());
         assert_eq!(kept.of_service(&name()), [RuleId(1), RuleId(2)].into());
     }
 

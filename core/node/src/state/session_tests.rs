@@ -1,4 +1,4 @@
-//! Sessions by behaviour: what is promised, refused, and told to the cell.
+//! Tests of sessions: promises, refusals, and messages to the cell.
 
 use super::tests::{NOW, add, deploy_with, effects, lost, name, node, refused};
 use super::*;
@@ -62,7 +62,7 @@ fn in_session(session: &str, service: &str, text: &str) -> Command {
     }
 }
 
-/// A node with the session `gold`, in which `monitor` runs as entry 0.
+/// Returns a node with the session `gold`, in which `monitor` runs as entry 0.
 fn with_gold() -> Node {
     let mut node = node();
     node.handle_command(NOW, create("gold", r#"{"cpu":["1ms/4ms"]}"#)).unwrap();
@@ -77,41 +77,41 @@ fn the_cell_knows_a_session_before_anything_of_it_starts() {
     let mut node = node();
     node.handle_command(NOW, create("gold", r#"{"cpu":["1ms/4ms"]}"#)).unwrap();
     node.handle_command(NOW, in_session("gold", "monitor", "proto udp")).unwrap();
-    let told = effects(&mut node);
+    let emitted = effects(&mut node);
     let gold = SessionId(2);
     assert_eq!(
-        told[0],
+        emitted[0],
         Effect::SetSession { session: gold, reservation: reservation(r#"{"cpu":["1ms/4ms"]}"#) }
     );
     assert!(
-        matches!(told.last(), Some(Effect::StartService { start: ServiceStart { session, .. }, .. }) if *session == gold)
+        matches!(emitted.last(), Some(Effect::StartService { start: ServiceStart { session, .. }, .. }) if *session == gold)
     );
-    // Another cell is told anew, first of all.
+    // A new cell gets the sessions before anything else.
     node.handle_event(NOW, lost());
     node.handle_timeout(Nanos::from_millis(20_000));
     node.handle_event(NOW, Event::CellReady);
-    let told: Vec<Effect> = effects(&mut node);
-    let session = told.iter().position(|e| matches!(e, Effect::SetSession { .. })).unwrap();
-    let start = told.iter().position(|e| matches!(e, Effect::StartService { .. })).unwrap();
-    assert!(session < start, "{told:?}");
+    let emitted: Vec<Effect> = effects(&mut node);
+    let session = emitted.iter().position(|e| matches!(e, Effect::SetSession { .. })).unwrap();
+    let start = emitted.iter().position(|e| matches!(e, Effect::StartService { .. })).unwrap();
+    assert!(session < start, "{emitted:?}");
 }
 
 #[test]
 fn a_change_of_a_reservation_touches_no_service() {
     let mut node = with_gold();
     node.handle_command(NOW, set("gold", r#"{"cpu":["2ms/4ms+extra"],"weight":200}"#)).unwrap();
-    let told = effects(&mut node);
-    let [Effect::SetSession { session: SessionId(2), reservation }] = &told[..] else {
-        panic!("{told:?}")
+    let emitted = effects(&mut node);
+    let [Effect::SetSession { session: SessionId(2), reservation }] = &emitted[..] else {
+        panic!("{emitted:?}")
     };
     assert_eq!(reservation.weight.get(), 200);
-    // The same again is nothing to tell.
+    // The same reservation again sends nothing.
     node.handle_command(NOW, set("gold", r#"{"cpu":["2ms/4ms+extra"],"weight":200}"#)).unwrap();
     assert_eq!(effects(&mut node), []);
 }
 
 #[test]
-fn a_session_in_use_goes_only_with_what_is_in_it() {
+fn a_session_in_use_is_removed_only_with_its_contents() {
     let mut node = with_gold();
     let drops = RuleSpec::new("proto tcp".parse().unwrap(), Action::Drop);
     let rule = RuleSpec { session: name("gold"), ..drops };
@@ -131,7 +131,7 @@ fn a_session_in_use_goes_only_with_what_is_in_it() {
             stopping: true
         }
     );
-    // Until its last service has stopped, the name is not free, and nothing can begin in it.
+    // Until its last service has stopped, the name is not free, and nothing can be added to it.
     assert!(node.session(&name("gold")).unwrap().leaving);
     let promised = &node.session(&name("gold")).unwrap().reservation;
     assert_eq!(*promised, Reservation::default());
@@ -142,16 +142,16 @@ fn a_session_in_use_goes_only_with_what_is_in_it() {
     let (class, _) = refused(&mut node, in_session("gold", "touch", "any"));
     assert_eq!(class, RefusalClass::Busy);
     node.handle_event(NOW, Event::ServiceStopped { entry: EntryId(0) });
-    let told = effects(&mut node);
+    let emitted = effects(&mut node);
     assert!(node.session(&name("gold")).is_none());
-    assert!(told.contains(&Effect::RemoveSession { session: SessionId(2) }), "{told:?}");
+    assert!(emitted.contains(&Effect::RemoveSession { session: SessionId(2) }), "{emitted:?}");
     let gone = Notice::SessionRemoved { session: name("gold") };
-    assert_eq!(told.last(), Some(&Effect::Report(gone)));
+    assert_eq!(emitted.last(), Some(&Effect::Report(gone)));
     node.handle_command(NOW, create("gold", "{}")).unwrap();
 }
 
 #[test]
-fn a_session_goes_with_a_service_that_is_being_replaced_and_the_rules_of_its_new_version() {
+fn a_session_is_removed_with_a_service_being_replaced_and_the_rules_of_its_new_version() {
     let mut node = with_gold();
     node.handle_command(NOW, in_session("gold", "monitor", "proto icmp")).unwrap();
     assert!(node.is_replacing());
@@ -167,9 +167,9 @@ fn a_session_goes_with_a_service_that_is_being_replaced_and_the_rules_of_its_new
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_what_to_do() {
+fn an_impossible_session_is_refused_with_advice() {
     let mut node = with_gold();
-    for (command, class, says) in [
+    for (command, class, expected) in [
         (create("gold", "{}"), RefusalClass::Busy, "tam session set gold"),
         (create("system", "{}"), RefusalClass::Forbidden, "every node has"),
         (set("best-effort", "{}"), RefusalClass::Forbidden, "every node has"),
@@ -180,7 +180,7 @@ fn what_cannot_be_is_refused_with_what_to_do() {
         (set("gold", r#"{"memory":"0B"}"#), RefusalClass::Invalid, "0 bytes"),
     ] {
         let (found, text) = refused(&mut node, command);
-        assert!(found == class && text.contains(says), "{found:?}: {text}");
+        assert!(found == class && text.contains(expected), "{found:?}: {text}");
     }
 }
 
@@ -211,7 +211,7 @@ fn sessions_that_are_not_wanted_are_promised_nothing_until_they_go() {
     assert!(node.service(&name("monitor")).is_some());
 }
 
-/// A node that has one guest core to give, and a session that was promised half of it.
+/// Returns a node with one guest core, half of which a session has reserved.
 fn half_promised() -> Node {
     let mut node = node();
     assert_eq!(node.set_capacity(capacity()), []);
@@ -221,10 +221,10 @@ fn half_promised() -> Node {
 }
 
 #[test]
-fn what_cannot_be_guaranteed_is_refused_with_what_is_left_and_changes_nothing() {
+fn a_reservation_beyond_capacity_is_refused_with_what_is_left_and_changes_nothing() {
     let mut node = half_promised();
     let left = node.left();
-    for (command, class, says) in [
+    for (command, class, expected) in [
         (
             create("silver", r#"{"cpu":["50%/100ms"]}"#),
             RefusalClass::Limit,
@@ -240,11 +240,11 @@ fn what_cannot_be_guaranteed_is_refused_with_what_is_left_and_changes_nothing() 
         (create("silver", r#"{"below":"60%/100ms"}"#), RefusalClass::Limit, "50 %"),
     ] {
         let (found, text) = refused(&mut node, command);
-        assert!(found == class && text.contains(says), "{found:?}: {text}");
+        assert!(found == class && text.contains(expected), "{found:?}: {text}");
         assert_eq!(node.left(), left);
     }
     assert_eq!(node.sessions().count(), 3);
-    // What is given up can be promised again, and what a session has it may exchange.
+    // Capacity that is given up can be reserved again, and a session may exchange its own.
     node.handle_command(NOW, set("gold", r#"{"cpu":["90%/100ms"]}"#)).unwrap();
     node.handle_command(NOW, remove("gold", false)).unwrap();
     node.handle_command(NOW, create("silver", r#"{"cpu":["90%/100ms"]}"#)).unwrap();
@@ -276,7 +276,7 @@ fn sessions_that_change_together_have_room_for_each_other() {
 }
 
 #[test]
-fn a_node_with_less_than_it_has_promised_takes_the_promise_back_and_says_so() {
+fn a_node_with_less_capacity_than_reserved_clears_reservations_and_reports_them() {
     let mut node = half_promised();
     node.handle_command(NOW, create("silver", r#"{"cpu":["30%/100ms"]}"#)).unwrap();
     effects(&mut node);
@@ -285,9 +285,12 @@ fn a_node_with_less_than_it_has_promised_takes_the_promise_back_and_says_so() {
     assert_eq!(short.len(), 1);
     assert!(short[0].0 == name("gold") && short[0].1.to_string().contains("1MiB"), "{short:?}");
     assert_eq!(node.session(&name("gold")).unwrap().reservation, Reservation::default());
-    let told = effects(&mut node);
-    assert!(matches!(told[..], [Effect::SetSession { session: SessionId(2), .. }]), "{told:?}");
-    // What is left is silver's and whoever comes next.
+    let emitted = effects(&mut node);
+    assert!(
+        matches!(emitted[..], [Effect::SetSession { session: SessionId(2), .. }]),
+        "{emitted:?}"
+    );
+    // The rest is free for any session.
     node.handle_command(NOW, set("silver", r#"{"cpu":["90%/100ms"]}"#)).unwrap();
 }
 
@@ -301,7 +304,7 @@ fn a_share_of_a_port_of_which_nobody_knows_the_rate_is_not_promised() {
     assert!(class == RefusalClass::Limit && text.contains("ethtool"), "{text}");
 }
 
-/// Below user level: which account each of these services pays from.
+/// Returns the account that each service pays from below user level.
 fn payers(node: &Node) -> Vec<(&'static str, Option<u16>)> {
     let accounts = node.accounts(Speed::UNMEASURED, Nanos::from_millis(1));
     let services = ["monitor", "silver", "none", "operator"].into_iter();
@@ -310,7 +313,7 @@ fn payers(node: &Node) -> Vec<(&'static str, Option<u16>)> {
 }
 
 #[test]
-fn who_was_promised_nothing_below_pays_only_where_somebody_was_promised_something() {
+fn sessions_without_time_below_pay_only_if_another_has_reserved_some() {
     let mut node = with_gold();
     node.set_capacity(capacity());
     node.handle_command(NOW, create("silver", "{}")).unwrap();
@@ -327,7 +330,7 @@ fn who_was_promised_nothing_below_pays_only_where_somebody_was_promised_somethin
     let (gold, rest) = (Some(2), Some(SessionId::BEST_EFFORT.0));
     let paid = [("monitor", gold), ("silver", rest), ("none", rest), ("operator", None)];
     assert_eq!(payers(&node), paid);
-    // What can still be promised is for the rest, together.
+    // The capacity that is not reserved is shared by the other sessions.
     let terms = |node: &Node| node.accounts(Speed::UNMEASURED, Nanos::from_millis(1)).terms;
     let left = node.left().unwrap().below;
     assert_eq!(
@@ -361,7 +364,7 @@ fn a_session_is_not_promised_less_memory_than_it_uses() {
     };
     assert!(node.handle_command(NOW, wanted("2MiB")).is_err(), "nor by a file");
     node.handle_command(NOW, wanted("3584KiB")).unwrap();
-    // What another daemon, or a restart, finds is the same.
+    // Another daemon, or a restart, finds the same.
     assert_eq!(node.set_capacity(Capacity { packet_cores: 2, ..capacity() }), []);
     assert!(node.handle_command(NOW, set("gold", r#"{"memory":"2MiB"}"#)).is_err());
 }

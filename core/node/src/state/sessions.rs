@@ -1,13 +1,13 @@
-//! Sessions of a node: made, promised something else, removed.
+//! Sessions of a node: created, changed, removed.
 //!
 //! ```text
-//! create ─▶ there ─ set ─▶ there ─ remove, nothing in it ────────────────────────▶ gone
-//!                            └──── remove with what is in it ─▶ leaving ─ stopped ─┘
+//! create ─▶ there ─ set ─▶ there ─ remove, empty ────────────────────────────────▶ gone
+//!                            └──── remove with its contents ──▶ leaving ─ stopped ─┘
 //! ```
 //!
-//! What a session was promised is the cell's to keep: it is told before anything of the session
-//! starts, and again when the cell is another one. A session that leaves is promised nothing any
-//! more; its name and number are free when the cell has stopped its last service.
+//! The cell enforces reservations: it gets them before any service of the session starts, and a
+//! new cell gets all of them again. A leaving session has no reservation; its name and number are
+//! free when the cell has stopped its last service.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,59 +24,60 @@ use crate::port::Port;
 use crate::refusal::Refusal;
 use crate::session::{Session, Table, is_built_in};
 
-/// Sessions, and what was promised to them.
+/// Sessions, and their reservations.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sessions {
     table: Table,
-    /// Account of what was promised; `None` while nobody has said what the node has to give. Then
-    /// everything fits.
+    /// Account of reservations; `None` until the capacity of the node is known. Until then
+    /// everything is admitted.
     admission: Option<Admission>,
-    /// Sessions that go when the last of their services has stopped.
+    /// Sessions that are removed when the last of their services has stopped.
     leaving: BTreeSet<SessionId>,
 }
 
 impl Sessions {
-    /// Makes the sessions of a snapshot; `next` is where the search for a free number begins.
+    /// Restores the sessions of a snapshot; `next` is the start of the search for a free number.
     ///
     /// # Errors
-    /// With the name and number of one that is another's, or whose number is above the last.
+    /// With name and number of a session whose name or number is taken, or whose number exceeds the
+    /// limit.
     pub(super) fn restore(created: Vec<Session>, next: u16) -> Result<Self, (Name, SessionId)> {
         let table = Table::of(created, next)?;
         let leaving = table.iter().filter(|it| it.leaving).map(|it| it.id).collect();
         Ok(Self { table, admission: None, leaving })
     }
 
-    /// Returns all of them, by number.
+    /// Returns all sessions, by number.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Session> {
         self.table.iter()
     }
 
-    /// Returns those that were created, by number.
+    /// Returns the sessions that are not built in, by number.
     pub(super) fn created(&self) -> impl Iterator<Item = &Session> {
         self.iter().filter(|session| !session.is_built_in())
     }
 
-    /// Returns where the search for a free number begins.
+    /// Returns the start of the search for a free number.
     pub(super) const fn next(&self) -> u16 {
         self.table.next()
     }
 
-    /// Returns the numbers by name.
+    /// Returns the map of numbers by name.
     pub(super) fn numbers(&self) -> Arc<BTreeMap<Name, SessionId>> {
         self.table.numbers()
     }
 
-    /// Returns the session of a name.
+    /// Returns the session of this name.
     pub(super) fn by_name(&self, name: &Name) -> Option<&Session> {
         self.table.by_name(name)
     }
 
-    /// Returns the session of a number.
+    /// Returns the session of this number.
     pub(super) fn by_number(&self, id: SessionId) -> Option<&Session> {
         self.table.by_number(id)
     }
 
-    /// Returns a session in which something can begin.
+    /// Returns a session that can take new services and rules.
     pub(super) fn find(&self, name: &Name) -> Result<&Session, Refusal> {
         match self.by_name(name) {
             Some(found) if found.leaving => Err(Refusal::SessionLeaving { session: name.clone() }),
@@ -134,7 +135,7 @@ impl Sessions {
         Ok(id)
     }
 
-    /// Promises a session something else.
+    /// Changes the reservation of a session.
     pub(super) fn set(
         &mut self,
         name: Name,
@@ -148,7 +149,7 @@ impl Sessions {
         Ok(Outcome::SessionChanged { session: name })
     }
 
-    /// Makes a session the operator's, with no promise.
+    /// Hands a session to the operator and clears its reservation.
     pub(super) fn give_up(&mut self, name: Name, out: &mut Effects) -> Result<Outcome, Refusal> {
         let id = self.find_created(&name)?.id;
         if let Some(session) = self.table.by_number_mut(id) {
@@ -158,7 +159,7 @@ impl Sessions {
         Ok(Outcome::SessionChanged { session: name })
     }
 
-    /// Promises a session something. Returns true when that is something else than before.
+    /// Sets the reservation of a session. Returns true if it has changed.
     fn promise(
         &mut self,
         id: SessionId,
@@ -177,8 +178,8 @@ impl Sessions {
         Ok(true)
     }
 
-    /// Has a session leave: it is promised nothing, and gone when nothing is left of it.
-    pub(super) fn leave(&mut self, id: SessionId, out: &mut Effects) -> Result<(), Refusal> {
+    /// Marks a session as leaving: its reservation is cleared, and it is removed once it is empty.
+    pub(super) fn mark_leaving(&mut self, id: SessionId, out: &mut Effects) -> Result<(), Refusal> {
         self.promise(id, Reservation::default(), out)?;
         if let Some(session) = self.table.by_number_mut(id) {
             session.leaving = true;
@@ -187,8 +188,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Removes sessions that leave and of which nothing is left; `used` returns those that have
-    /// services.
+    /// Removes leaving sessions that are empty; `used` returns the sessions that have services.
     pub(super) fn end(&mut self, used: impl FnOnce() -> BTreeSet<SessionId>, out: &mut Effects) {
         if self.leaving.is_empty() {
             return;
@@ -207,7 +207,7 @@ impl Sessions {
         }
     }
 
-    /// Has exactly these sessions; on an error nothing has changed.
+    /// Sets all sessions of the node; on an error nothing has changed.
     pub(super) fn arrange(
         &mut self,
         wanted: BTreeMap<Name, DesiredSession>,
@@ -228,8 +228,7 @@ impl Sessions {
         Ok(outcome)
     }
 
-    /// Takes back first what is given up, so that the rest has room; on an error some of it is
-    /// done.
+    /// Releases what is given up first, so that the rest has room; on an error some of it is done.
     fn rearrange(
         &mut self,
         wanted: BTreeMap<Name, DesiredSession>,
@@ -271,8 +270,8 @@ impl Sessions {
         Ok(Outcome::SessionsArranged { created, changed })
     }
 
-    /// Takes note of what the node has to give. Sessions that were promised more than there is are
-    /// promised nothing any more: each is returned with the reason.
+    /// Sets the capacity of the node. Reservations that it no longer covers are cleared; their
+    /// sessions are returned with the reason.
     pub(super) fn set_capacity(
         &mut self,
         capacity: Capacity,
@@ -285,7 +284,7 @@ impl Sessions {
         for Session { id, name, reservation, .. } in created {
             if let Err(problem) = admission.admit(id, &reservation) {
                 short.push((name.clone(), not_admitted(&name)(problem)));
-                // Nothing is always to be had.
+                // An empty reservation is always admitted.
                 let _ = admission.admit(id, &Reservation::default());
                 if let Some(session) = self.table.by_number_mut(id) {
                     session.reservation = Reservation::default();
@@ -298,29 +297,29 @@ impl Sessions {
         short
     }
 
-    /// Takes note of the memory that is in use, for what is promised from now on.
+    /// Sets the memory that is in use, for later admissions.
     pub(super) fn set_memory_used(&mut self, used: MemoryUsed) {
         if let Some(admission) = &mut self.admission {
             admission.set_used(used);
         }
     }
 
-    /// Returns the memory that was last known to be in use.
+    /// Returns the memory that was last reported to be in use.
     pub(super) fn memory_used(&self) -> MemoryUsed {
         self.admission.as_ref().map_or_else(MemoryUsed::default, |it| it.used().clone())
     }
 
-    /// Returns what the node has to give, if somebody has said it.
+    /// Returns the capacity of the node, if it has been set.
     pub(super) fn capacity(&self) -> Option<&Capacity> {
         self.admission.as_ref().map(Admission::capacity)
     }
 
-    /// Returns what can still be promised.
+    /// Returns the capacity that is not reserved.
     pub(super) fn left(&self) -> Option<Left> {
         self.admission.as_ref().map(Admission::left)
     }
 
-    /// Tells a cell that knows of no session yet.
+    /// Sends all sessions to a new cell.
     pub(super) fn announce(&self, out: &mut Effects) {
         out.extend(self.created().map(|session| Effect::SetSession {
             session: session.id,
@@ -328,7 +327,7 @@ impl Sessions {
         }));
     }
 
-    /// Refuses what no node could promise, and what this one has not the ports for.
+    /// Refuses a reservation that no node could admit, or that names unknown ports.
     fn check(
         &self,
         session: &Name,
@@ -356,7 +355,7 @@ impl Sessions {
     }
 }
 
-/// Refuses the names of sessions that every node has.
+/// Refuses the names of built-in sessions.
 fn check_new_name(name: &Name) -> Result<(), Refusal> {
     match is_built_in(name) {
         true => Err(Refusal::SessionBuiltIn { session: name.clone() }),
@@ -364,7 +363,7 @@ fn check_new_name(name: &Name) -> Result<(), Refusal> {
     }
 }
 
-/// Returns what makes a refusal of a promise to a session.
+/// Returns the function that turns an admission error into the refusal for a session.
 fn not_admitted(session: &Name) -> impl Fn(admission::Refusal) -> Refusal + use<> {
     let session = session.clone();
     move |problem| Refusal::NotAdmitted { session: session.clone(), problem: Box::new(problem) }
@@ -389,14 +388,14 @@ mod tests {
     }
 
     #[test]
-    fn one_that_leaves_is_promised_nothing_and_gone_with_its_last_service() {
+    fn a_leaving_session_has_no_reservation_and_ends_with_its_last_service() {
         let (mut sessions, mut out) = (Sessions::default(), Effects::default());
         sessions.set_capacity(capacity(), &mut out);
         let most = r#"{"memory":"16MiB"}"#;
         sessions.create(name("gold"), desired(most), &[], &mut out).unwrap();
         let id = sessions.find(&name("gold")).unwrap().id;
         taken(&mut out);
-        sessions.leave(id, &mut out).unwrap();
+        sessions.mark_leaving(id, &mut out).unwrap();
         let promised = Effect::SetSession { session: id, reservation: Reservation::default() };
         assert_eq!(taken(&mut out), [promised]);
         sessions.end(|| [id].into(), &mut out);

@@ -1,7 +1,7 @@
-//! A random life of a node, with what must hold checked after every step.
+//! Random life of a node, with its invariants checked after every step.
 //!
-//! The world outside is a cell that comes and goes, answers late, fails starts,
-//! and sometimes says what nobody asked for. A failure names its seed.
+//! The simulated cell comes and goes, answers late, fails starts, and sometimes sends events that
+//! nothing waits for. A failure names its seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,10 +23,10 @@ use crate::testing::{PORTS, capacity, module};
 const POLICIES: [OnFailure; 4] =
     [OnFailure::Open, OnFailure::Closed, OnFailure::Closed, OnFailure::Bypass { after: 2 }];
 const SERVICES: [&str; 5] = ["monitor", "touch", "mark", "cache", "shape"];
-/// Most things are of the first, so that they often meet.
+/// Names of sessions, mostly the first, so that services and rules often meet.
 const SESSIONS: [&str; 9] = [BEST, BEST, BEST, BEST, BEST, BEST, BEST, "gold", "silver"];
 const BEST: &str = "best-effort";
-/// Some of these are more than a node has at a time.
+/// Reservations, some of which exceed the node's capacity.
 const RESERVED: [&str; 4] = [
     "{}",
     r#"{"weight":5}"#,
@@ -36,7 +36,7 @@ const RESERVED: [&str; 4] = [
 const MATCHES: [&str; 6] =
     ["any", "proto udp", "proto tcp dport 80", "ip 6", "in left", "src 10.0.0.0/8"];
 
-/// xorshift64 (Marsaglia 2003): enough to choose what happens next.
+/// Random generator xorshift64 (Marsaglia 2003), sufficient to choose the next step.
 struct Dice(u64);
 
 impl Dice {
@@ -52,7 +52,7 @@ impl Dice {
     }
 }
 
-/// What the cell has of one entry.
+/// State of an entry in the cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Held {
     Starting,
@@ -60,7 +60,7 @@ enum Held {
     Stopping,
 }
 
-/// What the cell has of a new version.
+/// State of a new version in the cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     Asked,
@@ -75,20 +75,20 @@ struct World {
     cell_asked: bool,
     cell_up: bool,
     held: BTreeMap<EntryId, Held>,
-    /// Where entries were last said to be, and whether they can move.
+    /// Last reported level of each entry, and whether it can move.
     placed: BTreeMap<EntryId, (Level, bool)>,
-    /// Moves that were asked for and not answered.
+    /// Moves that were requested and not answered.
     moving: Vec<(EntryId, Level)>,
-    /// Versions that were asked for, and those that are watched.
+    /// Versions that were requested, and those being watched.
     replacing: BTreeMap<EntryId, Version>,
     installed: RuleSet,
     /// Entries whose packets are dropped while they are down.
     closed: BTreeSet<EntryId>,
-    /// How often the instances of each entry have trapped since it was started.
+    /// Number of traps of each entry since it was started.
     traps: BTreeMap<EntryId, u64>,
-    /// What was last told of the edges out of each entry.
+    /// Last edges sent for each entry.
     edges: BTreeMap<EntryId, Edges>,
-    /// What was last told of each session.
+    /// Last reservation sent for each session.
     promised: BTreeMap<SessionId, Reservation>,
     generation: u64,
     starts: u64,
@@ -260,7 +260,7 @@ impl World {
         }
     }
 
-    /// Says where an entry is; whether the node believes it depends on whether it runs.
+    /// Reports the level of an entry; the node accepts it only if the entry runs.
     fn place(&mut self, entry: EntryId, level: Level) {
         let movable = level != Level::User || self.dice.below(2) == 0;
         if self.held.contains_key(&entry) {
@@ -270,7 +270,7 @@ impl World {
         self.node.handle_event(self.now, Event::ServicePlaced { entry, level, reason, movable });
     }
 
-    /// The cell answers one thing that it was asked for, or a service in it fails.
+    /// Lets the cell answer one request, or a service in it fail.
     fn answer(&mut self) {
         if let Some((entry, level)) = self.moving.pop() {
             if self.dice.below(3) > 0 {
@@ -338,7 +338,7 @@ impl World {
         self.node.handle_event(self.now, event);
     }
 
-    /// Instances of a service that runs trap; sometimes the news come late.
+    /// Lets instances of a running service trap; sometimes the report comes late.
     fn trap(&mut self) {
         let running: Vec<EntryId> =
             self.held.iter().filter(|(_, held)| **held == Held::Running).map(|(e, _)| *e).collect();
@@ -366,7 +366,7 @@ impl World {
         }
     }
 
-    /// The daemon dies, perhaps with its cell; another reads what it wrote down.
+    /// Ends the daemon, perhaps with its cell; another one reads its snapshot.
     fn daemon_dies(&mut self) {
         let text = self.node.with_snapshot(|it| serde_json::to_string(it).unwrap());
         let snapshot: Snapshot = serde_json::from_str(&text).unwrap();
@@ -381,7 +381,7 @@ impl World {
         self.moving.clear();
         self.replacing.clear();
         let before = self.held.len();
-        // A cell lets go of all but what ran.
+        // A cell ends everything but the running services.
         let up = self.cell_up;
         self.held.retain(|entry, held| up && *held == Held::Running && ran.contains(entry));
         self.ends += (before - self.held.len()) as u64;
@@ -391,7 +391,7 @@ impl World {
         self.node.resume(self.now, has, &DesiredState::default());
     }
 
-    /// An event about an entry that the cell does not have.
+    /// Sends an event about an entry that the cell does not have.
     fn nonsense(&mut self) {
         let entry = EntryId(200 + self.dice.below(50) as u16);
         let reason = "nobody asked".to_owned();
@@ -490,14 +490,15 @@ impl World {
         }
     }
 
-    /// After all effects: an edge leads to what it names while that runs, and nowhere else.
+    /// Checks after all effects that an edge leads to the service that it names while that runs,
+    /// and nowhere else.
     fn edges_lead_to_what_runs(&self) {
         for service in self.node.services() {
             if self.held.get(&service.entry) != Some(&Held::Running) {
                 continue;
             }
-            let told = self.edges.get(&service.entry).copied().unwrap_or_default();
-            for (edge, to) in told.iter().enumerate() {
+            let emitted = self.edges.get(&service.entry).copied().unwrap_or_default();
+            for (edge, to) in emitted.iter().enumerate() {
                 let next = service.then.get(&(edge as u16));
                 let next = next.map(|next| self.node.service(next).expect("an edge to nothing"));
                 let expected = match next {
@@ -512,13 +513,13 @@ impl World {
         }
     }
 
-    /// By its own policy, or by one that comes after it.
+    /// Returns true if a service is closed by its own policy, or by one that follows it.
     fn is_closed(&self, service: &crate::Service) -> bool {
         let mut after = service.then.values().filter_map(|next| self.node.service(next));
         service.on_failure.is_closed() || after.any(|next| self.is_closed(next))
     }
 
-    /// No packet of a closed service goes elsewhere, whatever has become of it.
+    /// Checks that no packet of a closed service goes elsewhere, in any state.
     fn closed_services_are_closed(&self) {
         let seed = self.seed;
         for service in self.node.services() {
@@ -546,7 +547,7 @@ impl World {
         assert!(self.closed.is_subset(&entries), "seed {seed}: an entry is free and closed");
     }
 
-    /// What all sessions were promised together is no more than there is.
+    /// Checks that the reservations of all sessions together do not exceed the capacity.
     fn promises_can_be_kept(&self) {
         let (seed, capacity) = (self.seed, capacity());
         let all = || self.node.sessions().map(|session| &session.reservation);
@@ -559,7 +560,8 @@ impl World {
         assert!(left.sum::<u64>() <= 990_000, "seed {seed}: a port is promised twice");
     }
 
-    /// The cell knows of each session, and of no other; nothing is of one that is not there.
+    /// Checks that the cell has exactly the node's sessions, and that all services and rules are in
+    /// one of them.
     fn sessions_are_what_was_told(&self) {
         let seed = self.seed;
         let created = self.node.sessions().filter(|session| !session.is_built_in());
@@ -606,7 +608,7 @@ impl World {
         }
     }
 
-    /// From now on nothing fails: everything that should run must come to run.
+    /// Lets nothing fail from now on: everything that should run must come to run.
     fn calm_down(&mut self) {
         for _ in 0..200 {
             if self.cell_asked {
@@ -655,13 +657,13 @@ impl World {
         let rules = self.node.rules();
         assert_eq!(waiting, rules.iter().filter(waits).count(), "seed {}", self.seed);
         let is_told = |reach: &&Reach| [Reach::Installed, Reach::Closed].contains(*reach);
-        let told = reaches.iter().filter(is_told).count();
-        assert_eq!(told, self.installed.entries.len(), "seed {}: a rule is missing", self.seed);
+        let emitted = reaches.iter().filter(is_told).count();
+        assert_eq!(emitted, self.installed.entries.len(), "seed {}: a rule is missing", self.seed);
     }
 }
 
 #[test]
-fn whatever_happens_no_rule_leads_to_a_service_that_does_not_run() {
+fn in_any_history_no_rule_leads_to_a_service_that_does_not_run() {
     let mut started = 0;
     for seed in 1..=250 {
         let mut world = World::new(seed);

@@ -1,13 +1,11 @@
-//! What a node must not forget while nobody drives it: its daemon died, or another
-//! version takes its place.
+//! State of a node that has to survive its daemon, which may die or be replaced by another version.
 //!
 //! ```text
 //! Node ─ SnapshotView ─ (written down) ─▶ (read) ─ Snapshot ─ restore ─▶ Node ─ resume ─▶ effects
 //! ```
 //!
-//! What was half done is brought to one of its two ends by `Node::resume`: a service that
-//! was starting is started, one that was stopping is gone. What the front door and the cell
-//! know is told anew, as a whole.
+//! `Node::resume` completes unfinished changes in one of two ways: a service that was starting is
+//! started, one that was stopping is gone. The front door and the cell get the whole state again.
 
 use std::collections::BTreeSet;
 
@@ -26,11 +24,11 @@ use crate::port::PortError;
 use crate::service::SERVICES_MAX;
 use crate::session::Session;
 
-/// A node at rest, as it was written down. Its times are on the clock of the node that it was
-/// taken from, which goes on.
+/// Recorded state of a node between two calls. Its times are on the clock of the original node,
+/// which continues.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Snapshot {
-    /// Those that were created.
+    /// Sessions that are not built in.
     #[serde(default)]
     sessions: Vec<Session>,
     #[serde(default)]
@@ -46,7 +44,7 @@ pub struct Snapshot {
     bpf: bool,
 }
 
-/// The same, to be written down: nothing is copied.
+/// Borrowed form of [`Snapshot`], for writing it without copies.
 #[derive(Debug, Serialize)]
 pub struct SnapshotView<'a> {
     sessions: Vec<&'a Session>,
@@ -62,21 +60,21 @@ pub struct SnapshotView<'a> {
 }
 
 impl Snapshot {
-    /// The services that ran: those that a cell may still have.
+    /// Returns the entries of the services that ran: those that a cell may still have.
     pub fn running(&self) -> impl Iterator<Item = EntryId> {
         self.services.iter().filter(|managed| managed.runs()).map(|m| m.service().entry)
     }
 
-    /// How the cell was doing.
+    /// Returns the state of the cell.
     #[must_use]
     pub const fn cell(&self) -> CellState {
         self.cell.state()
     }
 
-    /// Makes the owners of a node of it.
+    /// Restores the owners of a node's state.
     ///
     /// # Errors
-    /// When it contradicts itself.
+    /// When the snapshot contradicts itself.
     pub(super) fn restore(self) -> Result<(Sessions, Deployments, Cell), RestoreError> {
         let sessions = Sessions::restore(self.sessions, self.session_next)
             .map_err(|(session, id)| RestoreError::Session { session, id })?;
@@ -99,45 +97,45 @@ impl Snapshot {
     }
 }
 
-/// Why a snapshot is of no use. Whose fault: ours, or of whoever changed it.
+/// Error of restoring a snapshot. Fault of this program, or of whoever changed the file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestoreError {
-    /// The ports of the node file.
+    /// The ports of the node file are not valid.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// Two services, or two entries, are one, or a number is too large.
+    /// Two services have the same name or entry, or an entry exceeds the limit.
     #[error("the service '{service}' has the entry {entry}, which is another's or above the last")]
     Entry {
-        /// Its name.
+        /// Name of the service.
         service: Name,
-        /// Its number.
+        /// Entry of the service.
         entry: EntryId,
     },
-    /// Two sessions are one, or a number is too large.
+    /// Two sessions have the same name or number, or a number exceeds the limit.
     #[error(
         "the session '{session}' has the number {id}; one of the two is another's, or the number is above the last"
     )]
     Session {
-        /// Its name.
+        /// Name of the session.
         session: Name,
-        /// Its number.
+        /// Number of the session.
         id: SessionId,
     },
-    /// A service is of a session that is not there.
+    /// The service is in a session that does not exist.
     #[error("the service '{service}' is of the session '{session}', which is not there")]
     NoSession {
-        /// Its name.
+        /// Name of the service.
         service: Name,
-        /// Its session.
+        /// Name of its session.
         session: Name,
     },
-    /// Its rules are not those of one node.
+    /// The rules do not compile.
     #[error(transparent)]
     Rules(#[from] RuleSetError),
 }
 
 impl<'a> SnapshotView<'a> {
-    /// Looks at the owners of a node that is at rest.
+    /// Returns the view of a node's state between two calls.
     pub(super) fn of(sessions: &'a Sessions, steering: &'a Steering, cell: &'a Cell) -> Self {
         let (roster, rules) = (steering.roster(), steering.rules());
         let Numbering { below, user } = roster.numbering();
@@ -165,7 +163,7 @@ mod tests {
     use crate::state::tests::{NOW, running};
 
     #[test]
-    fn what_contradicts_itself_is_refused() {
+    fn a_contradictory_snapshot_is_refused() {
         let mut node = Node::new(Name::new("r1").unwrap(), Vec::new()).unwrap();
         let service = Name::new("monitor").unwrap();
         let command = crate::Command::Deploy {
@@ -189,7 +187,7 @@ mod tests {
         assert_eq!(refused, RestoreError::Entry { service, entry: EntryId(0) });
     }
 
-    /// A daemon has to read what the one before wrote: fields, their names and their order stay.
+    /// Later daemons read the snapshots of earlier ones: fields, their names and their order stay.
     #[test]
     fn a_snapshot_is_written_as_daemons_before_wrote_it() {
         let mut node = running();
@@ -214,9 +212,9 @@ mod tests {
             r#""level_reason":"the module asks for it first","state":"running","#,
             r#""since":1000000000,"restarts":0},"session":1,"values":{"dscp":{"u8":10}},"#,
             r#""wanted":null,"movable":false,"listener":null,"moving":false,"held":true,"#,
-            r#""told_closed":false,"edges":["out","out","out","out"],"starts":1,"#,
+            r#""announced_closed":false,"edges":["out","out","out","out"],"starts":1,"#,
             r#""has_run":true,"retry_at":null,"backoff":{"next":100000000},"#,
-            r#""traps":{"at":[]},"traps_heard":0}],"rules":[{"rule":{"id":0,"#,
+            r#""traps":{"at":[]},"traps_reported":0}],"rules":[{"rule":{"id":0,"#,
             r#""match":"proto udp","priority":100,"session":"best-effort","#,
             r#""action":{"service":"monitor"}},"came_with":"monitor","owner":null}],"#,
             r#""rule_next":1,"entry_next":1,"entry_next_user":0,"generation":1,"#,

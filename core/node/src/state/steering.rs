@@ -1,8 +1,8 @@
-//! Steering of packets: services, and the rules and edges by which packets come to them, told to
-//! the front door and the cell together.
+//! Steering of packets: services, and the rules and edges that lead packets to them, sent to the
+//! front door and the cell together.
 //!
 //! Rules of a service are installed only while it runs, and uninstalled before it is stopped, so
-//! that no packet is sent to a service that is not there.
+//! that no packet is sent to a service that does not exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use units::{EntryId, Name, RuleId};
 
 use super::change::{Context, check_leads_to, check_levels};
 use super::graph::Graph;
-use super::managed::{Managed, Place};
+use super::managed::{Managed, Placement};
 use super::names::Names;
 use super::roster::Roster;
 use super::rules::{self, Admitted, Rules};
@@ -29,13 +29,13 @@ use crate::service::{ModuleInfo, Service};
 pub(super) struct Steering {
     roster: Roster,
     rules: Rules,
-    /// True when services have come to where packets can go, and the front door has not been told.
-    /// Many start at the same time; what all of them want of it is worked out once.
+    /// Set when services have become reachable and the front door does not know yet. Many start at
+    /// the same time; their rules are compiled once.
     stale: bool,
 }
 
 impl Steering {
-    /// Makes those of a snapshot.
+    /// Restores services and rules of a snapshot.
     pub(super) const fn restore(roster: Roster, rules: Rules) -> Self {
         Self { roster, rules, stale: false }
     }
@@ -50,35 +50,35 @@ impl Steering {
         &self.rules
     }
 
-    /// Returns the services, to be changed.
+    /// Returns the services, mutably.
     pub(super) const fn roster_mut(&mut self) -> &mut Roster {
         &mut self.roster
     }
 
-    /// Returns the rules, to be changed.
+    /// Returns the rules, mutably.
     pub(super) const fn rules_mut(&mut self) -> &mut Rules {
         &mut self.rules
     }
 
-    /// Returns services and rules, to be changed together.
+    /// Returns services and rules, mutably.
     pub(super) const fn owners_mut(&mut self) -> (&mut Roster, &mut Rules) {
         (&mut self.roster, &mut self.rules)
     }
 
-    /// Checks rules as [`Rules::admit`].
+    /// Checks rules as [`Rules::admit`] does.
     pub(super) fn admit(
         &self,
         wanted: Vec<DesiredRule>,
-        coming: Option<(&Name, Destination)>,
+        incoming: Option<(&Name, Destination)>,
         leaving: &BTreeSet<RuleId>,
         cx: &Context<'_>,
     ) -> Result<Admitted, Refusal> {
-        self.rules.admit(wanted, coming, leaving, Names::of(cx.ports, cx.sessions, &self.roster))
+        self.rules.admit(wanted, incoming, leaving, Names::of(cx.ports, cx.sessions, &self.roster))
     }
 
-    /// Returns the services and rules of a session that are not on their way out.
+    /// Returns the services and rules of a session that are not being removed.
     pub(super) fn in_session(&self, session: &Name) -> (Vec<Name>, Vec<RuleId>) {
-        (self.roster.staying_in(session), self.rules.in_session(session))
+        (self.roster.remaining_in(session), self.rules.in_session(session))
     }
 
     /// Adds rules.
@@ -116,8 +116,8 @@ impl Steering {
         Ok(Outcome::RuleRemoved { rule })
     }
 
-    /// Changes rules, edges, budgets and wanted levels together: a packet meets all of the old ones
-    /// or all of the new ones.
+    /// Changes rules, edges, budgets and desired levels together: a packet meets either all of the
+    /// old ones or all of the new ones.
     pub(super) fn arrange(
         &mut self,
         remove: &[RuleId],
@@ -152,7 +152,7 @@ impl Steering {
         Outcome::Bpf { moving: self.roster.set_bpf(enabled, cx.out) }
     }
 
-    /// Has datagrams to these addresses brought to the associations' entry.
+    /// Directs datagrams to these addresses to the associations' entry.
     pub(super) fn serve_associations(
         &mut self,
         at: &[SocketAddr],
@@ -162,7 +162,7 @@ impl Steering {
         self.rules.serve_associations(at, names, cx.out)
     }
 
-    /// Awaits the rules of a state that are not there yet, and no others.
+    /// Sets the awaited rules to those of a desired state that do not exist yet.
     pub(super) fn await_rules(&mut self, desired: &DesiredState, cx: &mut Context<'_>) {
         self.await_only(desired, cx);
         if self.add_awaited(desired, cx) {
@@ -170,49 +170,54 @@ impl Steering {
         }
     }
 
-    /// Awaits only rules that a state asks for.
+    /// Drops awaited rules that a desired state does not contain.
     pub(super) fn await_only(&mut self, desired: &DesiredState, cx: &mut Context<'_>) {
         let names = Names::of(cx.ports, cx.sessions, &self.roster);
         self.rules.await_only(desired, names, cx.out);
     }
 
-    /// Takes note that the cell takes work, or time has passed: services that should start do.
+    /// Starts services that were waiting, after the cell became ready or time has passed.
     pub(super) fn start_waiting(&mut self, cx: &mut Context<'_>) {
         if cx.is_ready {
             self.roster.start_all(cx.out);
         }
     }
 
-    /// Has services whose pause is over start again.
+    /// Restarts services whose pause is over.
     pub(super) fn handle_timeout(&mut self, cx: &mut Context<'_>) {
         self.roster.handle_timeout(cx.now);
         self.start_waiting(cx);
     }
 
-    /// Takes note of where a service of streams listens.
+    /// Records the port of a stream service's listener.
     pub(super) fn handle_listens(&mut self, entry: EntryId, port: u16) {
         let managed = self.roster.of_mut(entry);
         self.stale |= managed.is_some_and(|managed| managed.handle_listens(port));
     }
 
-    /// Takes note of where a service runs.
-    pub(super) fn handle_placed(&mut self, entry: EntryId, place: Place, cx: &mut Context<'_>) {
+    /// Records the level at which a service runs.
+    pub(super) fn handle_placed(
+        &mut self,
+        entry: EntryId,
+        placement: Placement,
+        cx: &mut Context<'_>,
+    ) {
         let bpf = self.roster.bpf();
         let held = self.roster.of_mut(entry).filter(|managed| managed.is_held());
         let Some(managed) = held else { return };
-        let level = place.level;
-        if managed.handle_placed(place) && managed.runs() {
+        let level = placement.level;
+        if managed.handle_placed(placement) && managed.runs() {
             let service = managed.service().name.clone();
             cx.out.report(Notice::ServiceMoved { service, level });
         }
         if level != Level::User && !bpf {
-            // The switch was set while it started or moved.
+            // The switch was set while the service started or moved.
             cx.out.push(Effect::MoveService { entry, level: Level::User });
         }
         self.stale = true;
     }
 
-    /// Takes note that a service stays where it is.
+    /// Records that a move failed.
     pub(super) fn handle_move_failed(
         &mut self,
         entry: EntryId,
@@ -233,14 +238,14 @@ impl Steering {
         reason: String,
         cx: &mut Context<'_>,
     ) -> Notice {
-        let gone = self.roster.remove(&service).filter(Managed::is_told_closed);
+        let gone = self.roster.remove(&service).filter(Managed::is_announced_closed);
         let opened = gone.map(|managed| managed.service().entry);
         cx.out.extend(opened.map(|entry| Effect::SetClosed { entry, closed: false }));
         self.rules.remove_leading_to(&service);
         Notice::ServiceNotStarted { service, reason }
     }
 
-    /// Goes on after a snapshot with a cell that has exactly these services of those that ran.
+    /// Continues after a snapshot with a cell that runs exactly these services.
     pub(super) fn resume_with(&mut self, running: &BTreeSet<EntryId>, cx: &mut Context<'_>) {
         let mut removed = Vec::new();
         for managed in self.roster.values_mut() {
@@ -254,27 +259,27 @@ impl Steering {
             cx.out.report(Notice::ServiceRemoved { service });
         }
         self.start_waiting(cx);
-        self.roster.move_on(cx.out);
+        self.roster.resume_moves(cx.out);
     }
 
-    /// Adds the rules of a state to those that are awaited, and installs nothing. Returns false
-    /// when there is no number left for them.
+    /// Adds the rules of a desired state to the awaited ones, without installing them. Returns
+    /// false if no number is left for them.
     pub(super) fn add_awaited(&mut self, desired: &DesiredState, cx: &mut Context<'_>) -> bool {
         let names = Names::of(cx.ports, cx.sessions, &self.roster);
         self.rules.add_awaited(desired, names, cx.out)
     }
 
-    /// Takes note that services have come to where packets can go.
+    /// Marks the front door's rules as stale: services have become reachable.
     pub(super) const fn mark_stale(&mut self) {
         self.stale = true;
     }
 
-    /// Returns true when the front door has yet to be told of what has changed.
+    /// Returns true if the front door has yet to get the changes.
     pub(super) const fn is_stale(&self) -> bool {
         self.stale
     }
 
-    /// Tells the front door and the cell where packets go, if that has changed.
+    /// Sends rules and edges to the front door and the cell, if they have changed.
     pub(super) fn install(&mut self, cx: &mut Context<'_>) {
         self.stale = false;
         let closed = self.graph().closed();
@@ -289,7 +294,7 @@ impl Steering {
         self.rules.install(names, cx.out);
     }
 
-    /// Returns true when packets of a service are dropped as long as it does not run.
+    /// Returns true if packets of a service are dropped while it does not run.
     pub(super) fn is_closed(&self, service: &Service) -> bool {
         self.graph().is_closed(service)
     }

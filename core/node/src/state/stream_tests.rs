@@ -1,4 +1,4 @@
-//! Services of streams: their rules lead to a listener once there is one, both ways.
+//! Tests of stream services: while a listener exists, their rules lead to it in both directions.
 
 use abi::check::Kind;
 
@@ -20,14 +20,14 @@ pub(super) fn deploy(service: &str, text: &str) -> Command {
     deploy_with(service, streams(), vec![to_service(text, service)])
 }
 
-/// It listens and runs.
+/// Reports that the service listens and runs.
 pub(super) fn starts(node: &mut Node, entry: EntryId, port: u16) {
     node.handle_event(NOW, Event::ServiceListens { entry, port });
     node.handle_event(NOW, Event::ServiceStarted { entry });
 }
 
-/// What the front door was told last: action and number of each key.
-fn told(node: &mut Node) -> Vec<(u8, u16)> {
+/// Returns the last rules sent to the front door: action and number of each key.
+fn sent_rules(node: &mut Node) -> Vec<(u8, u16)> {
     let installed = effects(node).into_iter().filter_map(|effect| match effect {
         Effect::InstallRules { rules, .. } => Some(rules),
         _ => None,
@@ -46,40 +46,43 @@ fn rules_of_streams_lead_to_the_listener_for_as_long_as_it_is_there() {
     let asked = effects(&mut node);
     assert!(asked.iter().all(|effect| !matches!(effect, Effect::InstallRules { .. })));
     starts(&mut node, EntryId(0), 4711);
-    assert_eq!(told(&mut node), [(ACTION_INTERCEPT, 4711), (ACTION_INTERCEPT_BACK, 4711)]);
+    assert_eq!(sent_rules(&mut node), [(ACTION_INTERCEPT, 4711), (ACTION_INTERCEPT_BACK, 4711)]);
 
     node.handle_event(NOW, lost());
-    assert_eq!(told(&mut node), [], "nobody listens");
+    assert_eq!(sent_rules(&mut node), [], "nobody listens");
     node.handle_event(NOW, Event::CellReady);
     starts(&mut node, EntryId(0), 4712);
-    assert_eq!(told(&mut node), [(ACTION_INTERCEPT, 4712), (ACTION_INTERCEPT_BACK, 4712)]);
+    assert_eq!(sent_rules(&mut node), [(ACTION_INTERCEPT, 4712), (ACTION_INTERCEPT_BACK, 4712)]);
 }
 
 #[test]
-fn rules_of_closed_streams_say_that_nobody_goes_past_the_listener() {
+fn rules_of_closed_streams_drop_what_the_listener_does_not_take() {
     let mut node = node();
     let mut command = deploy("guard", "proto tcp dport 80");
     if let Command::Deploy { on_failure, .. } = &mut command {
         *on_failure = OnFailure::Closed;
     }
     node.handle_command(NOW, command).unwrap();
-    assert_eq!(told(&mut node), [(ACTION_DOWN, 0)], "before it has started");
+    assert_eq!(sent_rules(&mut node), [(ACTION_DOWN, 0)], "before it has started");
     starts(&mut node, EntryId(0), 4711);
-    assert_eq!(told(&mut node), [(ACTION_INTERCEPT_BACK, 4711), (ACTION_INTERCEPT_CLOSED, 4711)]);
+    assert_eq!(
+        sent_rules(&mut node),
+        [(ACTION_INTERCEPT_BACK, 4711), (ACTION_INTERCEPT_CLOSED, 4711)]
+    );
     node.handle_event(NOW, lost());
-    assert_eq!(told(&mut node), [(ACTION_DOWN, 0)]);
+    assert_eq!(sent_rules(&mut node), [(ACTION_DOWN, 0)]);
 }
 
 #[test]
-fn what_cannot_be_a_stream_is_refused_with_what_to_do() {
+fn an_impossible_stream_service_is_refused_with_advice() {
     let mut node = node();
-    for (text, says) in [
+    for (text, expected) in [
         ("proto udp dport 80", "add 'proto tcp'"),
         ("proto tcp dport 80 flags syn", "leave out 'flags'"),
     ] {
         let (class, text) = refused(&mut node, deploy("compress", text));
         assert_eq!(class, RefusalClass::Invalid);
-        assert!(text.contains(says), "{text}");
+        assert!(text.contains(expected), "{text}");
     }
     let mut node = running();
     let mut command = deploy("compress", "proto tcp");

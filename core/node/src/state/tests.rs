@@ -1,4 +1,4 @@
-//! The node by behaviour: what a command or an event leads to.
+//! Tests of the node: the effects of commands and events.
 
 use abi::{HostFunction, HostFunctions, NotGranted};
 use bpf_maps::RULES_MAX;
@@ -24,7 +24,7 @@ fn port(name: &str, device: &str) -> PortSpec {
     PortSpec::new(Name::new(name).unwrap(), device.into())
 }
 
-/// A node whose cell is ready, all effects so far taken.
+/// Returns a node whose cell is ready, with all effects polled.
 pub(super) fn node() -> Node {
     let mut node =
         Node::new(name("r1"), vec![port("left", "eth1"), port("right", "eth2")]).unwrap();
@@ -88,7 +88,7 @@ pub(super) fn lost() -> Event {
     Event::CellLost { reason: "killed by signal 9".into() }
 }
 
-/// A node on which `monitor` runs as entry 0 with rule 0.
+/// Returns a node on which `monitor` runs as entry 0 with rule 0.
 pub(super) fn running() -> Node {
     let mut node = node();
     node.handle_command(NOW, deploy("monitor", "proto udp")).unwrap();
@@ -172,7 +172,7 @@ fn an_entry_is_not_given_away_before_its_service_stopped() {
     let mut node = running();
     node.handle_command(NOW, remove("monitor", false)).unwrap();
     let entry_of = |node: &mut Node, name: &str| {
-        // As if it were its turn.
+        // The entry would be next.
         node.prefer_entry(Some(EntryId(0)));
         match node.handle_command(NOW, deploy(name, "any")).unwrap() {
             Outcome::Deployed { entry, .. } => entry.0,
@@ -185,7 +185,7 @@ fn an_entry_is_not_given_away_before_its_service_stopped() {
 }
 
 #[test]
-fn what_many_that_start_together_want_of_the_front_door_it_hears_once() {
+fn services_that_start_together_cause_one_update_of_the_front_door() {
     let mut node = running();
     let many = 1..21;
     for at in many.clone() {
@@ -194,11 +194,11 @@ fn what_many_that_start_together_want_of_the_front_door_it_hears_once() {
     }
     effects(&mut node);
     many.clone().for_each(|at| node.handle_event(NOW, started(at)));
-    let told = effects(&mut node);
-    let Effect::InstallRules { rules, .. } = &told[0] else { panic!("{:?}", told[0]) };
+    let emitted = effects(&mut node);
+    let Effect::InstallRules { rules, .. } = &emitted[0] else { panic!("{:?}", emitted[0]) };
     assert_eq!(rules.entries.len(), 21, "packets come before anybody hears that a service runs");
-    let reports = told[1..].iter().filter(|effect| matches!(effect, Effect::Report(_))).count();
-    assert_eq!((reports, told.len()), (20, 21));
+    let reports = emitted[1..].iter().filter(|effect| matches!(effect, Effect::Report(_))).count();
+    assert_eq!((reports, emitted.len()), (20, 21));
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn a_lost_cell_is_started_again_with_its_services() {
 }
 
 #[test]
-fn a_new_service_that_ends_cell_after_cell_is_given_up() {
+fn a_new_service_that_ends_every_cell_is_given_up() {
     let mut node = running();
     node.handle_command(NOW, deploy("killer", "proto tcp")).unwrap();
     let mut now = NOW;
@@ -293,7 +293,7 @@ fn rules_are_added_all_or_none() {
 }
 
 #[test]
-fn a_rule_that_no_packet_reaches_is_said_at_once() {
+fn a_rule_that_no_packet_reaches_is_reported_at_once() {
     let mut node = running();
     let outcome = node.handle_command(NOW, add(vec![to_service("proto udp", "monitor")])).unwrap();
     let shadowed = vec![(RuleId(1), RuleId(0))];
@@ -302,7 +302,7 @@ fn a_rule_that_no_packet_reaches_is_said_at_once() {
 }
 
 #[test]
-fn a_rule_that_takes_all_packets_of_another_is_said_to() {
+fn a_rule_that_takes_all_packets_of_another_is_reported() {
     let mut node = running();
     node.handle_command(NOW, add(vec![to_service("proto tcp dport 80", "monitor")])).unwrap();
     let narrow = node.rules().last().unwrap().rule.id;
@@ -333,7 +333,7 @@ fn a_wrong_name_is_refused_with_the_nearest() {
 }
 
 #[test]
-fn what_a_module_cannot_be_is_refused() {
+fn an_impossible_module_is_refused() {
     let mut node = running();
     let (class, message) = refused(&mut node, deploy_with("a", module("\"cluster\""), vec![]));
     assert_eq!(class, RefusalClass::Invalid);
@@ -359,13 +359,13 @@ fn a_rule_has_the_session_of_its_service() {
 }
 
 #[test]
-fn the_level_and_its_reason_are_told() {
+fn the_level_and_its_reason_are_reported() {
     let mut node = node();
     let command = deploy_with("a", module("\"nic\", \"user\""), vec![]);
     node.handle_command(NOW, command).unwrap();
     let service = node.service(&name("a")).unwrap();
     assert_eq!(service.level, abi::Level::User);
-    assert!(service.level_reason.contains("no place at nic yet"), "{}", service.level_reason);
+    assert!(service.level_reason.contains("does not run at nic yet"), "{}", service.level_reason);
     let json = serde_json::to_value(service).unwrap();
     assert_eq!((&json["state"], &json["level"]), (&"starting".into(), &"user".into()));
 
@@ -515,7 +515,7 @@ fn events_about_nothing_change_nothing() {
 }
 
 #[test]
-fn what_the_api_shows_reads_back() {
+fn documents_of_the_api_are_read_back() {
     fn back<T: serde::Serialize + serde::de::DeserializeOwned>(value: &T) -> T {
         serde_json::from_str(&serde_json::to_string(value).unwrap()).unwrap()
     }
@@ -543,14 +543,14 @@ fn edges(node: &mut Node) -> Vec<(u16, Vec<Option<u16>>)> {
         Edge::Out => None,
         Edge::Down => panic!("no service is closed"),
     };
-    let told = effects(node).into_iter().filter_map(|effect| match effect {
+    let emitted = effects(node).into_iter().filter_map(|effect| match effect {
         Effect::SetEdges { entry, edges } => Some((entry.0, edges.map(open).to_vec())),
         _ => None,
     });
-    told.collect()
+    emitted.collect()
 }
 
-/// `classify` (1) leads to `monitor` (0); both run.
+/// Returns a node on which `classify` (1) leads to `monitor` (0); both run.
 fn graph() -> Node {
     let mut node = running();
     node.handle_command(NOW, then("classify", &["monitor"])).unwrap();
@@ -590,15 +590,15 @@ fn a_service_stays_while_another_leads_to_it() {
     assert!(text.contains("comes after classify"), "{text}");
     node.handle_command(NOW, remove("monitor", true)).unwrap();
     assert!(node.service(&name("classify")).unwrap().then.is_empty());
-    let told = effects(&mut node);
-    let at = |found: fn(&Effect) -> bool| told.iter().position(found).unwrap();
+    let emitted = effects(&mut node);
+    let at = |found: fn(&Effect) -> bool| emitted.iter().position(found).unwrap();
     let edge = at(|effect| matches!(effect, Effect::SetEdges { .. }));
     let stop = at(|effect| matches!(effect, Effect::StopService { .. }));
-    assert!(edge < stop, "{told:?}");
+    assert!(edge < stop, "{emitted:?}");
 }
 
 #[test]
-fn a_graph_has_no_way_round_one_session_and_few_edges() {
+fn a_graph_has_no_cycle_one_session_and_few_edges() {
     let mut node = running();
     let (class, _) = refused(&mut node, then("round", &["round"]));
     assert_eq!(class, RefusalClass::NotFound);
@@ -651,7 +651,7 @@ fn stages_are_the_operators_and_a_packet_is_one_principals() {
     let (session, reservation) = (name("other"), Default::default());
     node.handle_command(NOW, Command::SessionCreate { session, reservation, owner: None }).unwrap();
     effects(&mut node);
-    // `monitor` has all of UDP, for best-effort.
+    // `monitor` takes all of UDP, for best-effort.
     let (_, text) = refused(&mut node, add(vec![of("other", None, "dport 53 proto udp")]));
     assert!(text.contains("'proto udp', which is of session 'best-effort'"), "{text}");
     node.handle_command(NOW, add(vec![of("other", None, "proto tcp")])).unwrap();
@@ -662,7 +662,7 @@ fn stages_are_the_operators_and_a_packet_is_one_principals() {
 }
 
 #[test]
-fn a_module_that_imports_what_is_not_granted_is_refused_and_what_is_granted_goes_along() {
+fn a_module_that_imports_ungranted_functions_is_refused_and_grants_reach_the_cell() {
     let functions = HostFunctions::from_iter([HostFunction::PacketSend, HostFunction::NowMs]);
     let sends = ModuleInfo { imports: functions, ..module("\"user\"") };
     let mut node = node();
@@ -677,14 +677,14 @@ fn a_module_that_imports_what_is_not_granted_is_refused_and_what_is_granted_goes
     let wanted = deploy_with("sends", sends.clone().with_functions(functions), Vec::new());
     node.handle_command(NOW, wanted).unwrap();
     let effects = effects(&mut node);
-    let [Effect::StartService { start: ServiceStart { entry, functions: told, .. }, .. }] =
+    let [Effect::StartService { start: ServiceStart { entry, functions: emitted, .. }, .. }] =
         effects[..]
     else {
         panic!("{effects:?}");
     };
-    assert_eq!(told, functions);
+    assert_eq!(emitted, functions);
     node.handle_event(NOW, Event::ServiceStarted { entry });
-    // It stays so in what is kept of it, and a new version is asked again.
+    // The restriction survives in the recorded state, and a new version is checked again.
     let service = node.service(&name("sends")).unwrap();
     let desired = crate::desired::DesiredService::of(service, None);
     assert!(desired.functions == functions && desired.is_version(service));

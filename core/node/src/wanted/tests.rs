@@ -1,16 +1,16 @@
-//! What is wanted, by behaviour, in random histories, and among nodes that ask each other.
+//! Tests of the fetch queue: single cases, random histories, and nodes that ask each other.
 
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-type Table = Wanted<u32, u8, &'static str>;
+type Table = FetchQueue<u32, u8, &'static str>;
 
 const FAR: Hops = Hops::MAX;
 
-fn waits(asked: Asked<&'static str>) -> Waiter {
+fn waits(asked: RequestOutcome<&'static str>) -> Waiter {
     match asked {
-        Asked::Waits(waiter) => waiter,
+        RequestOutcome::Waits(waiter) => waiter,
         other => panic!("{other:?}"),
     }
 }
@@ -39,36 +39,36 @@ fn ten_thousand_that_want_one_module_make_one_fetch_and_the_first_pays() {
 fn ten_thousand_of_one_payer_find_room_and_another_payer_does_besides() {
     let mut table = Table::default();
     let mut taken = 0;
-    while matches!(table.ask(Nanos(0), 1, FAR, 1), Asked::Waits(_)) {
+    while matches!(table.ask(Nanos(0), 1, FAR, 1), RequestOutcome::Waits(_)) {
         taken += 1;
     }
     assert!(taken >= 10_000, "{taken}");
-    assert!(matches!(table.ask(Nanos(0), 1, FAR, 2), Asked::Waits(_)));
-    assert_eq!(table.ask(Nanos(0), 2, FAR, 1), Asked::Full);
+    assert!(matches!(table.ask(Nanos(0), 1, FAR, 2), RequestOutcome::Waits(_)));
+    assert_eq!(table.ask(Nanos(0), 2, FAR, 1), RequestOutcome::Full);
 }
 
 #[test]
-fn who_goes_does_not_pay_and_if_all_go_the_last_does() {
+fn a_request_that_is_cancelled_does_not_pay_unless_it_was_the_last() {
     let mut table = Table::default();
     let [first, second, third] = [1, 2, 3].map(|payer| waits(table.ask(Nanos(0), 9, FAR, payer)));
     assert_eq!(table.poll_fetch(), Some(fetch(9)));
-    table.leave(first);
+    table.cancel(first);
     let mut next = table.clone();
     let ended = next.ended(fetch(9)).unwrap();
     assert_eq!((ended.payer, ended.waited), (2, vec![(second, 2), (third, 3)]));
-    table.leave(third);
-    table.leave(second);
+    table.cancel(third);
+    table.cancel(second);
     assert!(!table.is_wanted(9));
     let ended = table.ended(fetch(9)).unwrap();
     assert_eq!((ended.payer, ended.waited), (2, vec![]));
 }
 
 #[test]
-fn what_nobody_waits_for_any_more_is_not_fetched() {
+fn a_module_that_no_request_waits_for_is_not_fetched() {
     let mut table = Table::default();
     let waiter = waits(table.ask(Nanos(0), 9, FAR, 1));
-    table.leave(waiter);
-    table.leave(waiter);
+    table.cancel(waiter);
+    table.cancel(waiter);
     assert_eq!((table.poll_fetch(), table.count()), (None, (0, 0)));
 }
 
@@ -83,7 +83,7 @@ fn a_miss_is_remembered_and_forgotten_and_what_is_not_there_for_longer() {
         table.ended(fetch).unwrap();
         table.remember(Nanos(100), fetch, None, miss, "why");
         let until = Nanos(100 + how_long.0);
-        let missed = Asked::Missed { reason: "why", until };
+        let missed = RequestOutcome::Missed { reason: "why", until };
         assert_eq!(table.ask(Nanos(until.0 - 1), digest, FAR, 2), missed);
         assert_eq!(table.poll_fetch(), None, "nobody is asked meanwhile");
         waits(table.ask(until, digest, FAR, 2));
@@ -95,9 +95,9 @@ fn a_miss_is_remembered_and_forgotten_and_what_is_not_there_for_longer() {
 fn a_miss_of_one_payer_is_not_anothers_and_one_that_came_is_no_miss() {
     let mut table = Table::default();
     table.remember(Nanos(0), fetch(1), Some(4), Miss::NotThere, "not yours");
-    assert!(matches!(table.ask(Nanos(1), 1, FAR, 4), Asked::Missed { .. }));
+    assert!(matches!(table.ask(Nanos(1), 1, FAR, 4), RequestOutcome::Missed { .. }));
     waits(table.ask(Nanos(1), 1, FAR, 5));
-    table.came(1);
+    table.arrived(1);
     waits(table.ask(Nanos(1), 1, FAR, 4));
 }
 
@@ -106,16 +106,16 @@ fn a_miss_with_few_nodes_is_none_for_who_may_ask_more() {
     let mut table = Table::default();
     let near = Fetch { digest: 1, hops: Hops::new(1) };
     table.remember(Nanos(0), near, None, Miss::NotThere, "near");
-    assert!(matches!(table.ask(Nanos(1), 1, Hops::new(1), 1), Asked::Missed { .. }));
-    assert!(matches!(table.ask(Nanos(1), 1, Hops::NONE, 1), Asked::Missed { .. }));
+    assert!(matches!(table.ask(Nanos(1), 1, Hops::new(1), 1), RequestOutcome::Missed { .. }));
+    assert!(matches!(table.ask(Nanos(1), 1, Hops::NONE, 1), RequestOutcome::Missed { .. }));
     waits(table.ask(Nanos(1), 1, FAR, 1));
 }
 
 #[test]
-fn one_payer_has_half_of_the_fetches_and_others_are_begun_before_his_next() {
+fn one_payer_has_half_of_the_fetches_and_others_are_begun_before_its_next() {
     let mut table = Table::default();
     let mut digest = 0;
-    while matches!(table.ask(Nanos(0), digest, FAR, 1), Asked::Waits(_)) {
+    while matches!(table.ask(Nanos(0), digest, FAR, 1), RequestOutcome::Waits(_)) {
         digest += 1;
     }
     assert_eq!(usize::try_from(digest).unwrap(), WANTED_MAX / 2);
@@ -134,7 +134,10 @@ fn memory_of_misses_is_bounded_and_the_oldest_make_room() {
         assert_eq!(table.missed, table.misses.values().map(Vec::len).sum::<usize>());
     }
     let last = 3 * u32::try_from(MISSES_MAX).unwrap() - 1;
-    assert!(matches!(table.ask(Nanos(u64::from(last)), last, FAR, 1), Asked::Missed { .. }));
+    assert!(matches!(
+        table.ask(Nanos(u64::from(last)), last, FAR, 1),
+        RequestOutcome::Missed { .. }
+    ));
     waits(table.ask(Nanos(u64::from(last)), 0, FAR, 1));
 }
 
@@ -149,13 +152,13 @@ fn requests_that_nodes_send_on_have_one_less_each_time() {
     assert_eq!((hops, hops.next()), (Hops::NONE, None));
 }
 
-/// What happens in a history.
+/// Event of a random history.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Ask(u32, u8, u8),
     Begin,
     End(usize, Option<Miss>),
-    Leave(usize),
+    Cancel(usize),
     Later(u64),
 }
 
@@ -165,15 +168,15 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => (0..40_u32, 0..=4_u8, 0..5_u8).prop_map(|(digest, hops, payer)| Step::Ask(digest, hops, payer)),
         2 => Just(Step::Begin),
         2 => (any::<usize>(), miss).prop_map(|(which, miss)| Step::End(which, miss)),
-        1 => any::<usize>().prop_map(Step::Leave),
+        1 => any::<usize>().prop_map(Step::Cancel),
         1 => (0..20_000_u64).prop_map(Step::Later),
     ];
     proptest::collection::vec(step, 0..300)
 }
 
 proptest! {
-    /// Whoever waits hears exactly once, or has gone; nothing is fetched twice at a time; nothing
-    /// that was missed is fetched before its time; limits hold.
+    /// Every waiting request is answered once or cancelled, no module is fetched twice at a time,
+    /// no miss is fetched again before it expires, and the limits hold.
     #[test]
     fn everybody_is_answered_once_whatever_happens(steps in steps()) {
         let mut table = Table::default();
@@ -187,10 +190,10 @@ proptest! {
                     let hops = Hops::new(hops);
                     let asked = table.ask(now, digest, hops, payer);
                     if missed.get(&digest).is_some_and(|(with, until)| *with >= hops && *until > now) {
-                        let is_missed = matches!(asked, Asked::Missed { .. });
+                        let is_missed = matches!(asked, RequestOutcome::Missed { .. });
                         prop_assert!(is_missed);
                     }
-                    if let Asked::Waits(waiter) = asked {
+                    if let RequestOutcome::Waits(waiter) = asked {
                         waiting.push((waiter, digest));
                     }
                 }
@@ -203,14 +206,14 @@ proptest! {
                 Step::End(which, miss) if !begun.is_empty() => {
                     let fetch = begun.swap_remove(which % begun.len());
                     let ended = table.ended(fetch).unwrap();
-                    let heard: BTreeSet<Waiter> = ended.waited.iter().map(|(it, _)| *it).collect();
-                    prop_assert_eq!(heard.len(), ended.waited.len());
-                    prop_assert!(heard.iter().all(|it| waiting.contains(&(*it, fetch.digest))));
+                    let answered_to: BTreeSet<Waiter> = ended.waited.iter().map(|(it, _)| *it).collect();
+                    prop_assert_eq!(answered_to.len(), ended.waited.len());
+                    prop_assert!(answered_to.iter().all(|it| waiting.contains(&(*it, fetch.digest))));
                     prop_assert!(ended.waited.first().is_none_or(|(_, payer)| *payer == ended.payer));
-                    waiting.retain(|(it, _)| !heard.contains(it));
+                    waiting.retain(|(it, _)| !answered_to.contains(it));
                     match miss {
                         None => {
-                            table.came(fetch.digest);
+                            table.arrived(fetch.digest);
                             missed.remove(&fetch.digest);
                         }
                         Some(miss) => {
@@ -221,11 +224,11 @@ proptest! {
                         }
                     }
                 }
-                Step::Leave(which) if !waiting.is_empty() => {
+                Step::Cancel(which) if !waiting.is_empty() => {
                     let (waiter, _) = waiting.swap_remove(which % waiting.len());
-                    table.leave(waiter);
+                    table.cancel(waiter);
                 }
-                Step::End(..) | Step::Leave(_) => {}
+                Step::End(..) | Step::Cancel(_) => {}
                 Step::Later(ms) => now += Nanos::from_millis(ms),
             }
             prop_assert_eq!(table.count().1, waiting.len());
@@ -233,7 +236,7 @@ proptest! {
             prop_assert!((0..=4).all(|hops| of(Hops::new(hops)) <= FETCHES_MAX));
             prop_assert!(table.count().0 <= WANTED_MAX);
         }
-        // When all has come, nobody is left over.
+        // Once all fetches have ended, no request is left.
         while table.count().0 > 0 {
             begun.extend(std::iter::from_fn(|| table.poll_fetch()));
             let fetch = begun.pop().expect("somebody waits, so something is fetched");
@@ -242,8 +245,8 @@ proptest! {
         prop_assert_eq!(table.count(), (0, 0));
     }
 
-    /// Nodes in any graph of repositories ask each other for what nobody has: it ends, with so
-    /// many requests at most for each node, repository and number of nodes to go.
+    /// Nodes in any graph of repositories that ask each other for a missing module come to an
+    /// end, with a bounded number of requests for each node, repository and number of hops.
     #[test]
     fn nodes_that_ask_each_other_end(
         edges in proptest::collection::btree_set((0..5_usize, 0..5_usize), 0..20),
@@ -261,17 +264,17 @@ proptest! {
     }
 }
 
-/// A node's fetch, on whose behalf another node is asked.
+/// Fetch of a node, for which another node is asked.
 type Asker = (usize, Fetch<u32>);
 
 /// Nodes, each with its repositories, and one module that none has.
 struct World {
     repositories: Vec<Vec<usize>>,
-    tables: Vec<Wanted<u32, u8, &'static str>>,
-    /// Fetches under way: of which node, the fetch, which repository is asked next, and whether
-    /// its answer is awaited.
+    tables: Vec<FetchQueue<u32, u8, &'static str>>,
+    /// Running fetches: the node, the fetch, the repository that is asked next, and whether its
+    /// answer is awaited.
     fetches: Vec<(usize, Fetch<u32>, usize, bool)>,
-    /// For whom somebody waits at a node: another node's fetch, or somebody outside.
+    /// Origin of each waiting request: another node's fetch, or `None` for somebody outside.
     waiters: BTreeMap<(usize, Waiter), Option<Asker>>,
     answered: usize,
 }
@@ -281,22 +284,22 @@ impl World {
         let of = |node| edges.iter().filter(move |(from, _)| *from == node).map(|(_, to)| *to);
         Self {
             repositories: (0..5).map(|node| of(node).collect()).collect(),
-            tables: vec![Wanted::default(); 5],
+            tables: vec![FetchQueue::default(); 5],
             fetches: Vec::new(),
             waiters: BTreeMap::new(),
             answered: 0,
         }
     }
 
-    /// A node is asked; `by` whom.
+    /// Asks a node; `by` is the fetch of the node that asks.
     fn ask(&mut self, node: usize, hops: Hops, by: Option<Asker>) {
         match self.tables[node].ask(Nanos(0), 7, hops, 0) {
-            Asked::Waits(waiter) => drop(self.waiters.insert((node, waiter), by)),
-            Asked::Missed { .. } | Asked::Full => self.answer(by),
+            RequestOutcome::Waits(waiter) => drop(self.waiters.insert((node, waiter), by)),
+            RequestOutcome::Missed { .. } | RequestOutcome::Full => self.answer(by),
         }
     }
 
-    /// It is not there.
+    /// Answers that the module does not exist.
     fn answer(&mut self, by: Option<Asker>) {
         let Some((node, fetch)) = by else {
             self.answered += 1;
@@ -306,7 +309,8 @@ impl World {
         self.fetches.iter_mut().find(is_it).unwrap().3 = false;
     }
 
-    /// Something that can happen does; how many requests that sends. None when nothing can.
+    /// Makes one of the possible steps; returns the number of requests that it sends, `None` if no
+    /// step is possible.
     fn step(&mut self, choice: usize) -> Option<usize> {
         for node in 0..5 {
             while let Some(fetch) = self.tables[node].poll_fetch() {

@@ -1,4 +1,4 @@
-//! The ethtool ioctl (include/uapi/linux/ethtool.h): one device, one command, one array of
+//! Calls of the ethtool ioctl (include/uapi/linux/ethtool.h): one device, one command, one array of
 //! words that the kernel reads and fills in.
 
 use std::io;
@@ -8,7 +8,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::{Channels, Feature, OffloadError};
 
-/// `SIOCETHTOOL` (include/uapi/linux/sockios.h).
+/// Request number of the ioctl (include/uapi/linux/sockios.h).
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
 const GSET: u32 = 0x01;
 const GDRVINFO: u32 = 0x03;
@@ -17,31 +17,34 @@ const GSSET_INFO: u32 = 0x37;
 const GFEATURES: u32 = 0x3a;
 const SFEATURES: u32 = 0x3b;
 const GCHANNELS: u32 = 0x3c;
-/// The set of strings that names the features.
+/// String set that names the features.
 const SS_FEATURES: u32 = 4;
-/// `SPEED_UNKNOWN`.
+/// Speed that the driver does not know (`SPEED_UNKNOWN`).
 const SPEED_UNKNOWN: u32 = u32::MAX;
-/// `ETH_GSTRING_LEN`, bytes.
+/// Length of a string in bytes (`ETH_GSTRING_LEN`).
 const STRING_LENGTH: usize = 32;
-/// `struct ethtool_drvinfo`: 196 bytes, the driver's name in 32 of them from the fourth.
+/// Length of `struct ethtool_drvinfo` in words: 196 bytes, the driver's name in 32 of them from the
+/// fourth.
 const DRIVER_INFO_WORDS: usize = 49;
-/// `struct ethtool_cmd`: the lower half of the speed begins the fourth word, the upper half the
-/// eighth.
+/// Length of `struct ethtool_cmd` in words: the lower half of the speed begins the fourth word, the
+/// upper half the eighth.
 const SETTINGS_WORDS: usize = 11;
-/// `struct ethtool_channels`.
+/// Length of `struct ethtool_channels` in words.
 const CHANNELS_WORDS: usize = 9;
-/// More features than a kernel will have for long (64 now): bounds what is allocated.
+/// Limit of features, which bounds the allocation: a kernel has 64 now.
 const FEATURES_MAX: u32 = 1_024;
 
-/// A device by name, and a socket in its namespace to ask through.
+/// Device by name, with a socket in its namespace.
 pub(super) struct Device {
     name: String,
     socket: OwnedFd,
 }
 
 impl Device {
+    /// Opens a socket for a device; whether the device exists shows with the first command.
+    ///
     /// # Errors
-    /// When the name cannot be one; whether there is such a device shows with the first command.
+    /// When the name cannot be a device's.
     pub(super) fn open(name: &str) -> Result<Self, OffloadError> {
         if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains('\0') {
             return Err(OffloadError::Name { device: name.chars().take(64).collect() });
@@ -56,7 +59,7 @@ impl Device {
         Ok(Self { name: name.to_owned(), socket })
     }
 
-    /// All features, in the kernel's order.
+    /// Returns all features, in the kernel's order.
     pub(super) fn features(&self) -> Result<Vec<Feature>, OffloadError> {
         let names = self.feature_names()?;
         let blocks = names.len().div_ceil(32);
@@ -75,7 +78,7 @@ impl Device {
         Ok(names.into_iter().enumerate().map(feature).collect())
     }
 
-    /// Turns on or off those features for which `change` says which.
+    /// Turns each feature on or off for which `change` returns a value.
     pub(super) fn set_features(
         &self,
         features: &[Feature],
@@ -109,7 +112,7 @@ impl Device {
         })
     }
 
-    /// In megabits per second; none where the driver does not know.
+    /// Returns the speed in megabits per second; `None` where the driver does not know it.
     pub(super) fn speed(&self) -> Result<Option<u32>, OffloadError> {
         let mut words = [0; SETTINGS_WORDS];
         words[0] = GSET;
@@ -151,7 +154,7 @@ impl Device {
         Ok(words[3..].chunks_exact(name_words).take(count as usize).map(text).collect())
     }
 
-    /// One command. `words` has room for all that the kernel writes for it.
+    /// Executes one command. `words` must have room for all that the kernel writes for it.
     fn command(&self, action: &'static str, words: &mut [u32]) -> Result<(), OffloadError> {
         let mut name = [0; libc::IFNAMSIZ];
         for (to, from) in name.iter_mut().zip(self.name.bytes()) {
@@ -179,7 +182,7 @@ impl Device {
     }
 }
 
-/// The text in a field, up to its first zero byte.
+/// Returns the text in a field, up to its first zero byte.
 fn text(words: &[u32]) -> String {
     let bytes: Vec<u8> =
         words.iter().flat_map(|word| word.to_ne_bytes()).take_while(|&byte| byte != 0).collect();

@@ -1,4 +1,4 @@
-//! A packet port's sockets on devices: taken frames come back in by the port, once.
+//! Tests of a packet port's sockets on devices.
 
 use super::*;
 use crate::packet_socket::PacketSocket;
@@ -20,7 +20,7 @@ fn pair(netlink: &Netlink, ns: &NetNs, names: [&str; 2]) -> [u32; 2] {
     devices
 }
 
-/// A namespace with a pair of devices; none where that takes more rights.
+/// Creates a namespace with a pair of devices; `None` where that takes more rights.
 fn scratch(name: &str, ends: [&str; 2]) -> Option<(Scratch, Netlink, [u32; 2])> {
     testbase::root_or_skip("a network namespace").then(|| {
         let scratch = Scratch::new(name);
@@ -30,14 +30,14 @@ fn scratch(name: &str, ends: [&str; 2]) -> Option<(Scratch, Netlink, [u32; 2])> 
     })
 }
 
-/// Frames of ours that have come so far.
-fn came(socket: &FrameSocket, buffer: &mut Buffer) -> Vec<Vec<u8>> {
+/// Returns our own frames received so far.
+fn received(socket: &FrameSocket, buffer: &mut Buffer) -> Vec<Vec<u8>> {
     let frames = std::iter::from_fn(|| Some(socket.receive(buffer).unwrap()?.bytes.to_vec()));
     frames.filter(|frame| frame.starts_with(&MACS)).collect()
 }
 
 #[test]
-fn what_leaves_by_a_device_is_watched_but_for_what_its_port_sends() {
+fn egress_of_a_device_is_watched_except_frames_of_its_port() {
     let Some((scratch, _, [far, port])) = scratch("watch", ["far", "port"]) else { return };
     let inside = || {
         let own = FrameSocket::open_marked(port, SENT_MARK).unwrap();
@@ -51,13 +51,13 @@ fn what_leaves_by_a_device_is_watched_but_for_what_its_port_sends() {
     own.send(&[&[&MACS[..], &[0x88, 0xb5, 1]].concat()], Unfinished::default()).unwrap();
     wire.send(&[&MACS[..], &[0x88, 0xb5, 2]].concat()).unwrap();
     other.send(&tagged).unwrap();
-    assert_eq!(came(&watch, &mut buffer), [tagged]);
+    assert_eq!(received(&watch, &mut buffer), [tagged]);
     let stamp = std::time::UNIX_EPOCH + Duration::from_nanos(watch.stamp().unwrap());
     assert!((before..=std::time::SystemTime::now()).contains(&stamp), "{stamp:?}");
 }
 
 #[test]
-fn a_taken_frame_is_the_kernels_when_it_comes_back_and_not_before() {
+fn a_taken_frame_reaches_the_kernel_when_it_is_returned_and_not_before() {
     let Some((scratch, netlink, [far, port])) = scratch("frames", ["far", "port"]) else { return };
     let [into, out] = pair(&netlink, &scratch.ns, ["into", "out"]);
     netlink.redirect_to(out, port).unwrap();
@@ -82,17 +82,17 @@ fn a_taken_frame_is_the_kernels_when_it_comes_back_and_not_before() {
         [&MACS[..], &[0x81, 0x00, 0xa0, 10, 0x88, 0xb5, 9, 9]].concat(),
     ];
     frames.iter().for_each(|frame| wire.send(frame).unwrap());
-    assert!(came(&socket, &mut buffer).is_empty(), "nothing was taken yet");
+    assert!(received(&socket, &mut buffer).is_empty(), "nothing was taken yet");
     socket.take().unwrap();
     frames.iter().for_each(|frame| wire.send(frame).unwrap());
     assert!(socket.has_received());
-    assert_eq!(came(&socket, &mut buffer), frames);
-    // What goes back is not taken again, and what the port sends does not come in.
+    assert_eq!(received(&socket, &mut buffer), frames);
+    // Returned frames are not taken again, and frames that the port sends are not received.
     frames
         .iter()
         .for_each(|frame| back.send(&[&frame[..5], &frame[5..]], Unfinished::default()).unwrap());
     frames.iter().for_each(|frame| socket.send(&[frame], Unfinished::default()).unwrap());
-    assert!(came(&socket, &mut buffer).is_empty());
+    assert!(received(&socket, &mut buffer).is_empty());
     let counted = socket.counted().unwrap();
     assert!(counted.received >= 2 && counted.dropped == 0, "{counted:?}");
     assert_eq!(socket.counted().unwrap(), counted, "asked twice, counted twice");
@@ -105,7 +105,8 @@ fn a_taken_frame_is_the_kernels_when_it_comes_back_and_not_before() {
     assert!(again().is_some(), "it is free when the last copy is gone");
 }
 
-/// A socket of the stack for our frames: unlike a socket for all of them it is behind the ingress.
+/// Returns a packet socket bound to our protocol, which is behind the ingress hook, unlike one for
+/// all protocols.
 fn stack() -> OwnedFd {
     let protocol =
         Some(net::Protocol::from_raw(RawProtocol::new(0x88b5u16.to_be().into()).unwrap()));
@@ -114,7 +115,7 @@ fn stack() -> OwnedFd {
 }
 
 #[test]
-fn what_is_closed_stays_so_without_whoever_closed_it_and_lets_marked_frames_through() {
+fn a_closed_ingress_outlives_its_creator_and_passes_marked_frames() {
     let Some((scratch, netlink, [far, port])) = scratch("closed", ["far", "port"]) else { return };
     let [into, out] = pair(&netlink, &scratch.ns, ["into", "out"]);
     netlink.redirect_to(out, port).unwrap();
@@ -124,11 +125,11 @@ fn what_is_closed_stays_so_without_whoever_closed_it_and_lets_marked_frames_thro
     };
     let (stack, back, wire) = in_namespace(&scratch.ns, inside).unwrap();
     let frame = [&MACS[..], &[0x88, 0xb5, 1, 2, 3]].concat();
-    // How many of a frame from the wire, and of one that was given back, came to the stack.
+    // Counts of frames that the stack got, from the wire and returned.
     let passed = || {
         let count = || {
             let received = || net::recv(&stack, &mut [0u8; 64][..], net::RecvFlags::TRUNC).is_ok();
-            std::iter::repeat_with(received).take_while(|came| *came).count()
+            std::iter::repeat_with(received).take_while(|received| *received).count()
         };
         wire.send(&frame).unwrap();
         let of_wire = count();
@@ -138,7 +139,7 @@ fn what_is_closed_stays_so_without_whoever_closed_it_and_lets_marked_frames_thro
     let in_it = |run: &(dyn Fn() + Sync)| in_namespace(&scratch.ns, run).unwrap();
     assert_eq!(passed(), (1, 1));
     in_it(&|| open_ingress(port).unwrap());
-    // Twice is once, and the socket that asked for it is gone.
+    // Closing twice has the effect of once, and outlives the socket that requested it.
     in_it(&|| close_ingress("port", port, TAKEN_MARK).unwrap());
     in_it(&|| close_ingress("port", port, TAKEN_MARK).unwrap());
     assert_eq!(passed(), (0, 1));
@@ -158,7 +159,7 @@ fn what_is_closed_stays_so_without_whoever_closed_it_and_lets_marked_frames_thro
 }
 
 #[test]
-fn what_is_unfinished_survives_its_bytes_and_a_tag() {
+fn unfinished_work_survives_encoding_and_a_tag() {
     let bytes = [1, 4, 66, 0, 0xb4, 5, 34, 0, 16, 0];
     let unfinished = Unfinished::parse(bytes);
     assert_eq!(unfinished.bytes(), bytes);

@@ -144,7 +144,7 @@ fn drip(socket: &PacketSocket, rate: u32, ended: &AtomicBool) -> Result<()> {
     // A node's packets come best on its guest core, which the daemon leaves alone.
     let _ = sandbox::cores::only(sandbox::cores::last());
     // Packets come by interrupts and wait for no daemon; where we may not say so, these do.
-    let _ = sandbox::cores::go_first();
+    let _ = sandbox::cores::set_realtime();
     // Else the kernel may wake the thread 50 µs late; where it does not let us say so, it is.
     let _ = std::fs::write(format!("/proc/{thread}/timerslack_ns"), "1000");
     let frame = frame::of_length(frame::Kind::Udp, 64);

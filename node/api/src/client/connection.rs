@@ -1,6 +1,6 @@
-//! One connection to a node, and what is kept of it from one request to the next.
+//! Connection to a node, kept from one request to the next.
 
-use super::place::{Open, Place, Probe};
+use super::address::{NodeAddress, Open, Probe};
 use super::{ANSWER_LENGTH_MAX, ANSWER_TIME_MAX, ANSWER_TIME_USUAL, Call, ClientError, OnDelay};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::StatusCode;
@@ -13,48 +13,49 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
-/// A connection that was silent for longer is not used again: the node closes those that were
+/// Idle time after which a connection is not used again: the node closes connections that were idle
 /// for ten seconds, and may be doing so.
 const SILENT_MAX: Duration = Duration::from_secs(5);
 
-/// Time until a node on the network has shown its key.
+/// Limit of the time to open a connection to a node on the network, with the check of its key.
 const OPEN_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// The connection of the last request, if it can have another one.
+/// Connection of the last request, if it can carry another one.
 #[derive(Default)]
-pub(super) struct Kept(Mutex<Option<Connection>>);
+pub(super) struct IdleConnection(Mutex<Option<Connection>>);
 
-impl Kept {
-    /// Answers a request over it, or over a new one; several at a time have one each.
+impl IdleConnection {
+    /// Answers a request over the kept connection, or over a new one; concurrent requests have one
+    /// each.
     pub(super) fn ask(
         &self,
-        place: &Place,
+        address: &NodeAddress,
         call: Call,
         on_delay: Option<OnDelay>,
     ) -> Result<(StatusCode, Bytes), ClientError> {
-        let kept = self.place().take().filter(Connection::is_open);
-        let mut connection = match kept {
+        let idle = self.slot().take().filter(Connection::is_open);
+        let mut connection = match idle {
             Some(connection) => connection,
-            None => Connection::open(place)?,
+            None => Connection::open(address)?,
         };
-        let answer = connection.ask(place, call, on_delay)?;
-        *self.place() = Some(connection);
+        let answer = connection.ask(address, call, on_delay)?;
+        *self.slot() = Some(connection);
         Ok(answer)
     }
 
-    fn place(&self) -> std::sync::MutexGuard<'_, Option<Connection>> {
+    fn slot(&self) -> std::sync::MutexGuard<'_, Option<Connection>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl fmt::Debug for Kept {
+impl fmt::Debug for IdleConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Kept")
     }
 }
 
-/// A connection is one client's.
-impl Clone for Kept {
+/// A clone begins without a connection: connections are not shared by clients.
+impl Clone for IdleConnection {
     fn clone(&self) -> Self {
         Self::default()
     }
@@ -63,74 +64,74 @@ impl Clone for Kept {
 struct Connection {
     runtime: Runtime,
     sender: SendRequest<Full<Bytes>>,
-    /// The same socket, to see whether the node has closed it.
+    /// Second handle of the socket, to see whether the node has closed it.
     probe: Probe,
     answered: Instant,
 }
 
 impl Connection {
-    fn open(place: &Place) -> Result<Self, ClientError> {
+    fn open(address: &NodeAddress) -> Result<Self, ClientError> {
         let unreachable =
-            |source| ClientError::Unreachable { place: Box::new(place.clone()), source };
+            |source| ClientError::Unreachable { address: Box::new(address.clone()), source };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(unreachable)?;
-        let opened = async { tokio::time::timeout(OPEN_TIME_MAX, place.open()).await };
+        let opened = async { tokio::time::timeout(OPEN_TIME_MAX, address.open()).await };
         let Open { stream, probe } = runtime.block_on(opened).unwrap_or_else(|_| {
             Err(unreachable(io::Error::new(io::ErrorKind::TimedOut, "it does not answer")))
         })?;
         let sender = runtime.block_on(async {
             let (sender, connection) = handshake(TokioIo::new(stream))
                 .await
-                .map_err(|source| broken(place, "the first request", source))?;
-            // Ends with the runtime; what fails there is told to the request, too.
+                .map_err(|source| broken(address, "the first request", source))?;
+            // The task ends with the runtime; its errors reach the request, too.
             drop(tokio::spawn(connection));
             Ok(sender)
         })?;
         Ok(Self { runtime, sender, probe, answered: Instant::now() })
     }
 
-    /// Whether the node has left it open, and reads what is sent.
+    /// Returns true if the node has left the connection open and reads from it.
     fn is_open(&self) -> bool {
-        // A node says nothing that it was not asked for: what there is, is its end.
+        // A node sends nothing unasked: readable data means that it has closed the connection.
         self.probe.is_silent() && !self.sender.is_closed() && self.answered.elapsed() < SILENT_MAX
     }
 
     fn ask(
         &mut self,
-        place: &Place,
+        address: &NodeAddress,
         call: Call,
         on_delay: Option<OnDelay>,
     ) -> Result<(StatusCode, Bytes), ClientError> {
         let (request, usual) = (call.name(), ANSWER_TIME_USUAL + call.wait);
         let Self { runtime, sender, .. } = self;
         let answer = runtime.block_on(async {
-            let mut answer = std::pin::pin!(exchange(place, sender, call));
+            let mut answer = std::pin::pin!(exchange(address, sender, call));
             match tokio::time::timeout(usual, &mut answer).await {
                 Ok(answer) => Ok(answer),
                 Err(_) => {
-                    on_delay.into_iter().for_each(|call| call(place));
+                    on_delay.into_iter().for_each(|call| call(address));
                     tokio::time::timeout(ANSWER_TIME_MAX.saturating_sub(usual), answer).await
                 }
             }
         });
         self.answered = Instant::now();
         answer.unwrap_or_else(|_| {
-            Err(ClientError::Silent { place: Box::new(place.clone()), request })
+            Err(ClientError::Silent { address: Box::new(address.clone()), request })
         })
     }
 }
 
 async fn exchange(
-    place: &Place,
+    address: &NodeAddress,
     sender: &mut SendRequest<Full<Bytes>>,
     call: Call,
 ) -> Result<(StatusCode, Bytes), ClientError> {
     let name = call.name();
-    sender.ready().await.map_err(|source| broken(place, &name, source))?;
+    sender.ready().await.map_err(|source| broken(address, &name, source))?;
     let answer = sender.send_request(call.into_request()?).await;
-    let answer = answer.map_err(|source| broken(place, &name, source))?;
+    let answer = answer.map_err(|source| broken(address, &name, source))?;
     let status = answer.status();
     let body = Limited::new(answer.into_body(), ANSWER_LENGTH_MAX).collect().await;
     let body =
@@ -138,6 +139,6 @@ async fn exchange(
     Ok((status, body.to_bytes()))
 }
 
-fn broken(place: &Place, request: &str, source: hyper::Error) -> ClientError {
-    ClientError::Broken { place: Box::new(place.clone()), request: request.to_owned(), source }
+fn broken(address: &NodeAddress, request: &str, source: hyper::Error) -> ClientError {
+    ClientError::Broken { address: Box::new(address.clone()), request: request.to_owned(), source }
 }

@@ -1,7 +1,7 @@
-//! TLS 1.3 with a node that is known by its key, for the client and for nodes among each other.
+//! TLS 1.3 with a node that is known by its key, for the client and between nodes.
 //!
-//! Names, dates and other people's signatures on the certificate are not looked at, as they would
-//! prove less.
+//! Names, dates and other signatures on the certificate are ignored: they would prove less than the
+//! key.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls13_signature};
@@ -18,11 +18,11 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use trust::PublicKey;
 
-/// What stands before the 32 bytes of an Ed25519 key in a SubjectPublicKeyInfo (RFC 8410).
+/// DER bytes before the 32 bytes of an Ed25519 key in a SubjectPublicKeyInfo (RFC 8410).
 const ED25519_PREFIX: [u8; 12] =
     [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
-/// Makes encrypted connections to one node.
+/// TLS connector for one node.
 #[derive(Clone)]
 pub struct Pinned {
     key: PublicKey,
@@ -36,10 +36,10 @@ impl fmt::Debug for Pinned {
 }
 
 impl Pinned {
-    /// To the node that has this key.
+    /// Creates a connector for the node with this key.
     ///
     /// # Errors
-    /// When TLS 1.3 cannot be had.
+    /// When TLS 1.3 is not available.
     pub fn new(key: PublicKey) -> io::Result<Self> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let verifier = Arc::new(OneKey { key, provider: Arc::clone(&provider) });
@@ -52,18 +52,18 @@ impl Pinned {
         Ok(Self { key, connector: TlsConnector::from(Arc::new(config)) })
     }
 
-    /// Makes a TCP connection an encrypted one.
+    /// Encrypts a TCP connection, after checking the node's key.
     ///
     /// # Errors
-    /// When who answers does not have the key, or breaks off.
+    /// When the server does not have the key, or breaks off.
     pub async fn connect(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
-        // Only the key counts, whatever the node is called.
+        // Only the key counts, whatever the node's name is.
         let name = ServerName::try_from("node").map_err(io::Error::other)?;
         self.connector.connect(name, stream).await
     }
 }
 
-/// Believes who has this key.
+/// Certificate verifier that accepts exactly one key.
 #[derive(Debug)]
 struct OneKey {
     key: PublicKey,

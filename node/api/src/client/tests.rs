@@ -1,4 +1,4 @@
-//! The client against a socket that answers as told.
+//! Tests of the client against a socket with prepared answers.
 
 use super::*;
 use crate::errors::ErrorInfo;
@@ -6,7 +6,7 @@ use crate::types::SCHEMA_VERSION;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 
-/// Answers one request with these bytes; gives what was asked.
+/// Answers one request with these bytes; the thread returns the request.
 fn answering(answer: impl Into<Vec<u8>>) -> (Client, std::thread::JoinHandle<String>, PathBuf) {
     static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -33,9 +33,9 @@ fn http(status: &str, body: &impl Serialize) -> String {
 }
 
 #[test]
-fn who_waits_long_is_told_once_and_gets_the_answer_all_the_same() {
+fn a_long_wait_is_reported_once_and_the_answer_still_arrives() {
     use std::sync::atomic::{AtomicU32, Ordering};
-    static TOLD: AtomicU32 = AtomicU32::new(0);
+    static CALLED: AtomicU32 = AtomicU32::new(0);
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("api.sock");
     let listener = UnixListener::bind(&socket).unwrap();
@@ -44,16 +44,16 @@ fn who_waits_long_is_told_once_and_gets_the_answer_all_the_same() {
         let (mut stream, _) = listener.accept().unwrap();
         for request in 0..2 {
             assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
-            // The first is late by whatever the client takes for that.
-            while TOLD.load(Ordering::Relaxed) < 1 {
+            // The answer stays late until the client has noticed.
+            while CALLED.load(Ordering::Relaxed) < 1 {
                 std::thread::sleep(Duration::from_millis(5));
             }
-            assert_eq!(TOLD.load(Ordering::Relaxed), 1, "request {request}");
+            assert_eq!(CALLED.load(Ordering::Relaxed), 1, "request {request}");
             stream.write_all(body.as_bytes()).unwrap();
         }
     });
     let client = Client::new(&socket).with_on_delay(Some(|_| {
-        TOLD.fetch_add(1, Ordering::Relaxed);
+        CALLED.fetch_add(1, Ordering::Relaxed);
     }));
     for _ in 0..2 {
         assert_eq!(client.services().unwrap().services, []);
@@ -93,7 +93,7 @@ fn every_operation_is_in_the_table() {
 }
 
 #[test]
-fn a_result_comes_back_as_its_type() {
+fn a_result_is_parsed_as_its_type() {
     let removed =
         Removed { schema_version: SCHEMA_VERSION, service: "a b/c".into(), rules: vec![4] };
     let (client, server, directory) = answering(http("200 OK", &removed));
@@ -139,7 +139,7 @@ fn a_connection_has_one_request_after_another_until_the_node_closes_it() {
                 stream.write_all(answer.as_bytes()).unwrap();
             }
             if requests == 1 {
-                // Something that nobody asked for is no answer to what is asked next.
+                // Unsolicited bytes are no answer to the next request.
                 stream.write_all(b"HTTP/1.1 408 Request Timeout\r\n\r\n").unwrap();
             }
             drop(stream);
@@ -153,7 +153,7 @@ fn a_connection_has_one_request_after_another_until_the_node_closes_it() {
         }
         is_closed.recv().unwrap();
     }
-    // Another client has a connection of its own, for as long as it is there.
+    // Another client has its own connection, for as long as the client exists.
     let another = client.clone();
     assert!(another.services().unwrap().services.is_empty());
     server.join().unwrap();
@@ -175,7 +175,7 @@ fn a_connection_that_breaks_is_unreachable() {
 }
 
 #[test]
-fn an_answer_that_is_no_document_is_said_to_be_so() {
+fn an_answer_that_is_no_document_is_reported() {
     let (client, server, directory) = answering(http("500 Internal Server Error", &"oops"));
     let error = client.rules().unwrap_err();
     assert_eq!(error.code(), ErrorCode::Failed);

@@ -313,10 +313,10 @@ fn the_loop_takes_frames_of_a_port_through_a_service_and_ends_with_its_daemon() 
 
 /// Returns rules that send UDP to port 53 to this service.
 fn to_service(entry: EntryId) -> node::classifier::RuleSet {
-    use node::classifier::{Destination, Lookup, Way, compile};
+    use node::classifier::{Destination, Lookup, Path, compile};
     use node::rule::{Rule, RuleSpec};
     let [echo, best_effort] = ["echo", "best-effort"].map(|name| units::Name::new(name).unwrap());
-    let destination = Destination { entry, way: Way::Cell, kind: abi::check::Kind::Packets };
+    let destination = Destination { entry, path: Path::Cell, kind: abi::check::Kind::Packets };
     let lookup = Lookup {
         ports: BTreeMap::new(),
         services: [(echo, destination)].into(),

@@ -16,7 +16,7 @@ use crate::deploy::PROGRAM;
 use cell::protocol::{CodecFacts, ToCell};
 use mpeg2::TranscodeParams;
 use rustix::net::sockopt::set_socket_send_buffer_size_force;
-use sandbox::process::Stranger;
+use sandbox::process::ForeignProcess;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -47,7 +47,7 @@ pub(crate) struct CodecNumber {
 
 /// Change of a codec's process.
 pub(crate) enum CodecNews {
-    Started { process: Stranger, socket: OwnedFd },
+    Started { process: ForeignProcess, socket: OwnedFd },
     Ended { why: String, took: Duration },
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Codecs {
     news: Completion<(CodecNumber, CodecNews)>,
     /// Processes by the cells' numbers; `None` while one is being started, and while one is that is
     /// not wanted any more.
-    running: BTreeMap<(CellNumber, u64), Option<Stranger>>,
+    running: BTreeMap<(CellNumber, u64), Option<ForeignProcess>>,
     /// Number of times that cells were lost: codecs of an earlier one belong to nobody.
     life: u64,
 }
@@ -197,7 +197,7 @@ fn run(
     let mut child = command.stdin(input).stdout(output).stderr(Stdio::piped()).spawn()?;
     // Its end of the socket is this process's as long as the command is there.
     drop(command);
-    let process = match Stranger::open(child.id()) {
+    let process = match ForeignProcess::open(child.id()) {
         Ok(process) => process,
         Err(error) => {
             let _ = child.kill();

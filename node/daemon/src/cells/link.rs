@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use cell::protocol::{FromCell, ToCell, decode, encode};
 use rustix::net::Shutdown;
 use sandbox::fd_passing::{self, Received};
-use sandbox::process::Stranger;
+use sandbox::process::ForeignProcess;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
@@ -62,7 +62,7 @@ impl Process for Child {
 }
 
 /// Process that a previous daemon started.
-impl Process for Stranger {
+impl Process for ForeignProcess {
     fn pid(&self) -> u32 {
         Self::pid(self)
     }
@@ -122,7 +122,11 @@ impl CellLink {
     }
 
     /// Takes over the process of a daemon before, whose end of the connection is `socket`.
-    pub(crate) fn take_over(left: Stranger, directory: &Path, socket: OwnedFd) -> Result<Self> {
+    pub(crate) fn take_over(
+        left: ForeignProcess,
+        directory: &Path,
+        socket: OwnedFd,
+    ) -> Result<Self> {
         let known_at = cell::socket_in(directory, left.pid());
         Self::join(Box::new(left), known_at, socket)
     }
@@ -158,7 +162,7 @@ impl CellLink {
         let bytes = Zeroizing::new(encode(message)?);
         let socket = self.socket.as_fd();
         while !fd_passing::try_send(socket, &bytes, fds).context("telling the cell")? {
-            let waited = fd_passing::wait_either_way(socket, READ_WITHIN);
+            let waited = fd_passing::wait_readable_or_writable(socket, READ_WITHIN);
             if !waited.context("waiting for room to tell the cell")? {
                 self.is_given_up.set(true);
                 // Whoever listens to it hears that it is gone.
@@ -245,7 +249,7 @@ impl CellLink {
 }
 
 /// Ends a cell that is not our child.
-pub(crate) fn end(cell: &Stranger) -> io::Result<()> {
+pub(crate) fn end(cell: &ForeignProcess) -> io::Result<()> {
     cell.kill()?;
     match cell.wait(END_WITHIN)? {
         true => Ok(()),
@@ -255,10 +259,10 @@ pub(crate) fn end(cell: &Stranger) -> io::Result<()> {
 
 /// The cell that was made known under this process number in a node's folder, with a
 /// connection to it; `None` when it is gone, and then it is known no more.
-pub(crate) fn find(directory: &Path, pid: u32) -> Option<(Stranger, OwnedFd)> {
+pub(crate) fn find(directory: &Path, pid: u32) -> Option<(ForeignProcess, OwnedFd)> {
     let path = cell::socket_in(directory, pid);
     // Its number first: as long as the connection finds its process, nobody else has it.
-    let stranger = Stranger::open(pid);
+    let stranger = ForeignProcess::open(pid);
     let found = stranger.and_then(|stranger| {
         let (socket, listener) = fd_passing::connect(&path)?;
         if listener != pid {

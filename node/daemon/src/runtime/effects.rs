@@ -23,8 +23,8 @@ pub(super) fn do_effect(runtime: &mut Runtime, control: &mut Control, effect: Ef
         Effect::StartService { start, .. } => {
             super::start::start_service(runtime, control, start, None)
         }
-        Effect::ReplaceService { start, way } => {
-            super::start::start_service(runtime, control, start, Some(way_of(way)));
+        Effect::ReplaceService { start, path } => {
+            super::start::start_service(runtime, control, start, Some(cell_path(path)));
         }
         Effect::MoveService { entry, level } => {
             runtime.place(control, |it, around| it.handle_move(around, entry, level));
@@ -70,10 +70,10 @@ pub(super) fn do_effect(runtime: &mut Runtime, control: &mut Control, effect: Ef
 }
 
 /// Converts a path of state to the cell's type.
-const fn way_of(way: node::StateWay) -> StateWay {
-    match way {
-        node::StateWay::Memory => StateWay::Memory,
-        node::StateWay::Hooks => StateWay::Hooks,
-        node::StateWay::Empty => StateWay::Empty,
+const fn cell_path(path: node::StatePath) -> StateWay {
+    match path {
+        node::StatePath::Memory => StateWay::Memory,
+        node::StatePath::Hooks => StateWay::Hooks,
+        node::StatePath::Empty => StateWay::Empty,
     }
 }

@@ -1,5 +1,5 @@
-//! Rules of the node itself: UDP datagrams to the addresses at which it has associations go to the
-//! cell, where their keys are.
+//! Rules of the node itself: UDP datagrams to the addresses of its associations go to the cell,
+//! which has their keys.
 
 use std::net::SocketAddr;
 
@@ -7,25 +7,25 @@ use abi::check::Kind;
 use units::{Name, RuleId};
 
 use super::RuleView;
-use crate::classifier::{Destination, Reach, RuleSet, Way};
+use crate::classifier::{Destination, Path, Reach, RuleSet};
 use crate::rule::{Action, Match, Rule, RuleSpec};
 use crate::service::ASSOCIATIONS;
 use crate::session;
 
-/// Name of the target of the node's own rules, as it is shown; no service has it.
+/// Name of the node's own rules' destination, as it is shown; no service has it.
 pub const ASSOCIATIONS_NAME: &str = "associations";
-/// Priority of the node's own rules: above what an operator writes without thinking of it,
-/// and below what he writes against it.
+/// Priority of the node's own rules: above the default of operators' rules, with room for an
+/// operator to override them.
 pub const ASSOCIATIONS_PRIORITY: u16 = 1000;
 
-/// Rules of the node itself, which bring what comes for its associations.
+/// Rules of the node itself, which direct datagrams to its associations.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OwnRules {
     rules: Vec<Rule>,
 }
 
 impl OwnRules {
-    /// Makes a rule for each address, with these numbers.
+    /// Creates a rule for each address, with these numbers.
     pub(super) fn to_addresses(ids: Vec<RuleId>, at: &[SocketAddr]) -> Self {
         let rule = |(id, address): (RuleId, &SocketAddr)| {
             let (ip, port) = (address.ip(), address.port());
@@ -43,25 +43,26 @@ impl OwnRules {
         Self { rules: ids.into_iter().zip(at).map(rule).collect() }
     }
 
-    /// Returns how many there are.
+    /// Returns the number of rules.
     pub(super) const fn count(&self) -> usize {
         self.rules.len()
     }
 
-    /// Returns all of them.
+    /// Returns all rules.
     pub(super) fn iter(&self) -> std::slice::Iter<'_, Rule> {
         self.rules.iter()
     }
 
-    /// Returns the rule of a number.
+    /// Returns the rule of this number.
     pub(super) fn get(&self, id: RuleId) -> Option<&Rule> {
         self.rules.iter().find(|rule| rule.id == id)
     }
 
-    /// Returns where they lead.
+    /// Returns the destination of the rules.
     pub(super) fn destination(&self) -> Option<(Name, Destination)> {
         let action = &self.rules.first()?.spec.action;
-        let destination = Destination { entry: ASSOCIATIONS, way: Way::Cell, kind: Kind::Packets };
+        let destination =
+            Destination { entry: ASSOCIATIONS, path: Path::Cell, kind: Kind::Packets };
         action.service().map(|name| (name.clone(), destination))
     }
 

@@ -2,14 +2,14 @@
 //! node starts and for as long as something of the desired state cannot start.
 //!
 //! ```text
-//!  desired, not installed:  forward, drop, out ─▶ as they say
-//!                           to a closed service, or one that leads to one ─▶ dropped as of one that is down
+//!  desired, not installed:  forward, drop, out ─▶ in force as they are
+//!                           to a closed service, or one that leads to one ─▶ drops as if that were down
 //!                           to any other service ─▶ no rule: forwarded plainly
 //! ```
 //!
-//! A service's rules are installed when everything that shall run has started, and not at all if the
-//! service does not start: nobody shall bypass a closed one meanwhile. Each rule is awaited until
-//! the same one is installed, or nobody desires it any more; it is never awaited again.
+//! A service's rules are installed when all desired services have started, and not at all if the
+//! service does not start: until then no packet may bypass a closed service. A rule is awaited
+//! until the same rule is installed or no longer desired, and never again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -72,23 +72,23 @@ impl Awaited {
     }
 
     /// Removes the rules that a state does not ask for.
-    pub(super) fn retain_wanted(&mut self, desired: &DesiredState) {
+    pub(super) fn retain_desired(&mut self, desired: &DesiredState) {
         let wanted = identities(independent(desired));
         self.rules.retain(|rule| wanted.contains(&Identity::from(&rule.spec)));
     }
 
     /// Removes the rules that are the same as some that are being installed.
-    pub(super) fn remove_same<'a>(&mut self, coming: impl Iterator<Item = &'a RuleSpec>) {
+    pub(super) fn remove_equal<'a>(&mut self, incoming: impl Iterator<Item = &'a RuleSpec>) {
         if !self.rules.is_empty() {
-            let coming = identities(coming);
-            self.rules.retain(|rule| !coming.contains(&Identity::from(&rule.spec)));
+            let incoming = identities(incoming);
+            self.rules.retain(|rule| !incoming.contains(&Identity::from(&rule.spec)));
         }
     }
 
     /// Returns the numbers of the rules that stay awaited when others are installed.
-    pub(super) fn ids_beside(&self, coming: &[DesiredRule]) -> BTreeSet<RuleId> {
-        let coming = identities(coming.iter().map(|rule| &rule.spec));
-        let stays = |rule: &&Rule| !coming.contains(&Identity::from(&rule.spec));
+    pub(super) fn ids_after(&self, incoming: &[DesiredRule]) -> BTreeSet<RuleId> {
+        let incoming = identities(incoming.iter().map(|rule| &rule.spec));
+        let stays = |rule: &&Rule| !incoming.contains(&Identity::from(&rule.spec));
         self.rules.iter().filter(stays).map(|rule| rule.id).collect()
     }
 
@@ -127,8 +127,7 @@ impl Awaited {
     }
 }
 
-/// Adds the names that awaited rules use: their sessions, and rules to a service as to one that is
-/// down.
+/// Adds the names that awaited rules use: their sessions, and the services, as if they were down.
 pub(super) fn with_awaited<'a>(
     mut lookup: Lookup,
     awaited: impl IntoIterator<Item = &'a Rule>,
@@ -194,7 +193,7 @@ mod tests {
     /// Service by name, its failure policy, and the name of the service that it leads to.
     type Service<'a> = (&'a str, OnFailure, &'a str);
 
-    /// A state of these rules and services.
+    /// Returns a state of these rules and services.
     fn state(rules: &[RuleSpec], services: &[Service<'_>]) -> DesiredState {
         let rule =
             |spec: &RuleSpec| DesiredRule { spec: spec.clone(), came_with: None, owner: None };
@@ -267,9 +266,9 @@ mod tests {
             RuleSpec { stage: Some(Stage::In), ..rule.clone() },
         ];
         let mut kept = awaited(std::slice::from_ref(&rule));
-        kept.remove_same(others.iter());
+        kept.remove_equal(others.iter());
         assert_eq!(kept.count(), 1);
-        kept.remove_same(std::iter::once(&rule));
+        kept.remove_equal(std::iter::once(&rule));
         assert_eq!(kept.count(), 0);
     }
 
@@ -277,15 +276,15 @@ mod tests {
     fn numbers_of_awaited_rules_are_free_for_the_same_rules_only() {
         let [same, other] = [spec("proto udp", Action::Drop), spec("proto tcp", Action::Drop)];
         let awaited = awaited(&[same.clone(), other]);
-        let coming = DesiredRule { spec: same, came_with: None, owner: None };
-        assert_eq!(awaited.ids_beside(&[coming]), BTreeSet::from([RuleId(11)]));
+        let incoming = DesiredRule { spec: same, came_with: None, owner: None };
+        assert_eq!(awaited.ids_after(&[incoming]), BTreeSet::from([RuleId(11)]));
     }
 
     #[test]
     fn a_rule_that_a_state_no_longer_asks_for_is_awaited_no_longer() {
         let [stays, goes] = [spec("proto udp", Action::Drop), to("proto tcp", "a")];
         let mut awaited = awaited(&[stays.clone(), goes.clone()]);
-        awaited.retain_wanted(&state(&[stays, goes], &[("a", OnFailure::Open, "none")]));
+        awaited.retain_desired(&state(&[stays, goes], &[("a", OnFailure::Open, "none")]));
         assert_eq!(awaited.views().map(|view| view.rule.id).collect::<Vec<_>>(), [RuleId(10)]);
     }
 

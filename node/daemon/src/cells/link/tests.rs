@@ -49,7 +49,7 @@ async fn a_cell_and_a_daemon_that_both_talk_before_they_listen_do_not_wait_for_e
                     heard += 1;
                 }
                 Received::Nothing => {
-                    fd_passing::wait_either_way(theirs.as_fd(), READ_WITHIN).unwrap();
+                    fd_passing::wait_readable_or_writable(theirs.as_fd(), READ_WITHIN).unwrap();
                 }
                 Received::Closed => panic!("it is closed"),
             }

@@ -25,7 +25,7 @@ use anyhow::{Context, Result};
 use module_store::Store;
 use node::ModuleInfo;
 use node::command::Memory;
-use node::desired::{DesiredState, Place, check};
+use node::desired::{DesiredState, Location, check};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -203,17 +203,17 @@ impl Resumption {
             let checked = check(&state.file.ports, state.node.capacity(), &target, &modules);
             let Err(fault) = checked else { break };
             let reason = fault.refusal.to_string();
-            match fault.place {
-                Place::Session(name) => leave_short(state, &mut target, name, reason),
-                Place::Service(name) | Place::Edges(name) => {
+            match fault.location {
+                Location::Session(name) => leave_short(state, &mut target, name, reason),
+                Location::Service(name) | Location::Edges(name) => {
                     leave_out(state, &mut target, &name, reason);
                 }
-                Place::Rule(at) => {
+                Location::Rule(at) => {
                     let rule = target.rules.remove(at);
                     tracing::error!(rule = %rule.spec.r#match, reason, "a rule of the desired state is left out");
                     state.desired.shortfall_mut().rules.push((rule, reason));
                 }
-                Place::Whole => break,
+                Location::Whole => break,
             }
         }
         if !state.desired.shortfall().is_any() {

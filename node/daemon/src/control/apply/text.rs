@@ -5,7 +5,7 @@ use crate::config::{ConfigError, SessionText, Wanted, is_file};
 use crate::deploy::Module;
 use abi::HostFunctions;
 use module_store::{Digest, Store};
-use node::desired::{self, DesiredRule, DesiredService, DesiredSession, DesiredState, Place};
+use node::desired::{self, DesiredRule, DesiredService, DesiredSession, DesiredState, Location};
 use node::rule::PRIORITY_DEFAULT;
 use node::{Action, Match, ModuleInfo, Node, PortSpec, Refusal, RuleSpec};
 use session::admission::Capacity;
@@ -200,7 +200,7 @@ impl Resolved {
         match desired::check(ports, capacity, &self.state, &self.modules) {
             Ok(shadowed) => Ok(shadowed.iter().map(|pair| self.shadowed(*pair)).collect()),
             Err(fault) => {
-                let span = self.span(&fault.place, &fault.refusal);
+                let span = self.span(&fault.location, &fault.refusal);
                 Err(wanted.at(span, fault.refusal.to_string()))
             }
         }
@@ -240,26 +240,27 @@ impl Resolved {
         format!("no packet reaches the rule {rule}: better ones have them all, among them {by}")
     }
 
-    fn span(&self, place: &Place, refusal: &Refusal) -> Range<usize> {
+    fn span(&self, location: &Location, refusal: &Refusal) -> Range<usize> {
         let of = |name: &Name, part: fn(&Spans) -> Option<Range<usize>>| {
             let spans = self.services.get(name);
             spans.and_then(|spans| part(spans).or_else(|| Some(spans.module.clone())))
         };
-        let span = match (place, refusal) {
-            (Place::Session(name), _) => self.sessions.get(name).cloned(),
-            (Place::Rule(at), _) => self.rules.get(*at).cloned(),
-            (Place::Edges(name), _) => of(name, |spans| spans.then.clone()),
-            (Place::Service(name), Refusal::Parameter(_)) => {
+        let span = match (location, refusal) {
+            (Location::Session(name), _) => self.sessions.get(name).cloned(),
+            (Location::Rule(at), _) => self.rules.get(*at).cloned(),
+            (Location::Edges(name), _) => of(name, |spans| spans.then.clone()),
+            (Location::Service(name), Refusal::Parameter(_)) => {
                 of(name, |spans| spans.parameters.clone())
             }
-            (Place::Service(name), Refusal::SessionUnknown { .. }) => {
+            (Location::Service(name), Refusal::SessionUnknown { .. }) => {
                 of(name, |spans| spans.session.clone())
             }
-            (Place::Service(name), Refusal::LevelNotDeclared { .. } | Refusal::BpfOff { .. }) => {
-                of(name, |spans| spans.level.clone())
-            }
-            (Place::Service(name), _) => of(name, |_| None),
-            (Place::Whole, _) => None,
+            (
+                Location::Service(name),
+                Refusal::LevelNotDeclared { .. } | Refusal::BpfOff { .. },
+            ) => of(name, |spans| spans.level.clone()),
+            (Location::Service(name), _) => of(name, |_| None),
+            (Location::Whole, _) => None,
         };
         span.unwrap_or(0..0)
     }

@@ -1,12 +1,12 @@
-//! Where a node answers, and how a client gets there.
+//! Addresses at which nodes answer, and connections to them.
 //!
 //! ```text
 //!  Socket ─ a path ─────────────────────────────────────▶ HTTP
 //!  Remote ─ address ─▶ TCP ─▶ TLS 1.3 ─ the node's key? ─▶ HTTP
 //! ```
 //!
-//! A node proves its key; names, dates and other people's signatures on its certificate are not
-//! looked at, as they would prove less.
+//! A node proves its key; names, dates and other signatures on its certificate are ignored: they
+//! would prove less.
 
 use super::ClientError;
 use super::pinned::Pinned;
@@ -19,25 +19,25 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use trust::PublicKey;
 
-/// Where a node answers.
+/// Address at which a node answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// A UNIX socket of this machine.
+pub enum NodeAddress {
+    /// UNIX socket of this machine.
     Socket(PathBuf),
-    /// Over the network.
+    /// Node on the network.
     Remote(RemoteNode),
 }
 
-/// A node on the network.
+/// Node on the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteNode {
     /// Host and TCP port: `192.0.2.1:7443`.
     pub address: String,
-    /// By which it is known.
+    /// Public key that identifies the node.
     pub key: PublicKey,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for NodeAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Socket(path) => path.display().fmt(f),
@@ -46,25 +46,26 @@ impl fmt::Display for Place {
     }
 }
 
-/// A way to and from a node.
+/// Byte stream to and from a node.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
-/// A connection that was opened.
+/// Opened connection.
 pub(super) struct Open {
     pub(super) stream: Box<dyn Stream>,
     pub(super) probe: Probe,
 }
 
-/// The same connection, to see whether the node has closed it.
+/// Second handle of the connection, to see whether the node has closed it.
 pub(super) enum Probe {
     Socket(std::os::unix::net::UnixStream),
     Remote(std::net::TcpStream),
 }
 
 impl Probe {
-    /// A node says nothing that it was not asked for: what there is, is its end.
+    /// Returns true if nothing is readable. A node sends nothing unasked: readable data means that
+    /// it has closed the connection.
     pub(super) fn is_silent(&self) -> bool {
         let read = match self {
             Self::Socket(stream) => (&mut &*stream).read(&mut [0]),
@@ -74,10 +75,10 @@ impl Probe {
     }
 }
 
-impl Place {
+impl NodeAddress {
     pub(super) async fn open(&self) -> Result<Open, ClientError> {
         let unreachable =
-            |source| ClientError::Unreachable { place: Box::new(self.clone()), source };
+            |source| ClientError::Unreachable { address: Box::new(self.clone()), source };
         match self {
             Self::Socket(path) => {
                 let stream = UnixStream::connect(path).await.map_err(unreachable)?;
@@ -95,12 +96,12 @@ impl Place {
         }
     }
 
-    /// What went wrong in the handshake.
+    /// Returns the error of a failed handshake.
     fn refused(&self, source: io::Error) -> ClientError {
         let tls = source.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>());
         match tls {
             Some(TlsError::InvalidCertificate(problem)) => ClientError::OtherNode {
-                place: Box::new(self.clone()),
+                address: Box::new(self.clone()),
                 reason: match problem {
                     CertificateError::ApplicationVerificationFailure => {
                         "it shows another key".to_owned()
@@ -108,7 +109,7 @@ impl Place {
                     other => other.to_string(),
                 },
             },
-            _ => ClientError::Unreachable { place: Box::new(self.clone()), source },
+            _ => ClientError::Unreachable { address: Box::new(self.clone()), source },
         }
     }
 }
