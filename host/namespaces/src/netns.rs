@@ -1,9 +1,8 @@
-//! Network namespaces with a name, as `ip netns` makes them: a file below
-//! `/run/netns` on which the kernel's namespace is mounted.
+//! Named network namespaces, as `ip netns` makes them: a file below `/run/netns` on which the
+//! kernel's namespace is mounted.
 //!
-//! A namespace is a property of a thread, so nothing here changes the calling
-//! thread but [`enter`]. What is inside a namespace (links, addresses) is
-//! `netlink`'s story.
+//! A namespace is a property of a thread, so nothing here changes the calling thread but [`enter`].
+//! Links and addresses inside a namespace are the job of `netlink`.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -17,19 +16,19 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
 
-/// Where the names of namespaces live; shared with `ip netns`.
+/// Directory of named namespaces, shared with `ip netns`.
 pub const NAMESPACES: &str = "/run/netns";
 
 /// Longest name of a namespace: the longest file name (`NAME_MAX`).
 pub const NAMESPACE_NAME_LENGTH_MAX: usize = 255;
 
-/// The namespace of the calling thread; `/proc/self` would be that of the process's first thread.
+/// Namespace of the calling thread; `/proc/self` would be that of the process's first thread.
 const OWN_NAMESPACE: &str = "/proc/thread-self/ns/net";
 
-/// Why a namespace could not be made, found, entered or removed.
+/// Failure to make, find, enter or remove a namespace.
 #[derive(Debug, thiserror::Error)]
 pub enum NetnsError {
-    /// Not a file name.
+    /// The name is no file name.
     #[error(
         "'{name}' cannot name a network namespace: use 1 to {NAMESPACE_NAME_LENGTH_MAX} characters without '/', and neither '.' nor '..'"
     )]
@@ -37,13 +36,13 @@ pub enum NetnsError {
         /// The name as given.
         name: String,
     },
-    /// Somebody made it before.
+    /// The namespace exists already.
     #[error("the network namespace '{name}' already exists; remove it or choose another name")]
     Exists {
-        /// Its name.
+        /// Name of the namespace.
         name: String,
     },
-    /// There is none of this name.
+    /// No namespace has this name.
     #[error("there is no network namespace '{name}' in {NAMESPACES}")]
     Missing {
         /// The name asked for.
@@ -52,9 +51,9 @@ pub enum NetnsError {
     /// The kernel refused one step.
     #[error("cannot {action} for the network namespace '{name}': {source}{}", hint(source))]
     Refused {
-        /// What was tried, as a verb with its object.
+        /// Action that was tried, as a verb with its object.
         action: &'static str,
-        /// The namespace.
+        /// Name of the namespace.
         name: String,
         /// The kernel's answer.
         source: io::Error,
@@ -69,7 +68,7 @@ fn hint(source: &io::Error) -> &'static str {
     }
 }
 
-/// An open network namespace; it lives on while this is held, even after its name is gone.
+/// Open network namespace; lives on while this is held, even after its name is gone.
 #[derive(Debug)]
 pub struct NetNs {
     name: String,
@@ -77,10 +76,9 @@ pub struct NetNs {
 }
 
 impl NetNs {
-    /// The namespace of the calling thread.
+    /// Opens the namespace of the calling thread.
     ///
-    /// # Errors
-    /// When `/proc` is not mounted.
+    /// # Errors When `/proc` is not mounted.
     pub fn current() -> Result<Self, NetnsError> {
         let name = "(current)".to_owned();
         match File::open(OWN_NAMESPACE) {
@@ -129,16 +127,15 @@ impl NetNs {
         Self::open(name)
     }
 
-    /// Its name, `(current)` for one that was not opened by name.
+    /// Returns the name, `(current)` for a namespace that was not opened by name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The number that `/proc/PID/ns/net` shows for processes inside (an inode of nsfs).
+    /// Returns the number that `/proc/PID/ns/net` shows for processes inside (an inode of nsfs).
     ///
-    /// # Errors
-    /// When the descriptor cannot be examined, which no kernel does to an open one.
+    /// # Errors When the descriptor cannot be examined, which does not happen to an open one.
     pub fn inode(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.ino())
     }
@@ -171,10 +168,9 @@ pub fn delete(name: &str) -> Result<(), NetnsError> {
     }
 }
 
-/// The names of all namespaces, sorted; none when nobody ever made one.
+/// Returns the names of all namespaces, sorted; empty when none was ever made.
 ///
-/// # Errors
-/// When the directory cannot be read.
+/// # Errors When the directory cannot be read.
 pub fn list() -> Result<Vec<String>, NetnsError> {
     let refused = |source| NetnsError::Refused {
         action: "list /run/netns",
@@ -188,7 +184,7 @@ pub fn list() -> Result<Vec<String>, NetnsError> {
     };
     let mut names = Vec::new();
     for entry in entries {
-        // Names that are no text were not made by us or by `ip netns`.
+        // Names that are not UTF-8 were not made by us or by `ip netns`.
         if let Ok(name) = entry.map_err(refused)?.file_name().into_string() {
             names.push(name);
         }
@@ -263,8 +259,8 @@ fn path_of(name: &str) -> Result<PathBuf, NetnsError> {
     Ok(Path::new(NAMESPACES).join(name))
 }
 
-/// Makes `/run/netns` a shared mount, as iproute2 does, so that a namespace made or removed
-/// here is so in every mount namespace.
+/// Makes `/run/netns` a shared mount, as iproute2 does, so that a namespace made or removed here
+/// appears and disappears in every mount namespace.
 fn share_directory() -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o755).create(NAMESPACES)?;
     let share = || {
@@ -300,7 +296,7 @@ fn mount_new_namespace(path: &Path) -> io::Result<()> {
     })?
 }
 
-/// A thread whose namespace ends with it: no pool thread is left in a foreign one.
+/// Runs `work` on a new thread that ends with it: no pool thread is left in a foreign namespace.
 fn on_fresh_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
         let thread =

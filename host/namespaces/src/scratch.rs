@@ -1,8 +1,8 @@
-//! A namespace for a test of this or another crate. Not for anything else.
+//! Namespace for a test of this or another crate. Not for production code.
 
 use crate::netns::{self, NetNs};
 
-/// A namespace of this test process, removed when the test ends, however it ends.
+/// Namespace of this test process, removed when the test ends, however it ends.
 pub struct Scratch {
     /// Descriptor of the namespace.
     pub ns: NetNs,

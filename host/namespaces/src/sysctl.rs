@@ -1,16 +1,16 @@
-//! Kernel parameters below `/proc/sys`, as sysctl(8) names them, of the calling
-//! thread's network namespace. It knows no parameter and no default.
+//! Kernel parameters below `/proc/sys`, as sysctl(8) names them, of the calling thread's network
+//! namespace. Knows no parameter and no default.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Longest key: four levels of names with a device name among them are far below.
+/// Longest key, bytes: four levels of names with a device name among them are far shorter.
 const KEY_LENGTH_MAX: usize = 256;
 
-/// Why a parameter could not be read or written.
+/// Failure to read or write a parameter.
 #[derive(Debug, thiserror::Error)]
 pub enum SysctlError {
-    /// Not a key.
+    /// The text is no parameter key.
     #[error(
         "'{key}' is no kernel parameter's name; write it as net.ipv4.ip_forward, or with '/' where a device's name has a dot"
     )]
@@ -63,7 +63,8 @@ fn error(action: &'static str, key: &str, source: io::Error) -> SysctlError {
     }
 }
 
-/// The rule of sysctl(8): the separator that comes first is the one of the whole key.
+/// Returns the path of a key by the rule of sysctl(8): the separator that comes first is the one of
+/// the whole key.
 fn path_of(key: &str) -> Result<PathBuf, SysctlError> {
     let refused = || SysctlError::Key { key: key.chars().take(KEY_LENGTH_MAX).collect() };
     let separator = key.find(['.', '/']).ok_or_else(refused)?;

@@ -1,4 +1,5 @@
-//! A user namespace of one's own: what needs root inside it needs none outside.
+//! User namespace of the calling process: operations that need root succeed inside without root
+//! outside.
 //!
 //! ```text
 //!  a user's process ─▶ user namespace, in which it is root, network and mounts of its own
@@ -12,10 +13,10 @@ use std::path::Path;
 
 use crate::sysctl;
 
-/// Folders that are the process's own inside: where names of namespaces, nodes and labs are.
+/// Directories replaced by private ones inside: they hold the names of namespaces, nodes and labs.
 const FOLDERS: [&str; 1] = ["/run"];
 
-/// Why there is no namespace. The host's fault.
+/// Failure to set up the namespace: a fault of the host.
 #[derive(Debug, thiserror::Error)]
 pub enum UserNamespaceError {
     /// The kernel or its settings refuse it.
@@ -24,24 +25,24 @@ pub enum UserNamespaceError {
         /// The kernel's answer.
         source: io::Error,
     },
-    /// One step inside.
+    /// A set-up step inside the namespace failed.
     #[error("cannot {action} in a user namespace: {source}{}", hint())]
     Step {
-        /// What was tried.
+        /// Step that was tried.
         action: String,
         /// The kernel's answer.
         source: io::Error,
     },
 }
 
-/// A setting by which a machine refuses user namespaces to its users.
+/// Setting by which a machine denies user namespaces to its users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Its name, for sysctl(8).
+    /// Key of the setting, for sysctl(8).
     pub key: &'static str,
-    /// The value that it has.
+    /// Value that denies them.
     pub refusing: &'static str,
-    /// One that allows them.
+    /// Value that allows them.
     pub allowing: &'static str,
 }
 
@@ -49,14 +50,14 @@ const fn refusal_by(key: &'static str, refusing: &'static str, allowing: &'stati
     Refusal { key, refusing, allowing }
 }
 
-/// Linux; Debian's kernels; Ubuntu's (24.04).
+/// Settings of mainline Linux, of Debian's kernels, and of Ubuntu's (24.04).
 const SETTINGS: [Refusal; 3] = [
     refusal_by("user.max_user_namespaces", "0", "15000"),
     refusal_by("kernel.unprivileged_userns_clone", "0", "1"),
     refusal_by("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
 ];
 
-/// The setting that refuses them here, if one does.
+/// Returns the setting that denies user namespaces on this machine, if there is one.
 #[must_use]
 pub fn refusal() -> Option<Refusal> {
     let refuses = |setting: &Refusal| {
@@ -65,24 +66,23 @@ pub fn refusal() -> Option<Refusal> {
     SETTINGS.into_iter().find(refuses)
 }
 
-/// What to change, as far as the settings say why.
+/// Returns advice on what to change, as far as the settings explain the refusal.
 fn hint() -> String {
     refusal().map_or_else(String::new, |Refusal { key, refusing, allowing }| {
         format!("; {key} is {refusing}, and 'sysctl -w {key}={allowing}' as root allows them")
     })
 }
 
-/// Whether the process is root, here or in a user namespace.
+/// Returns true if the process is root, here or in a user namespace.
 #[must_use]
 pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-/// Puts the process into namespaces of its own: user, in which it is root, network and mounts.
-/// What lies below [`FOLDERS`] is hidden from it.
+/// Moves the process into namespaces of its own: user, in which it is root, network and mounts. The
+/// contents of [`FOLDERS`] are hidden from it.
 ///
-/// # Errors
-/// When the machine refuses, or the process has other threads.
+/// # Errors When the machine refuses, or the process has other threads.
 pub fn enter() -> Result<(), UserNamespaceError> {
     let (user, group) = (nix::unistd::geteuid(), nix::unistd::getegid());
     unshare(CloneFlags::CLONE_NEWUSER)
@@ -93,7 +93,7 @@ pub fn enter() -> Result<(), UserNamespaceError> {
     write("/proc/self/gid_map", &format!("0 {group} 1"))?;
     unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS)
         .map_err(step("unshare network and mounts"))?;
-    // What is mounted here is nobody else's.
+    // Mounts made here must not propagate to other namespaces.
     mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
         .map_err(step("keep mounts private"))?;
     for folder in FOLDERS.into_iter().filter(|folder| Path::new(folder).is_dir()) {
