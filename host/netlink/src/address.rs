@@ -1,4 +1,4 @@
-//! Layer 3: addresses and routes that are added, neighbours that are listed.
+//! Layer 3: adds addresses and routes, lists neighbours.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -28,7 +28,7 @@ pub struct AddressPrefix {
     length: u8,
 }
 
-/// Why a text is no address with a prefix length.
+/// Text that is not an address with a prefix length.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}' is no address with a prefix length; write 10.0.0.1/24 or fd00::1/64")]
 pub struct AddressPrefixError {
@@ -36,26 +36,26 @@ pub struct AddressPrefixError {
 }
 
 impl AddressPrefix {
-    /// Of an address and a prefix length; none when the length is above 32 or 128 bits.
+    /// Returns an address with a prefix length, or `None` when the length is above 32 or 128 bits.
     #[must_use]
     pub fn new(address: IpAddr, length: u8) -> Option<Self> {
         let length_max = if address.is_ipv4() { 32 } else { 128 };
         (length <= length_max).then_some(Self { address, length })
     }
 
-    /// The address.
+    /// Returns the address.
     #[must_use]
     pub fn address(self) -> IpAddr {
         self.address
     }
 
-    /// The length of the prefix, bits.
+    /// Returns the length of the prefix in bits.
     #[must_use]
     pub fn length(self) -> u8 {
         self.length
     }
 
-    /// The network: the address with its host part zero.
+    /// Returns the network: the address with its host part zero.
     #[must_use]
     pub fn network(self) -> Self {
         let address = match self.address {
@@ -101,65 +101,65 @@ impl fmt::Display for AddressPrefix {
     }
 }
 
-/// Whether an IPv6 address is probed for before it is used (RFC 4862, section 5.4).
+/// Duplicate address detection of a new IPv6 address (RFC 4862, section 5.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DuplicateDetection {
-    /// As the device's parameters say; the address is unusable for a second or two.
+    /// Performed as the device's parameters say; the address is unusable for a second or two.
     Usual,
-    /// Not at all: usable at once.
+    /// Skipped: the address is usable at once.
     Skip,
 }
 
-/// A route of the main table.
+/// Route of the main table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Where to; the zero address with length 0 is the default route.
+    /// Destination; the zero address with length 0 is the default route.
     pub destination: AddressPrefix,
-    /// The next router, of the destination's family or, for IPv4, of either; none on link.
+    /// Next router, of the destination's family or, for IPv4, of either; `None` on link.
     pub via: Option<IpAddr>,
-    /// The device; none lets the kernel find it from [`Route::via`].
+    /// Interface index of the device; `None` lets the kernel find it from [`Route::via`].
     pub index: Option<u32>,
 }
 
-/// A neighbour's address on the link, as the kernel knows it (ARP, RFC 826; ND, RFC 4861).
+/// Neighbour's address on the link, as the kernel knows it (ARP, RFC 826; ND, RFC 4861).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Neighbour {
-    /// On which device.
+    /// Interface index of the link.
     pub index: u32,
-    /// Whose.
+    /// IP address of the neighbour.
     pub address: IpAddr,
-    /// The Ethernet address, once known.
+    /// Ethernet address, once known.
     pub mac: Option<[u8; 6]>,
-    /// How sure the kernel is.
+    /// State of the kernel's entry.
     pub state: NeighbourState,
 }
 
-/// How sure the kernel is of a neighbour (`NUD_*`, RFC 4861 section 7.3.2).
+/// State of a neighbour entry (`NUD_*`, RFC 4861 section 7.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NeighbourState {
-    /// Asked, not answered yet.
+    /// Queried, not answered yet.
     Incomplete,
-    /// Confirmed lately.
+    /// Confirmed recently.
     Reachable,
-    /// Confirmed once; usable, asked again on use.
+    /// Confirmed once; usable, queried again on use.
     Stale,
-    /// Used since; asked again soon.
+    /// Used since; queried again soon.
     Delay,
-    /// Being asked again.
+    /// Being queried again.
     Probe,
-    /// Asked in vain.
+    /// Queried without an answer.
     Failed,
-    /// Needs no asking (loopback, multicast).
+    /// Needs no query (loopback, multicast).
     NoArp,
     /// Set by hand.
     Permanent,
-    /// Nothing known, or a state of a newer kernel.
+    /// No state known, or a state of a newer kernel.
     Unknown,
 }
 
 impl NeighbourState {
-    /// Whether the kernel sends to it without asking first.
+    /// Returns true if the kernel sends to the neighbour without a query first.
     #[must_use]
     pub fn usable(self) -> bool {
         !matches!(self, Self::Incomplete | Self::Failed | Self::Unknown)
@@ -180,8 +180,8 @@ impl NeighbourState {
     }
 }
 
-/// Gives a device an address; the route to its network comes with it when the device is up.
-/// One of 127.0.0.0/8 is of this machine alone, and nothing is sent from it.
+/// Gives a device an address; the kernel adds the route to its network when the device is up. An
+/// address of 127.0.0.0/8 belongs to this machine alone, and nothing is sent from it.
 pub(super) fn add_address(
     socket: &Socket,
     index: u32,
@@ -235,7 +235,7 @@ pub(super) fn neighbours(socket: &Socket) -> Result<Vec<Neighbour>, NetlinkError
     let neighbours = answers
         .iter()
         .filter(|answer| answer.kind == RTM_NEWNEIGH)
-        // Entries of a bridge's forwarding table have no address: no neighbours.
+        // Entries of a bridge's forwarding table have no address and are no neighbours.
         .filter_map(|answer| read_neighbour(&answer.payload))
         .collect();
     Ok(neighbours)

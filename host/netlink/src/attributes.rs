@@ -1,6 +1,6 @@
-//! Attributes of messages that the library (`rtnetlink`) has no types for: nftables, whose whole
+//! Attributes of messages for which the library (`rtnetlink`) has no types: nftables, whose whole
 //! subsystem it lacks, and actions of traffic control, which it writes without the flag of nested
-//! attributes. They are the library's generic attributes, which it writes.
+//! attributes. They are written as the library's generic attributes.
 
 use rtnetlink::packet_core::{DefaultNla, Emitable, NLA_F_NESTED};
 
@@ -13,7 +13,7 @@ impl Attributes {
         Self(Vec::new())
     }
 
-    /// Adds one with a value as it is.
+    /// Adds an attribute with raw bytes.
     pub(super) fn bytes(mut self, kind: u16, value: &[u8]) -> Self {
         self.0.push(DefaultNla::new(kind, value.to_vec()));
         self
@@ -24,17 +24,17 @@ impl Attributes {
         self.bytes(kind, &number.to_be_bytes())
     }
 
-    /// Adds a text, which ends with a zero.
+    /// Adds a zero-terminated string.
     pub(super) fn text(self, kind: u16, text: &str) -> Self {
         self.bytes(kind, &[text.as_bytes(), &[0]].concat())
     }
 
-    /// Adds one whose value is attributes.
+    /// Adds an attribute that contains attributes.
     pub(super) fn nested(self, kind: u16, inner: Self) -> Self {
         self.bytes(kind | NLA_F_NESTED, &inner.emit())
     }
 
-    /// Writes them.
+    /// Serialises the attributes.
     pub(super) fn emit(&self) -> Vec<u8> {
         let attributes = self.0.as_slice();
         let mut bytes = vec![0; attributes.buffer_len()];

@@ -1,4 +1,4 @@
-//! Frames at the ingress of a device: taken from the kernel, and given to it.
+//! Frames at the ingress of a device: kept from the kernel's stack, and injected into it.
 //!
 //! ```text
 //!  wire ─▶ device ─▶ packet sockets ─▶ tc ─▶ [Taken: dropped without the mark] ─▶ stack
@@ -7,8 +7,8 @@
 //!                           device
 //! ```
 //!
-//! [`Taken`] is an nftables table with an owner: it is gone when the last descriptor of its
-//! socket is closed, in whatever way the processes ended that had it. Then the kernel has all
+//! [`Taken`] is an nftables table with an owner: the kernel removes it when the last descriptor of
+//! its socket is closed, however the processes ended that had it. Then the stack receives all
 //! frames again, unless [`close_ingress`] has made a table without an owner in front of it.
 
 use super::NetlinkError;
@@ -20,23 +20,22 @@ use rtnetlink::packet_core::NLM_F_CREATE;
 use std::os::fd::{AsFd, BorrowedFd};
 
 const CHAIN: &str = "take";
-/// Before chains of other people: they see a frame once, when it comes back.
+/// Chain priority in front of other software's chains: they see a frame once, when it comes back.
 const PRIORITY: i32 = -1000;
-/// Before [`Taken::take`].
+/// Chain priority of [`Taken::hold`], in front of [`Taken::take`].
 const PRIORITY_HELD: i32 = PRIORITY - 1;
-/// Length of a device's name with what fills it up (`IFNAMSIZ`).
+/// Length of a device name with its padding (`IFNAMSIZ`).
 const IFNAME_LENGTH: usize = 16;
 
-/// All frames of a device are kept from the kernel's stack, but those with a mark, which lose
-/// it. As long as this or a copy of its descriptor is there (Linux 5.12).
+/// Guard that keeps all frames of a device from the kernel's stack, except those with a mark, which
+/// lose it. Lasts as long as this value or a copy of its descriptor (Linux 5.12).
 #[derive(Debug)]
 pub struct Taken(Socket);
 
 impl Taken {
-    /// Takes the frames of a device in the calling thread's namespace.
+    /// Keeps the frames of a device in the calling thread's namespace from the stack.
     ///
-    /// # Errors
-    /// When the caller lacks `CAP_NET_ADMIN`, the kernel has no nftables at the ingress of
+    /// # Errors When the caller lacks `CAP_NET_ADMIN`, the kernel has no nftables at the ingress of
     /// devices, or another node has taken the device.
     pub fn take(device: &str, index: u32, mark: u32) -> Result<Self, NetlinkError> {
         let socket = nftables::open()?;
@@ -44,11 +43,10 @@ impl Taken {
         Ok(Self(socket))
     }
 
-    /// Keeps the frames of a device from the kernel's stack beside [`Taken::take`], as long as the
-    /// returned value is there: frames with the mark pass, and keep it.
+    /// Keeps the frames of a device from the kernel's stack in addition to [`Taken::take`], as long
+    /// as the returned value lives: frames with the mark pass, and keep it.
     ///
-    /// # Errors
-    /// As of [`Taken::take`].
+    /// # Errors As of [`Taken::take`].
     pub fn hold(device: &str, index: u32, mark: u32) -> Result<Self, NetlinkError> {
         let socket = nftables::open()?;
         hold(device, index, mark).commit(&socket, &taking(device))?;
@@ -62,54 +60,53 @@ impl AsFd for Taken {
     }
 }
 
-/// Keeps the frames of a device in the calling thread's namespace from the kernel's stack, but
-/// those with a mark, until [`open_ingress`]: whatever becomes of the calling process, unlike
-/// [`Taken`]. It makes anew what is there already.
+/// Keeps the frames of a device in the calling thread's namespace from the kernel's stack, except
+/// those with a mark, until [`open_ingress`]. Unlike [`Taken`] it outlives the calling process.
+/// Replaces an existing table.
 ///
-/// # Errors
-/// When the caller lacks `CAP_NET_ADMIN`, or the kernel has no nftables at the ingress of devices.
+/// # Errors When the caller lacks `CAP_NET_ADMIN`, or the kernel has no nftables at the ingress of
+/// devices.
 pub fn close_ingress(device: &str, index: u32, mark: u32) -> Result<(), NetlinkError> {
     close(device, index, mark).commit(&nftables::open()?, &taking(device))
 }
 
-/// Ends [`close_ingress`] of the device with a number, which may be gone; it does nothing where
-/// nothing was closed.
+/// Ends [`close_ingress`] of the device with this index, which may be gone; does nothing where no
+/// ingress was closed.
 ///
-/// # Errors
-/// When the caller lacks `CAP_NET_ADMIN`, or the kernel has no nftables.
+/// # Errors When the caller lacks `CAP_NET_ADMIN`, or the kernel has no nftables.
 pub fn open_ingress(index: u32) -> Result<(), NetlinkError> {
     let request = format!("give the frames of device number {index} back to the kernel");
     Transaction::new().remove_table(&closed(index)).commit(&nftables::open()?, &request)
 }
 
-/// A device by its name, and by the number of the one whose packets may come in, if one's may.
+/// Device name with the interface index whose packets are accepted under that name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownDevice {
     /// Interface name.
     pub name: String,
-    /// Interface index whose packets are accepted; `None`: no device of this name is.
+    /// Interface index whose packets are accepted; `None` accepts no device of this name.
     pub index: Option<u32>,
 }
 
-/// Drops IP packets that come in by devices of these names and other numbers, in the calling
-/// thread's namespace, whatever becomes of the calling process: at prerouting, which sees devices
-/// that are not there yet. In place of what was so closed for `owner`; without devices nothing is.
+/// Drops IP packets that arrive by devices with these names and a different index, in the calling
+/// thread's namespace. Outlives the calling process. Works at prerouting, which also sees devices
+/// that do not exist yet. Replaces the previous list of `owner`; an empty list removes it.
 ///
-/// # Errors
-/// When the caller lacks `CAP_NET_ADMIN`, or the kernel has no nftables of the family inet.
+/// # Errors When the caller lacks `CAP_NET_ADMIN`, or the kernel has no nftables of the family
+/// inet.
 pub fn close_names(owner: &str, devices: &[KnownDevice]) -> Result<(), NetlinkError> {
     let request =
         format!("close the devices of node {owner} by name (nftables, CONFIG_NF_TABLES_INET)");
     close_by_name(owner, devices).commit(&nftables::open()?, &request)
 }
 
-/// Returns the name of the table of [`close_ingress`].
+/// Returns the table name of [`close_ingress`].
 #[must_use]
 pub fn table_of_ingress(index: u32) -> String {
     format!("{TABLE}closed-{index}")
 }
 
-/// Returns the name of the table of [`close_names`].
+/// Returns the table name of [`close_names`].
 #[must_use]
 pub fn table_of_names(owner: &str) -> String {
     format!("{TABLE}ports-{owner}")
@@ -121,7 +118,7 @@ fn taking(device: &str) -> String {
     )
 }
 
-/// Returns the table that outlives its maker.
+/// Returns the table that outlives the process that made it.
 fn closed(index: u32) -> Table {
     Table { family: Family::Netdev, name: table_of_ingress(index), is_owned: false }
 }

@@ -1,14 +1,14 @@
-//! Marked TCP packets come to a socket of this machine, whoever they are for (TPROXY).
+//! Delivery of marked TCP packets to a socket of this machine, whatever their destination (TPROXY).
 //!
 //! ```text
 //!  a packet with the mark ─ SYN ─▶ prerouting: tproxy ─▶ rule: mark ─▶ table: local ─▶ the listener
-//!                         └ behind that ─▶ the socket with its addresses, by the route it knows
+//!                         └ later ones ─▶ the socket with its addresses, by its cached route
 //! ```
 //!
-//! Three things of the kernel's together: an nftables table of our own that matches the mark and
-//! nothing else, a routing rule for the mark, and a routing table that says that all addresses
-//! are here. The table has an owner, as [`Taken`](super::Taken) has; rule and routes are there
-//! until they are removed, and say nothing of packets without the mark.
+//! Built of three parts of the kernel: an nftables table that matches the mark and nothing else, a
+//! routing rule for the mark, and a routing table in which all addresses are local. The table has
+//! an owner, as [`Taken`](super::Taken) has; rule and routes exist until they are removed, and do
+//! not affect packets without the mark.
 
 use super::marked::{self, mark, table};
 use super::nftables::{self, CREATE, Hook, Meta, Rule, Transaction};
@@ -18,16 +18,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd};
 
 const CHAIN: &str = "intercept";
-/// As `mangle`, where others mark packets.
+/// Chain priority of `mangle`, where other software marks packets.
 const CHAIN_PRIORITY: i32 = -150;
 
-/// RFC 9293, section 3.1.
+/// Offset of the flags byte in the TCP header (RFC 9293, section 3.1).
 const TCP_FLAGS_OFFSET: u32 = 13;
 const TCP_SYN: u8 = 0x02;
 const TCP_ACK: u8 = 0x10;
 
-/// Packets that are marked [`MARK`](super::MARK) and a port come to the listener with that port of
-/// 127.0.0.1 and of `::1`, as long as this is there.
+/// Guard that delivers packets marked with [`MARK`](super::MARK) and a port to the listener with
+/// that port of 127.0.0.1 and of `::1`, as long as it lives.
 #[derive(Debug)]
 pub struct Interception {
     table: Socket,
@@ -35,18 +35,17 @@ pub struct Interception {
 }
 
 impl Interception {
-    /// Begins it in the calling thread's namespace, which `netlink` is of.
+    /// Starts the interception in the calling thread's namespace, which must be that of `netlink`.
     ///
-    /// # Errors
-    /// When the caller lacks `CAP_NET_ADMIN`, or the kernel has no nftables, TPROXY
+    /// # Errors When the caller lacks `CAP_NET_ADMIN`, or the kernel has no nftables, TPROXY
     /// (`CONFIG_NFT_TPROXY`) or policy routing.
     pub fn begin(netlink: &Netlink, port: u16) -> Result<Self, NetlinkError> {
-        // First: rules whose table is not there are taken for what somebody has left.
+        // The table comes first: rules without a table count as left over.
         let table = nftables::open()?;
         let request = "intercept TCP packets (nftables at prerouting, CONFIG_NF_TABLES_INET, CONFIG_NFT_TPROXY)";
         interception(port).commit(&table, request)?;
         let socket = netlink.socket();
-        // Rules and routes of one that ended without removing them say the same.
+        // Rules and routes of an interception that ended without removing them are the same.
         if let Err(error) = marked::add(socket, port) {
             let _ = marked::remove(socket, port);
             return Err(error);
@@ -60,17 +59,16 @@ impl Interception {
         self.port
     }
 
-    /// Ends it: connections that are open lose their packets.
+    /// Ends the interception: open connections lose their packets.
     ///
-    /// # Errors
-    /// When the kernel does not remove what was made.
+    /// # Errors When the kernel does not remove table, rule or routes.
     pub fn end(self, netlink: &Netlink) -> Result<(), NetlinkError> {
         marked::remove(netlink.socket(), self.port)
     }
 }
 
 impl AsFd for Interception {
-    /// As long as a copy of this is open, the kernel has the table.
+    /// Returns the descriptor that owns the table: the kernel keeps the table while a copy is open.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.table.as_fd()
     }
@@ -90,8 +88,8 @@ fn interception(port: u16) -> Transaction {
 
 /// `meta mark MARK meta nfproto FAMILY tcp flags & (syn|ack) == syn tproxy FAMILY to ADDRESS:PORT`
 ///
-/// What is behind a connection's first packet finds its socket by its addresses, and with that the
-/// route that the one before it took: only marked, it is neither looked up here nor routed anew.
+/// Packets after a connection's first one find their socket by its addresses, and with the socket
+/// the route that the first one took: they only carry the mark and need no lookup here.
 fn to_listener(family: u8, address: IpAddr, port: u16) -> Rule {
     let bytes = match address {
         IpAddr::V4(address) => address.octets().to_vec(),

@@ -1,32 +1,32 @@
-//! Links, addresses, routes, neighbours and what else the kernel says over
-//! netlink, of one network namespace.
+//! Links, addresses, routes, neighbours and other kernel state that netlink
+//! reports, of one network namespace.
 //!
 //! ```text
 //!  Netlink ──▶ link       devices: list, make, set, remove
-//!          ──▶ settings   what forwarding rests on of a device's
+//!          ──▶ settings   settings of a device that forwarding depends on
 //!          ──▶ address    addresses, routes, neighbours
-//!          ──▶ own        whether an address is this machine's
+//!          ──▶ own        is an address one of this machine's
 //!          ──▶ slow_path  rules, queueing disciplines, IPsec: what the fast path must not skip
 //!          ──▶ rate       a device's bit rate (tbf)
-//!          ──▶ redirect   what comes in by one device, to another
+//!          ──▶ redirect   frames of one device injected into another
 //!  Taken       ingress    frames taken from the kernel
 //!  Interception intercept marked TCP packets, to a listener here
 //!                ├─▶ nftables: tables, chains, rules ─▶ attributes
 //!                └─▶ marked: routes and rules of marked packets
-//!  Monitor                what changed, as it changes
-//!  netfilter_in_use       the same question as slow_path's, of netfilter
-//!  offload                what a driver does of the stack's work (ethtool)
+//!  Monitor                notifications of changes
+//!  netfilter_in_use       netfilter's part of slow_path
+//!  offload                offloads of a driver (ethtool)
 //!
 //!  all of netlink ─▶ Socket: one request, its answers, its acknowledgement
 //! ```
 //!
 //! Messages are built of the library's types (`rtnetlink`), or where it has none of its generic
-//! attributes (`attributes`); nothing here writes bytes of them by itself but the fixed headers of
+//! attributes (`attributes`); nothing here writes raw bytes of messages but the fixed headers of
 //! dumps, which are zeros. Answers are read attribute by attribute where a newer kernel's additions
 //! must not be taken for errors.
 //!
 //! Every function blocks, but only for the kernel's answer, which it gives
-//! from memory within the call: async code may call them as they are.
+//! from memory within the call: async code may call them directly.
 
 mod address;
 mod attributes;
@@ -66,10 +66,10 @@ pub use self::settings::DeviceSettings;
 pub use self::slow_path::{Qdisc, RoutingRule};
 use namespaces::netns::NetnsError;
 
-/// Why the kernel did not do or say what was asked.
+/// Failure of a netlink request.
 #[derive(Debug, thiserror::Error)]
 pub enum NetlinkError {
-    /// No socket.
+    /// The socket could not be opened.
     #[error("cannot open a netlink socket: {source}")]
     Open {
         /// The kernel's answer.
@@ -78,60 +78,61 @@ pub enum NetlinkError {
     /// The namespace could not be entered.
     #[error(transparent)]
     Namespace(#[from] NetnsError),
-    /// The request was understood and refused.
+    /// The kernel understood the request and refused it.
     #[error("cannot {request}: {source}{}", said(explanation))]
     Refused {
-        /// What was asked, as a verb with its object.
+        /// Request, as a verb with its object.
         request: String,
         /// The kernel's error.
         source: io::Error,
-        /// The kernel's own sentence, often empty.
+        /// The kernel's own explanation (extended acknowledgement), often empty.
         explanation: String,
     },
     /// The socket failed, not the request.
     #[error("cannot {request}: the netlink socket failed: {source}")]
     Socket {
-        /// What was asked.
+        /// Request that was made.
         request: String,
-        /// What failed.
+        /// Error of the socket.
         source: io::Error,
     },
-    /// An answer that is none: the kernel is newer or stranger than this program.
+    /// The answer is malformed: the kernel is newer than, or different from, what this program
+    /// knows.
     #[error("cannot {request}: the kernel's answer is not understood: {problem}")]
     Malformed {
-        /// What was asked.
+        /// Request that was made.
         request: String,
-        /// What is wrong with it.
+        /// Fault of the answer.
         problem: String,
     },
-    /// The kernel lacks a kind of device. The host's fault.
+    /// The kernel lacks a kind of device: a fault of the host.
     #[error(
         "this kernel cannot make the network device '{name}': it lacks the kind '{kind}'; load the kernel's module '{module}', or boot a kernel that has it"
     )]
     NoKind {
-        /// The device that was to be made.
+        /// Device that was to be made.
         name: String,
-        /// The kind, as `ip link add type` names it.
+        /// Kind, as `ip link add type` names it.
         kind: &'static str,
-        /// The module that brings it.
+        /// Kernel module that provides the kind.
         module: &'static str,
     },
-    /// A device that is up cannot send.
+    /// A device that is up has no carrier.
     #[error(
         "the network device '{device}' was set up and has no carrier after {patience:?}; is the other end of its link up?"
     )]
     NoCarrier {
         /// The device.
         device: String,
-        /// How long it had.
+        /// Time that was waited.
         patience: Duration,
     },
-    /// There is no such device.
+    /// The device does not exist.
     #[error(
         "there is no network device '{name}' in this network namespace; `ip link` lists those that exist"
     )]
     NoDevice {
-        /// Its name.
+        /// Name of the device.
         name: String,
     },
 }
@@ -141,7 +142,7 @@ fn said(explanation: &str) -> String {
 }
 
 impl NetlinkError {
-    /// Returns the kernel's error number where it refused, as in `errno(3)`.
+    /// Returns the kernel's error number when it refused, as in `errno(3)`.
     #[must_use]
     pub fn errno(&self) -> Option<i32> {
         match self {

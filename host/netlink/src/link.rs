@@ -1,5 +1,5 @@
-//! Network devices: what there is, and making, changing and removing them.
-//! Features of the hardware are `offload`'s story, addresses `address`'s.
+//! Network devices: lists, makes, changes and removes them. Features of the hardware are the job of
+//! `offload`, addresses of `address`.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
@@ -24,51 +24,51 @@ const LINK_HEADER_LENGTH: usize = 16;
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
 
-/// One network device, as the kernel described it at one moment.
+/// Network device, as the kernel described it at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Link {
-    /// Its number in its namespace.
+    /// Interface index in its namespace.
     pub index: u32,
-    /// Its name, at most 15 bytes.
+    /// Interface name, at most 15 bytes.
     pub name: String,
-    /// Its Ethernet address; none for devices without (TUN).
+    /// Ethernet address; `None` for devices without one (TUN).
     pub mac: Option<[u8; 6]>,
     /// Largest layer 3 packet, bytes.
     pub mtu: u32,
-    /// Whether it was set up.
+    /// Administrative state: set up.
     pub up: bool,
-    /// Whether it takes frames that are addressed to others.
+    /// Promiscuous mode: receives frames that are addressed to others.
     pub promiscuous: bool,
-    /// Whether it has a carrier and can send.
+    /// Operational state: has a carrier and can send.
     pub running: bool,
-    /// `veth`, `vlan`, `bridge`, ...; none for hardware and loopback.
+    /// `veth`, `vlan`, `bridge`, ...; `None` for hardware and loopback.
     pub kind: Option<String>,
-    /// The bridge, bond or VRF above it, by index.
+    /// Index of the bridge, bond or VRF that the device belongs to.
     pub master: Option<u32>,
-    /// The device below it (VLAN) or beside it (the peer of a veth), by index.
+    /// Index of the device below (VLAN) or of the peer (veth).
     pub parent: Option<u32>,
-    /// Whether [`Link::parent`] is a number of another namespace.
+    /// True if [`Link::parent`] is an index of another namespace.
     pub parent_elsewhere: bool,
-    /// The VLAN of a VLAN device.
+    /// VLAN ID of a VLAN device.
     pub vlan: Option<u16>,
-    /// Its receive queues, at most.
+    /// Most receive queues.
     pub rx_queues: u32,
-    /// The queueing discipline at its root.
+    /// Queueing discipline at the root.
     pub qdisc: Option<String>,
-    /// What its settings say about packets that are forwarded.
+    /// Settings that affect forwarded packets.
     pub settings: DeviceSettings,
-    /// Its counters.
+    /// Counters.
     pub stats: LinkStats,
 }
 
-/// Counters of a device since it exists (`struct rtnl_link_stats64`).
+/// Counters of a device since its creation (`struct rtnl_link_stats64`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LinkStats {
     /// Packets received.
     pub rx_packets: Packets,
     /// Bytes received.
     pub rx_bytes: Bytes,
-    /// Packets received well and dropped for want of room.
+    /// Packets received intact and dropped for lack of buffers.
     pub rx_packets_dropped: Packets,
     /// Packets received damaged.
     pub rx_errors: Packets,
@@ -82,12 +82,12 @@ pub struct LinkStats {
     pub tx_errors: Packets,
 }
 
-/// One end of a veth pair to be made.
+/// End of a veth pair to be made.
 #[derive(Clone, Copy, Debug)]
 pub struct VethEnd<'name> {
-    /// Its device's name.
+    /// Device name.
     pub name: &'name str,
-    /// The namespace in which it appears, without being in any other before.
+    /// Namespace in which the device appears, without being in any other before.
     pub namespace: &'name NetNs,
 }
 
@@ -110,7 +110,7 @@ pub(super) fn named(socket: &Socket, name: &str) -> Result<Link, NetlinkError> {
     one(socket, name, &format!("examine the network device '{name}'"), message)
 }
 
-/// Returns the device of this number.
+/// Returns the device with this index.
 pub(super) fn at(socket: &Socket, index: u32) -> Result<Link, NetlinkError> {
     let name = format!("number {index}");
     let message = LinkUnspec::new_with_index(index).build();
@@ -156,8 +156,8 @@ pub(super) fn create_veth(
     })
 }
 
-/// Makes a VLAN device (IEEE 802.1Q, tag 0x8100) above a device; it comes with the MTU of
-/// that device, down.
+/// Makes a VLAN device (IEEE 802.1Q, tag 0x8100) on top of a device, down, with the MTU of that
+/// device.
 pub(super) fn create_vlan(
     socket: &Socket,
     name: &str,
@@ -182,7 +182,7 @@ pub(super) fn set_down(socket: &Socket, index: u32) -> Result<(), NetlinkError> 
     set(socket, index, "set down", LinkUnspec::new_with_index(index).down())
 }
 
-/// Has a device take frames that are addressed to others, or not.
+/// Switches a device's promiscuous mode.
 pub(super) fn set_promiscuous(socket: &Socket, index: u32, on: bool) -> Result<(), NetlinkError> {
     let message = LinkUnspec::new_with_index(index).promiscuous(on);
     set(socket, index, "set the promiscuity of", message)
@@ -200,7 +200,7 @@ pub(super) fn set_mtu(socket: &Socket, index: u32, mtu: u32) -> Result<(), Netli
     set(socket, index, &what, LinkUnspec::new_with_index(index).mtu(mtu))
 }
 
-/// Sets the number of packets that a device holds for whoever takes them: of a TAP device its reader.
+/// Sets the number of packets that a device queues for its consumer: the reader of a TAP device.
 pub(super) fn set_queue_length(
     socket: &Socket,
     index: u32,

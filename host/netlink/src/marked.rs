@@ -1,6 +1,6 @@
-//! Routing of marked packets to this machine: a routing rule for the mark of a listener's port, and a
-//! routing table that says that all addresses are here. They are there until they are removed, and
-//! say nothing of packets without the mark.
+//! Routing of marked packets to this machine: a routing rule for the mark of a listener's port, and
+//! a routing table in which all addresses are local. They exist until they are removed, and do not
+//! affect packets without the mark.
 
 use super::nftables::{self, CREATE, Family, TABLE, Table, has_table};
 use super::socket::Socket;
@@ -13,40 +13,42 @@ use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleHeader, RuleM
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 use std::collections::BTreeSet;
 
-/// Marks of packets for listeners: this, and the listener's port in the lower half.
+/// Marks of packets for listeners: this value, with the listener's port in the lower half.
 pub const MARK: u32 = 0x5441 << 16;
-/// The part of a mark that says that it is one.
+/// Mask of the part of a mark that identifies it.
 pub const MARK_MASK: u32 = 0xffff << 16;
-/// Maker of our rules and routes, where the kernel keeps that (`rtm_protocol`): a number that
-/// nobody else has in iproute2's list.
+/// Origin of our rules and routes in the kernel's tables (`rtm_protocol`): a number that is unused
+/// in iproute2's list.
 const MADE_BY: u8 = 0x74;
-/// Before the main table is asked, and behind the addresses that are really here.
+/// Priority of the routing rule: ahead of the main table, after the table `local` of the machine's
+/// own addresses.
 const RULE_PRIORITY: u32 = 0x54;
 
-/// Returns the nftables table of a port, which is there as long as its socket is: without it, rules
-/// and routes are what an interception has left.
+/// Returns the nftables table of a port, which exists as long as its socket: rules and routes
+/// without it are left over from an interception.
 pub(super) fn table(port: u16) -> Table {
     Table { family: Family::Inet, name: format!("{TABLE}{port}"), is_owned: true }
 }
 
-/// Returns the mark of packets for a listener's port, which is also the number of their table.
+/// Returns the mark of packets for a listener's port, which is also the number of their routing
+/// table.
 pub(super) fn mark(port: u16) -> u32 {
     MARK | u32::from(port)
 }
 
-/// Returns true when the kernel has no IPv6 for a device.
+/// Returns true when the kernel has IPv6 disabled for a device.
 fn is_disabled(error: &NetlinkError) -> bool {
     matches!(error.errno(), Some(libc::EACCES | libc::EAFNOSUPPORT | libc::EOPNOTSUPP))
 }
 
-/// Routes packets with the mark of a port to this machine, and says nothing of others. What is
-/// there already of one that ended without removing it stays.
+/// Routes packets with the mark of a port to this machine and does not affect others. Existing
+/// rules and routes of an interception that ended without removing them stay.
 pub(super) fn add(socket: &Socket, port: u16) -> Result<(), NetlinkError> {
     let request = "route marked packets to this machine (CONFIG_IP_MULTIPLE_TABLES)";
     for family in [AddressFamily::Inet, AddressFamily::Inet6] {
         let route = RouteNetlinkMessage::NewRoute(route(family, port, loopback(socket)?));
         match socket.change(request, &route, NLM_F_CREATE | NLM_F_REPLACE) {
-            // Loopback has no IPv6 (net.ipv6.conf.all.disable_ipv6): nothing of it comes.
+            // Loopback has no IPv6 (net.ipv6.conf.all.disable_ipv6): no such packet arrives.
             Err(error) if family == AddressFamily::Inet6 && is_disabled(&error) => continue,
             other => other?,
         }
@@ -59,8 +61,8 @@ pub(super) fn add(socket: &Socket, port: u16) -> Result<(), NetlinkError> {
     Ok(())
 }
 
-/// Removes what an interception with this port has left, however it ended; what is not there is no
-/// error.
+/// Removes the rules and routes of an interception with this port, however it ended; missing ones
+/// are no error.
 pub(super) fn remove(socket: &Socket, port: u16) -> Result<(), NetlinkError> {
     let request = "remove the routes of marked packets";
     for family in [AddressFamily::Inet, AddressFamily::Inet6] {
@@ -76,7 +78,7 @@ pub(super) fn remove(socket: &Socket, port: u16) -> Result<(), NetlinkError> {
     Ok(())
 }
 
-/// Removes what interceptions have left whose table is gone with whoever held it; returns their
+/// Removes the rules and routes of interceptions whose table is gone with its owner; returns their
 /// ports. `tables` are the routing tables that rules of interceptions lead to.
 pub(super) fn remove_left(
     socket: &Socket,
@@ -129,7 +131,7 @@ fn rule(family: AddressFamily, port: u16) -> RuleMessage {
     message
 }
 
-/// Returns true when a routing rule with this priority and maker (`FRA_PROTOCOL`) is one of these.
+/// Returns true when a routing rule with this priority and origin (`FRA_PROTOCOL`) is one of these.
 pub(super) const fn is_rule(priority: u32, made_by: u8) -> bool {
     priority == RULE_PRIORITY && made_by == MADE_BY
 }

@@ -1,5 +1,5 @@
-//! What changes in a namespace's network, as it changes: kinds only, for those who look
-//! again at what interests them.
+//! Notifications of changes in a namespace's network: kinds only, the reader queries the details
+//! that it needs.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,28 +17,28 @@ use super::own::{RTM_TYPE_OFFSET, RTN_LOCAL};
 use super::socket::{Socket, messages, receive};
 use namespaces::netns::{NetNs, in_namespace};
 
-/// Room for a burst of a full routing table's size without a loss in between; the kernel
-/// counts this memory only when it is used.
+/// Receive buffer in bytes: holds a burst of a full routing table without loss; the kernel charges
+/// the memory only when it is used.
 const EVENT_BUFFER: usize = 4 * 1024 * 1024;
-/// One datagram of events; the kernel sends each message in its own.
+/// Longest datagram of notifications; the kernel sends each message in its own.
 const DATAGRAM_MAX: usize = 32 * 1024;
 
-/// Something changed. Which, is for the reader to find out.
+/// Kind of a change. The reader queries the details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
-    /// A device came, went, or is another than before.
+    /// A device was added, removed or changed.
     Link,
-    /// An address came or went, or a prefix whose packets end on this machine.
+    /// An address was added or removed, or a prefix whose packets end on this machine.
     Address,
-    /// A route or a next hop object came, went, or changed.
+    /// A route or a next hop object was added, removed or changed.
     Route,
-    /// A neighbour came, went, or changed its state.
+    /// A neighbour was added, removed, or changed its state.
     Neighbour,
-    /// A routing rule came or went.
+    /// A routing rule was added or removed.
     Rule,
-    /// A setting of a device, or of all, is another one: forwarding, reverse path filter.
+    /// A setting of a device, or of all, changed: forwarding, reverse path filter.
     Setting,
-    /// More changed than the kernel could tell: everything may be another than before.
+    /// Notifications were lost: anything may have changed.
     Lost,
 }
 
@@ -47,7 +47,7 @@ pub enum Change {
 /// without a route's notification where `net.ipv4.nexthop_compat_mode` is 0).
 const GROUPS: [u32; 11] = [1, 3, 5, 7, 8, 9, 11, 19, 24, 25, 32];
 
-/// A subscription to the changes of one namespace, from the moment it was opened.
+/// Subscription to the changes of one namespace, from the moment it was opened.
 #[derive(Debug)]
 pub struct Monitor {
     socket: Socket,
@@ -56,30 +56,27 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Of the calling thread's namespace.
+    /// Subscribes in the calling thread's namespace.
     ///
-    /// # Errors
-    /// When the kernel gives no socket.
+    /// # Errors When the kernel gives no socket.
     pub fn open() -> Result<Self, NetlinkError> {
         let mask = GROUPS.iter().fold(0, |mask, group| mask | 1 << (group - 1));
         let socket = Socket::open(None, mask).map_err(|source| NetlinkError::Open { source })?;
-        // Without CAP_NET_ADMIN the usual size stays, and bursts end in `Change::Lost`.
+        // Without CAP_NET_ADMIN the default size stays, and bursts end in `Change::Lost`.
         let _ = set_socket_recv_buffer_size_force(socket.fd(), EVENT_BUFFER);
         Ok(Self { socket, buffer: vec![0; DATAGRAM_MAX], waiting: VecDeque::new() })
     }
 
-    /// Of another namespace; the calling thread does not move.
+    /// Subscribes in another namespace; the calling thread does not move.
     ///
-    /// # Errors
-    /// When the namespace cannot be entered or the kernel gives no socket.
+    /// # Errors When the namespace cannot be entered or the kernel gives no socket.
     pub fn open_in(namespace: &NetNs) -> Result<Self, NetlinkError> {
         in_namespace(namespace, Self::open)?
     }
 
-    /// The next change, blocking at most `patience`; none when nothing changed.
+    /// Returns the next change, blocking at most `patience`; `None` when there was no change.
     ///
-    /// # Errors
-    /// When the socket fails.
+    /// # Errors When the socket fails.
     pub fn next_within(&mut self, patience: Duration) -> io::Result<Option<Change>> {
         if self.waiting.is_empty() {
             let fd = self.socket.fd();
@@ -96,10 +93,9 @@ impl Monitor {
         Ok(self.waiting.pop_front())
     }
 
-    /// The next change, for async code: cancelling it loses nothing.
+    /// Returns the next change, for async code: cancelling it loses nothing.
     ///
-    /// # Errors
-    /// When the socket fails, or outside a tokio runtime with I/O.
+    /// # Errors When the socket fails, or outside a tokio runtime with I/O.
     pub async fn next(&mut self) -> io::Result<Change> {
         loop {
             if let Some(change) = self.waiting.pop_front() {
@@ -121,7 +117,7 @@ impl Monitor {
         Ok(())
     }
 
-    /// Reads the datagram that is there, if there is one.
+    /// Reads the pending datagram, if there is one.
     fn read(&mut self) -> io::Result<()> {
         match receive(self.socket.fd(), &mut self.buffer, RecvFlags::DONTWAIT) {
             Ok(datagram) => {
@@ -154,7 +150,7 @@ fn change_of(kind: u16, payload: &[u8]) -> Option<Change> {
     match kind {
         16 | 17 | 19 => Some(Change::Link),
         20 | 21 => Some(Change::Address),
-        // A route that ends here is an address, and comes behind its notification.
+        // A route that ends here is an address, and its message follows the address's notification.
         24 | 25 if payload.get(RTM_TYPE_OFFSET) == Some(&RTN_LOCAL) => Some(Change::Address),
         24 | 25 | 104 | 105 => Some(Change::Route),
         28 | 29 => Some(Change::Neighbour),

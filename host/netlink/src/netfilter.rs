@@ -1,5 +1,5 @@
-//! Whether netfilter looks at packets in the calling thread's namespace. It asks the kernel,
-//! not the `nft` program.
+//! Detection of netfilter in the calling thread's namespace. Asks the kernel, not the `nft`
+//! program.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -14,8 +14,7 @@ use super::socket::Socket;
 /// Messages of include/uapi/linux/netfilter/nf_tables.h.
 const NFT_MSG_NEWCHAIN: u16 = kind_of(3);
 const NFT_MSG_GETCHAIN: u16 = kind_of(4);
-/// The name of a chain's table, and the attribute that it has when packets come to it by
-/// themselves.
+/// Name of a chain's table, and the attribute that only base chains have.
 const NFTA_CHAIN_TABLE: u16 = 1;
 const NFTA_CHAIN_HOOK: u16 = 4;
 /// Length of `struct nfgenmsg`, zero for all families and version 0.
@@ -23,16 +22,15 @@ const NETFILTER_HEADER_LENGTH: usize = 4;
 /// `NLA_TYPE_MASK`: an attribute's type without the two flags above it.
 const ATTRIBUTE_TYPE: u16 = 0x3fff;
 
-/// Tables that iptables made the old way, of the reading thread's namespace.
+/// Tables of legacy iptables, of the reading thread's namespace.
 const LEGACY_TABLES: [&str; 2] =
     ["/proc/thread-self/net/ip_tables_names", "/proc/thread-self/net/ip6_tables_names"];
 
-/// Whether a packet may meet netfilter here: an nftables chain hangs on a hook (that is also
-/// how iptables-nft works), or a table of the old iptables is loaded, whose rules cannot be
-/// counted without changing it.
+/// Returns true if a packet may meet netfilter here: an nftables chain hangs on a hook (which
+/// includes iptables-nft), or a table of legacy iptables is loaded, whose rules cannot be counted
+/// without changing it.
 ///
-/// # Errors
-/// When the caller lacks `CAP_NET_ADMIN`, or `/proc` is not mounted.
+/// # Errors When the caller lacks `CAP_NET_ADMIN`, or `/proc` is not mounted.
 pub fn netfilter_in_use() -> io::Result<bool> {
     for path in LEGACY_TABLES {
         match std::fs::read_to_string(path) {
@@ -55,15 +53,15 @@ pub fn tables_of_nodes() -> io::Result<BTreeSet<String>> {
 }
 
 fn nftables_chain_on_a_hook() -> io::Result<bool> {
-    // Where packet ports take their frames, and where ports are closed, is the node's own.
+    // Chains by which packet ports take their frames and by which ports are closed belong to nodes.
     Ok(chains()?.iter().any(|chain| chain.hooked && !chain.is_ours()))
 }
 
-/// An nftables chain.
+/// nftables chain.
 #[derive(Default)]
 struct Chain {
     table: String,
-    /// Packets come to it by themselves.
+    /// The chain is a base chain, attached to a hook.
     hooked: bool,
 }
 
@@ -88,7 +86,7 @@ impl Chain {
     }
 }
 
-/// Lists the nftables chains; none where the kernel has no nftables.
+/// Lists the nftables chains; empty where the kernel has no nftables.
 fn chains() -> io::Result<Vec<Chain>> {
     // A kernel without netfilter has no such protocol.
     let Ok(socket) = Socket::open(Some(NETFILTER), 0) else { return Ok(Vec::new()) };

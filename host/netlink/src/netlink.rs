@@ -1,5 +1,5 @@
-//! Questions and requests to the kernel about one network namespace: each goes to the module that
-//! knows its messages.
+//! Requests to the kernel about one network namespace; each is delegated to the module that knows
+//! its messages.
 
 use super::address::{AddressPrefix, DuplicateDetection, Neighbour, Route};
 use super::link::{Link, VethEnd};
@@ -11,8 +11,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 use units::BitsPerSecond;
 
-/// Netlink of one network namespace, the one in which it was opened: it stays there whichever
-/// thread uses it. Several threads may share it.
+/// Netlink handle of the network namespace in which it was opened, whichever thread uses it.
+/// Several threads may share it.
 #[derive(Debug)]
 pub struct Netlink {
     socket: Socket,
@@ -58,10 +58,9 @@ impl Netlink {
         link::named(&self.socket, name)
     }
 
-    /// Returns the device of this number.
+    /// Returns the device with this index.
     ///
-    /// # Errors
-    /// [`NetlinkError::NoDevice`] when there is none.
+    /// # Errors [`NetlinkError::NoDevice`] when there is none.
     pub fn link_at(&self, index: u32) -> Result<Link, NetlinkError> {
         link::at(&self.socket, index)
     }
@@ -76,20 +75,20 @@ impl Netlink {
         link::wait_running(&self.socket, index, patience)
     }
 
-    /// Makes a veth pair with one queue at each end; the ends appear in their namespaces at
-    /// once, down, and in no other.
+    /// Makes a veth pair with one queue at each end; the ends appear in their namespaces at once,
+    /// down, and in no other.
     ///
-    /// # Errors
-    /// When a name is taken or too long, the MTU is out of range, or `CAP_NET_ADMIN` lacks.
+    /// # Errors When a name is taken or too long, the MTU is out of range, or the caller lacks
+    /// `CAP_NET_ADMIN`.
     pub fn create_veth(&self, ends: [VethEnd<'_>; 2], mtu: u32) -> Result<(), NetlinkError> {
         link::create_veth(&self.socket, ends, mtu)
     }
 
-    /// Makes a VLAN device (IEEE 802.1Q, tag 0x8100) above a device; it comes with the MTU of
-    /// that device, down.
+    /// Makes a VLAN device (IEEE 802.1Q, tag 0x8100) on top of a device, down, with the MTU of that
+    /// device.
     ///
-    /// # Errors
-    /// When the name or the VLAN is taken, `vlan` is above 4094, or the kernel has no VLANs.
+    /// # Errors When the name or the VLAN is taken, `vlan` is above 4094, or the kernel has no
+    /// VLANs.
     pub fn create_vlan(&self, name: &str, parent: u32, vlan: u16) -> Result<(), NetlinkError> {
         link::create_vlan(&self.socket, name, parent, vlan)
     }
@@ -110,35 +109,31 @@ impl Netlink {
         link::set_down(&self.socket, index)
     }
 
-    /// Has a device take frames that are addressed to others, or not.
+    /// Switches a device's promiscuous mode.
     ///
-    /// # Errors
-    /// When the device is gone or its driver refuses.
+    /// # Errors When the device is gone or its driver refuses.
     pub fn set_promiscuous(&self, index: u32, on: bool) -> Result<(), NetlinkError> {
         link::set_promiscuous(&self.socket, index, on)
     }
 
     /// Gives a device an Ethernet address.
     ///
-    /// # Errors
-    /// When it is a multicast address or the driver wants the device down first.
+    /// # Errors When it is a multicast address or the driver wants the device down first.
     pub fn set_mac(&self, index: u32, mac: [u8; 6]) -> Result<(), NetlinkError> {
         link::set_mac(&self.socket, index, mac)
     }
 
     /// Sets a device's MTU, bytes.
     ///
-    /// # Errors
-    /// When the driver does not take it, or a loaded XDP program does not.
+    /// # Errors When the driver or a loaded XDP program does not support it.
     pub fn set_mtu(&self, index: u32, mtu: u32) -> Result<(), NetlinkError> {
         link::set_mtu(&self.socket, index, mtu)
     }
 
-    /// Sets the number of packets that a device holds for whoever takes them: of a TAP device its
-    /// reader.
+    /// Sets the number of packets that a device queues for its consumer: the reader of a TAP
+    /// device.
     ///
-    /// # Errors
-    /// When there is no such device.
+    /// # Errors When there is no such device.
     pub fn set_queue_length(&self, index: u32, packets: u32) -> Result<(), NetlinkError> {
         link::set_queue_length(&self.socket, index, packets)
     }
@@ -151,11 +146,10 @@ impl Netlink {
         link::delete(&self.socket, index)
     }
 
-    /// Gives a device an address; the route to its network comes with it when the device is up.
-    /// One of 127.0.0.0/8 is of this machine alone, and nothing is sent from it.
+    /// Gives a device an address; the kernel adds the route to its network when the device is up.
+    /// An address of 127.0.0.0/8 belongs to this machine alone, and nothing is sent from it.
     ///
-    /// # Errors
-    /// When the device has it already, or IPv6 is off there.
+    /// # Errors When the device has it already, or IPv6 is off there.
     pub fn add_address(
         &self,
         index: u32,
@@ -199,19 +193,17 @@ impl Netlink {
         own::own_v4(&self.strict)
     }
 
-    /// Limits what a device sends, in place of the queueing discipline at its root.
+    /// Limits the rate at which a device sends, replacing the queueing discipline at its root.
     ///
-    /// # Errors
-    /// When the rate is zero, or the kernel lacks `sch_tbf`.
+    /// # Errors When the rate is zero, or the kernel lacks `sch_tbf`.
     pub fn set_rate(&self, index: u32, rate: BitsPerSecond) -> Result<(), NetlinkError> {
         rate::set_rate(&self.socket, index, rate)
     }
 
-    /// Has a device send in the order in which it is given packets, without a queue of the
-    /// kernel's in front of its own.
+    /// Removes a device's queueing discipline: packets leave in the order in which they are given
+    /// to the device.
     ///
-    /// # Errors
-    /// When there is no such device.
+    /// # Errors When there is no such device.
     pub fn set_no_queue(&self, index: u32) -> Result<(), NetlinkError> {
         rate::set_no_queue(&self.socket, index)
     }
@@ -224,19 +216,17 @@ impl Netlink {
         slow_path::rules(&self.socket)
     }
 
-    /// Counts the routing rules beyond those that every namespace is born with, and ours, which are
-    /// for no packet that is forwarded plainly.
+    /// Counts the routing rules beyond those of a new namespace and those of this program, which
+    /// affect no plainly forwarded packet.
     ///
-    /// # Errors
-    /// When the kernel's answer cannot be read.
+    /// # Errors When the kernel's answer cannot be read.
     pub fn extra_rules(&self) -> Result<usize, NetlinkError> {
         slow_path::extra_rules(&self.socket)
     }
 
-    /// Returns all queueing disciplines of all devices; those inside others too.
+    /// Returns all queueing disciplines of all devices, nested ones included.
     ///
-    /// # Errors
-    /// When the kernel's answer cannot be read.
+    /// # Errors When the kernel's answer cannot be read.
     pub fn qdiscs(&self) -> Result<Vec<Qdisc>, NetlinkError> {
         slow_path::qdiscs(&self.socket)
     }
@@ -250,12 +240,11 @@ impl Netlink {
         slow_path::ipsec_policies()
     }
 
-    /// Returns true when IPsec says anything about forwarded packets of the calling thread's
-    /// namespace: there are policies, or what none is for is dropped (`ip xfrm policy setdefault
-    /// fwd block`).
+    /// Returns true when IPsec affects forwarded packets of the calling thread's namespace: there
+    /// are policies, or packets without a policy are dropped (`ip xfrm policy setdefault fwd
+    /// block`).
     ///
-    /// # Errors
-    /// When the caller lacks `CAP_NET_ADMIN`.
+    /// # Errors When the caller lacks `CAP_NET_ADMIN`.
     pub fn ipsec_in_use() -> Result<bool, NetlinkError> {
         slow_path::ipsec_in_use()
     }
@@ -276,28 +265,25 @@ impl Netlink {
         in_namespace(namespace, Self::ipsec_policies)?
     }
 
-    /// Has the kernel treat what comes in by one device as if it had come in by another.
+    /// Redirects all frames that arrive by one device to the ingress of another.
     ///
-    /// # Errors
-    /// When the caller lacks `CAP_NET_ADMIN`, or the kernel has no ingress queueing discipline,
-    /// u32 filter or mirred action.
+    /// # Errors When the caller lacks `CAP_NET_ADMIN`, or the kernel has no ingress queueing
+    /// discipline, u32 filter or mirred action.
     pub fn redirect_to(&self, from: u32, to: u32) -> Result<(), NetlinkError> {
         redirect::redirect(&self.socket, from, to)
     }
 
-    /// Removes what an interception with this port has left, however it ended.
+    /// Removes the rules and routes of an interception with this port, however it ended.
     ///
-    /// # Errors
-    /// When the kernel refuses; what is not there is no error.
+    /// # Errors When the kernel refuses; missing ones are no error.
     pub fn end_interception(&self, port: u16) -> Result<(), NetlinkError> {
         marked::remove(&self.socket, port)
     }
 
-    /// Removes what interceptions have left whose table is gone with whoever held it; returns their
-    /// ports.
+    /// Removes the rules and routes of interceptions whose table is gone with its owner; returns
+    /// their ports.
     ///
-    /// # Errors
-    /// When the kernel does not say what there is, or does not remove it.
+    /// # Errors When the kernel cannot list or remove them.
     pub fn end_left_interceptions(&self) -> Result<Vec<u16>, NetlinkError> {
         let rules = self.rules()?;
         let ours = rules.iter().filter(|rule| rule.ours);

@@ -13,10 +13,10 @@ use super::NetlinkError;
 use super::attributes::Attributes;
 use super::socket::{Message, Socket};
 
-/// Beginning of the names of our tables.
+/// Prefix of the names of our tables.
 pub(super) const TABLE: &str = "tamandua-";
 
-/// Flags that make what is not there.
+/// Flags that create an object and fail when it exists.
 pub(super) const CREATE: u16 = NLM_F_CREATE | NLM_F_EXCL;
 
 const BATCH_BEGIN: u16 = 0x10;
@@ -52,15 +52,15 @@ pub(super) enum Verdict {
     Accept = 1,
 }
 
-/// Property of a packet that is no part of it (`NFT_META_*`).
+/// Metadata of a packet (`NFT_META_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meta {
     Mark = 3,
-    /// Number of the device that it came by.
+    /// Index of the input device.
     Iif = 4,
-    /// Name of the device that it came by, in 16 bytes.
+    /// Name of the input device, in 16 bytes.
     IifName = 6,
-    /// Family of its protocol, one byte.
+    /// Protocol family, one byte.
     NfProto = 15,
 }
 
@@ -71,12 +71,12 @@ pub(super) enum Comparison {
     NotEqual = 1,
 }
 
-/// A table, as it is named and made.
+/// Table to be created or removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Table {
     pub(super) family: Family,
     pub(super) name: String,
-    /// The table is gone with the socket that made it.
+    /// The table is removed with the socket that made it.
     pub(super) is_owned: bool,
 }
 
@@ -90,14 +90,14 @@ impl Table {
     }
 }
 
-/// The place where a base chain sees packets: the ingress of a device, or prerouting.
+/// Hook of a base chain: the ingress of a device, or prerouting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hook<'d> {
     pub(super) device: Option<&'d str>,
     pub(super) priority: i32,
 }
 
-/// Messages that are done together.
+/// Messages that are committed together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Transaction(Vec<Message>);
 
@@ -149,29 +149,28 @@ impl Transaction {
         self
     }
 
-    /// Adds a rule behind those that a chain has.
+    /// Appends a rule to a chain.
     pub(super) fn add_rule(mut self, table: &Table, chain: &str, rule: Rule) -> Self {
         let attributes = table.named().text(2, chain).nested(4, rule.0);
         self.0.push(table.message(NFT_MSG_NEWRULE, NLM_F_CREATE, &attributes));
         self
     }
 
-    /// Returns the messages with their end.
+    /// Returns the messages followed by the end of the batch.
     pub(super) fn messages(mut self) -> Vec<Message> {
         self.0.push(Self::border(BATCH_END));
         self.0
     }
 
-    /// Has the kernel do them; `request` says what, as a verb with its object.
+    /// Commits the messages; `request` describes them, as a verb with its object.
     ///
-    /// # Errors
-    /// When the kernel refuses one of them: then none is done.
+    /// # Errors When the kernel refuses one of them: then none is done.
     pub(super) fn commit(self, socket: &Socket, request: &str) -> Result<(), NetlinkError> {
         socket.batch(request, &self.messages())
     }
 }
 
-/// A rule's expressions: each goes on to the next one, or ends the rule.
+/// Expressions of a rule: each continues with the next one, or ends the rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rule(Attributes);
 
@@ -185,12 +184,12 @@ impl Rule {
         Self(self.0.nested(1, expression))
     }
 
-    /// `meta KEY VALUE`: the rest of the rule is for these packets.
+    /// `meta KEY VALUE`: the rest of the rule applies to these packets.
     pub(super) fn meta_is(self, key: Meta, value: &[u8]) -> Self {
         self.meta(key, Comparison::Equal, value)
     }
 
-    /// `meta KEY COMPARISON VALUE`: the rest of the rule is for these packets.
+    /// `meta KEY COMPARISON VALUE`: the rest of the rule applies to these packets.
     pub(super) fn meta(self, key: Meta, comparison: Comparison, value: &[u8]) -> Self {
         self.expression("meta", Attributes::new().be32(1, NFT_REG_1).be32(2, key as u32))
             .compare(comparison, value)
@@ -220,8 +219,8 @@ impl Rule {
         self.expression("immediate", fields)
     }
 
-    /// `@th,OFFSET,8 & MASK == VALUE`: the rest of the rule is for packets whose byte at an offset
-    /// of the transport header is this one. The offset counts bytes.
+    /// `@th,OFFSET,8 & MASK == VALUE`: the rest of the rule applies to packets whose byte at an
+    /// offset of the transport header has this value. The offset counts bytes.
     pub(super) fn transport_byte_is(self, offset: u32, mask: u8, value: u8) -> Self {
         let byte = |byte: u8| Attributes::new().bytes(1, &[byte]);
         let load = Attributes::new()
@@ -255,7 +254,7 @@ pub(super) fn open() -> Result<Socket, NetlinkError> {
     Socket::open(Some(NETFILTER), 0).map_err(|source| NetlinkError::Open { source })
 }
 
-/// Returns true when a table is there.
+/// Returns true when a table exists.
 pub(super) fn has_table(socket: &Socket, table: &Table) -> Result<bool, NetlinkError> {
     let message = table.message(NFT_MSG_GETTABLE, 0, &table.named());
     match socket.ask_raw("look for a table", &message) {
@@ -265,12 +264,12 @@ pub(super) fn has_table(socket: &Socket, table: &Table) -> Result<bool, NetlinkE
     }
 }
 
-/// Returns the type of a message of nftables, as netlink numbers it.
+/// Returns the netlink type of an nftables message.
 pub(super) const fn kind_of(message: u16) -> u16 {
     SUBSYSTEM_NFTABLES << 8 | message
 }
 
-/// `struct nfgenmsg` and attributes.
+/// Serialises `struct nfgenmsg` and attributes.
 fn header(family: u8, attributes: &Attributes) -> Vec<u8> {
     [&[family, 0, 0, 0][..], &attributes.emit()].concat()
 }

@@ -1,10 +1,9 @@
-//! What a network device does to packets on its own: checksums, segmentation, coalescing,
-//! VLAN tags; its queues, its rate and its driver. Read and set by the ethtool ioctl, in the calling
-//! thread's namespace.
+//! Offloads of a network device: checksums, segmentation, coalescing, VLAN tags; its queues, its
+//! rate and its driver. Read and set by the ethtool ioctl, in the calling thread's namespace.
 //!
-//! A node's port shows every packet as one frame as on the wire, so it turns off what would
-//! join, split, or half finish frames, remembers what was on, and puts that back on exit.
-//! Which sets a port needs is the port's story.
+//! A node's port must see every packet as one frame as on the wire, so it turns off offloads that
+//! join, split, or half finish frames, remembers which were on, and restores them on exit. The
+//! caller decides which offloads a port needs off.
 
 use std::io;
 
@@ -15,26 +14,25 @@ mod ioctl;
 
 use ioctl::Device;
 
-/// Something a device may do to packets; each stands for one or more of the kernel's features
-/// (`ethtool -k`).
+/// Offload; each stands for one or more of the kernel's features (`ethtool -k`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Offload {
     /// The device completes checksums on sending; the stack leaves them partial.
     TxChecksum,
-    /// The device says whether checksums of what came are right.
+    /// The device verifies checksums of received packets.
     RxChecksum,
     /// A packet may lie in pieces; segmentation needs it.
     ScatterGather,
-    /// TCP super-packets are cut by the device.
+    /// The device segments TCP super-packets.
     Tso,
-    /// Other super-packets are cut late, by the stack or the device.
+    /// The stack or the device segments other super-packets late.
     Gso,
-    /// The stack joins what came. On veth it also switches the receiving side to NAPI.
+    /// The stack joins received packets. On veth it also switches the receiving side to NAPI.
     Gro,
-    /// The device joins what came, reversibly.
+    /// The device joins received packets, reversibly.
     GroHw,
-    /// The device joins what came, for good.
+    /// The device joins received packets, irreversibly.
     Lro,
     /// The device strips VLAN tags into metadata.
     RxVlan,
@@ -43,7 +41,7 @@ pub enum Offload {
 }
 
 impl Offload {
-    /// All of them.
+    /// All offloads.
     pub const ALL: [Self; 10] = [
         Self::TxChecksum,
         Self::RxChecksum,
@@ -57,7 +55,8 @@ impl Offload {
         Self::TxVlan,
     ];
 
-    /// Whether the kernel's feature of this name (net/ethtool/common.c) belongs to it.
+    /// Returns true if the kernel's feature of this name (net/ethtool/common.c) belongs to the
+    /// offload.
     fn covers(self, feature: &str) -> bool {
         let segmentation = feature.starts_with("tx-") && feature.ends_with("-segmentation");
         let tcp = feature.starts_with("tx-tcp");
@@ -75,8 +74,8 @@ impl Offload {
         }
     }
 
-    /// Of what it covers, what turning it on turns on: variants that change what applications
-    /// see are somebody's explicit choice.
+    /// Returns true if enabling the offload enables this feature: variants that change what
+    /// applications see are left to an operator's explicit choice.
     fn covers_usually(self, feature: &str) -> bool {
         match self {
             Self::Gro => feature == "rx-gro",
@@ -85,32 +84,32 @@ impl Offload {
     }
 }
 
-/// Why a device's offloads could not be read or set.
+/// Failure to read or set a device's offloads.
 #[derive(Debug, thiserror::Error)]
 pub enum OffloadError {
-    /// Longer than a device's name can be, or empty.
+    /// The device name is empty or too long.
     #[error("'{device}' cannot name a network device: use 1 to 15 bytes")]
     Name {
         /// The name as given.
         device: String,
     },
-    /// There is no such device.
+    /// The device does not exist.
     #[error("there is no network device '{device}' in this network namespace")]
     NoDevice {
-        /// Its name.
+        /// Name of the device.
         device: String,
     },
     /// The kernel refused.
     #[error("cannot {action} of the network device '{device}': {source}")]
     Refused {
-        /// What was tried.
+        /// Action that was tried.
         action: &'static str,
         /// The device.
         device: String,
         /// The kernel's answer.
         source: io::Error,
     },
-    /// The device keeps on doing what was to be turned off. The device's fault.
+    /// The device keeps on doing what was to be turned off: a fault of the device.
     #[error(
         "the network device '{device}' cannot turn off {}; use another device, or one whose driver can",
         features.join(", ")
@@ -118,17 +117,17 @@ pub enum OffloadError {
     Fixed {
         /// The device.
         device: String,
-        /// The kernel's names of the features that stay on.
+        /// Kernel names of the features that stay on.
         features: Vec<String>,
     },
 }
 
-/// The offloads of a device at one moment.
+/// Offloads of a device at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OffloadState {
-    /// Its features by the kernel's names: those that are on.
+    /// Kernel names of the features that are on.
     pub active: Vec<String>,
-    /// Those of [`OffloadState::active`] that cannot be turned off.
+    /// Subset of [`OffloadState::active`] that cannot be turned off.
     pub fixed: Vec<String>,
 }
 
@@ -148,22 +147,21 @@ impl OffloadState {
         })
     }
 
-    /// Whether any part of an offload is on.
+    /// Returns true if any part of an offload is on.
     #[must_use]
     pub fn is_on(&self, offload: Offload) -> bool {
         self.active.iter().any(|feature| offload.covers(feature))
     }
 
-    /// Turns a set of offloads off; what it returns turns those on again that were on.
+    /// Turns a set of offloads off; the returned value turns those on again that were on.
     ///
-    /// # Errors
-    /// When the device cannot, with nothing changed that is not put back.
+    /// # Errors When the device cannot, with all changes undone.
     pub fn disable(device: &str, set: &[Offload]) -> Result<Restore, OffloadError> {
         disable(device, set)
     }
 }
 
-/// What a device did before it was changed. Plain data, so that it can outlive the process.
+/// Offload changes to undo. Plain data, so that it can outlive the process.
 #[must_use = "without it nobody knows what the device did before"]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Restore {
@@ -173,30 +171,28 @@ pub struct Restore {
 }
 
 impl Restore {
-    /// The device.
+    /// Returns the device name.
     #[must_use]
     pub fn device(&self) -> &str {
         &self.device
     }
 
-    /// The kernel's names of the features that were changed.
+    /// Returns the kernel names of the features that were changed.
     #[must_use]
     pub fn features(&self) -> &[String] {
         &self.features
     }
 
-    /// Puts back what was, in the calling thread's namespace.
+    /// Undoes the changes, in the calling thread's namespace.
     ///
-    /// # Errors
-    /// When the device is gone.
+    /// # Errors When the device is gone.
     pub fn restore(&self) -> Result<(), OffloadError> {
         self.restore_as(&self.device)
     }
 
-    /// The same for a device that was renamed.
+    /// Undoes the changes on a device that was renamed.
     ///
-    /// # Errors
-    /// When there is no device of that name.
+    /// # Errors When there is no device of that name.
     pub fn restore_as(&self, device: &str) -> Result<(), OffloadError> {
         if self.features.is_empty() {
             return Ok(());
@@ -208,7 +204,7 @@ impl Restore {
     }
 }
 
-/// One feature, at its place in the kernel's list.
+/// Feature at its position in the kernel's list.
 struct Feature {
     name: String,
     changeable: bool,
@@ -216,10 +212,9 @@ struct Feature {
     active: bool,
 }
 
-/// Turns a set of offloads off; what it returns turns those on again that were on.
+/// Turns a set of offloads off; the returned value turns those on again that were on.
 ///
-/// # Errors
-/// When the device cannot, with nothing changed that is not put back.
+/// # Errors When the device cannot, with all changes undone.
 pub fn disable(device: &str, set: &[Offload]) -> Result<Restore, OffloadError> {
     let covered = |feature: &Feature| set.iter().any(|offload| offload.covers(&feature.name));
     let restore = change(device, false, &covered)?;
@@ -236,10 +231,9 @@ pub fn disable(device: &str, set: &[Offload]) -> Result<Restore, OffloadError> {
     Err(OffloadError::Fixed { device: device.to_owned(), features: still_on })
 }
 
-/// Turns a set of offloads on as far as the device can; what it returns turns them off again.
+/// Turns a set of offloads on as far as the device can; the returned value turns them off again.
 ///
-/// # Errors
-/// When there is no such device or the caller lacks `CAP_NET_ADMIN`.
+/// # Errors When there is no such device or the caller lacks `CAP_NET_ADMIN`.
 pub fn enable(device: &str, set: &[Offload]) -> Result<Restore, OffloadError> {
     change(device, true, &|feature| set.iter().any(|offload| offload.covers_usually(&feature.name)))
 }
@@ -263,41 +257,38 @@ fn change(
     })
 }
 
-/// How many queues a device has and could have (`ethtool -l`).
+/// Queue counts of a device (`ethtool -l`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Channels {
-    /// Queues that receive, dedicated and combined.
+    /// Receive queues, dedicated and combined.
     pub rx: u32,
-    /// Queues that send, dedicated and combined.
+    /// Transmit queues, dedicated and combined.
     pub tx: u32,
-    /// Most receiving queues it could have.
+    /// Most receive queues that the device supports.
     pub rx_max: u32,
-    /// Most sending queues it could have.
+    /// Most transmit queues that the device supports.
     pub tx_max: u32,
 }
 
-/// The queues of a device.
+/// Returns the queue counts of a device.
 ///
-/// # Errors
-/// When there is no such device, or its driver does not say (`EOPNOTSUPP`).
+/// # Errors When there is no such device, or its driver does not report them (`EOPNOTSUPP`).
 pub fn channels(device: &str) -> Result<Channels, OffloadError> {
     Device::open(device)?.channels()
 }
 
-/// The rate at which a device sends, as its driver says it; none where it does not know, as of a
-/// link that is down.
+/// Returns the link rate that the driver reports; `None` where it is unknown, as of a link that is
+/// down.
 ///
-/// # Errors
-/// When there is no such device, or its driver says nothing of it (`EOPNOTSUPP`).
+/// # Errors When there is no such device, or its driver does not report it (`EOPNOTSUPP`).
 pub fn speed(device: &str) -> Result<Option<BitsPerSecond>, OffloadError> {
     let megabits = Device::open(device)?.speed()?;
     Ok(megabits.map(|megabits| BitsPerSecond(u64::from(megabits) * 1_000_000)))
 }
 
-/// The name of a device's driver: `veth`, `virtio_net`, `ixgbe`, ...
+/// Returns the name of a device's driver: `veth`, `virtio_net`, `ixgbe`, ...
 ///
-/// # Errors
-/// When there is no such device, or it has no driver to name (`EOPNOTSUPP`, as loopback).
+/// # Errors When there is no such device, or it has no driver to name (`EOPNOTSUPP`, as loopback).
 pub fn driver(device: &str) -> Result<String, OffloadError> {
     Device::open(device)?.driver()
 }

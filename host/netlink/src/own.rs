@@ -1,9 +1,8 @@
-//! Addresses at which this machine itself answers.
+//! Addresses local to this machine.
 //!
-//! An address is one of the machine's own when a device of the network namespace has it (also one
-//! in a VRF, whose table an ordinary lookup does not see), or when the routing tables deliver
-//! packets to it here (the table `local`; a prefix that is routed to `lo` has no device that lists
-//! its addresses).
+//! An address is local when a device of the network namespace has it (also one in a VRF, whose
+//! table an ordinary lookup does not see), or when the routing tables deliver packets to it here
+//! (the table `local`; a prefix that is routed to `lo` has no device that lists its addresses).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -19,7 +18,7 @@ const RTM_NEWADDR: u16 = 20;
 const RTM_GETADDR: u16 = 22;
 const RTM_NEWROUTE: u16 = 24;
 
-/// Length of `struct ifaddrmsg`, and its attributes (include/uapi/linux/if_addr.h). Of a
+/// Length of `struct ifaddrmsg`, and its attributes (include/uapi/linux/if_addr.h). On a
 /// point-to-point device IFA_ADDRESS is the other end's address and IFA_LOCAL ours.
 const ADDRESS_HEADER_LENGTH: usize = 8;
 const IFA_ADDRESS: u16 = 1;
@@ -59,12 +58,12 @@ pub(super) fn is_own(socket: &Socket, address: IpAddr) -> Result<bool, NetlinkEr
 }
 
 /// Returns the prefixes of IPv4 addresses whose packets the table `local` delivers to this machine,
-/// each with its length in bits. The socket is a strict one: by another the kernel would send every
-/// route that it has.
+/// each with its length in bits. The socket must be a strict one: on another the kernel would send
+/// every route that it has.
 pub(super) fn own_v4(strict: &Socket) -> Result<Vec<(Ipv4Addr, u8)>, NetlinkError> {
     let message = RouteNetlinkMessage::GetRoute(local_v4());
     let answers = match strict.ask("list the local addresses", &message, NLM_F_DUMP) {
-        // No device is up yet: there is no such table.
+        // No device is up yet: the table does not exist.
         Err(NetlinkError::Refused { source, .. })
             if source.raw_os_error() == Some(libc::ENOENT) =>
         {
@@ -80,7 +79,7 @@ fn is_delivered_here(socket: &Socket, address: IpAddr) -> Result<bool, NetlinkEr
     let request = format!("find the route to {address}");
     let message = RouteNetlinkMessage::GetRoute(route_to(address));
     let answers = match socket.ask(&request, &message, 0) {
-        // Nothing leads there, or a route that refuses: unreachable, prohibit, blackhole.
+        // The address has no route, or one that refuses: unreachable, prohibit, blackhole.
         Err(NetlinkError::Refused { .. }) => return Ok(false),
         answers => answers?,
     };
@@ -121,7 +120,7 @@ fn local_prefix_of(payload: &[u8]) -> Option<(Ipv4Addr, u8)> {
         return None;
     }
     let to = NlasIterator::new(attributes).flatten().find(|attribute| attribute.kind() == RTA_DST);
-    // The whole of IPv4 has no destination.
+    // The route of all of IPv4 has no destination attribute.
     let address = to.map_or(Some([0; 4]), |to| to.value().first_chunk().copied())?;
     Some((address.into(), header[1]))
 }

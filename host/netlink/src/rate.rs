@@ -1,6 +1,6 @@
-//! A device's bit rate, by the kernel's token bucket (tbf, tc-tbf(8)).
+//! Bit rate of a device, by the kernel's token bucket (tbf, tc-tbf(8)).
 //!
-//! The bucket shapes what leaves: a packet waits until its bytes are there, up to a queue of
+//! The bucket shapes outgoing traffic: a packet waits until its tokens are there, up to a queue of
 //! [`QUEUE_TIME_MAX`], and is dropped and counted beyond.
 
 use rtnetlink::packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_REPLACE};
@@ -11,15 +11,15 @@ use units::{BitsPerSecond, Nanos};
 use super::NetlinkError;
 use super::socket::Socket;
 
-/// A packet waits at most this long in a link's queue: what a router with a queue of one
-/// round trip across a continent would do.
+/// Longest time of a packet in a link's queue: that of a router with a queue of one round trip
+/// across a continent.
 pub const QUEUE_TIME_MAX: Nanos = Nanos::from_millis(50);
 
-/// The bucket holds this much of the rate: long enough for a timer tick of a coarse clock.
+/// Burst of the bucket as time at its rate: long enough for a timer tick of a coarse clock.
 const BURST_TIME: Nanos = Nanos::from_millis(1);
 
-/// The bucket holds at least two of the largest frames, or they would never leave
-/// (`max_size` in net/sched/sch_tbf.c).
+/// Least burst of the bucket: two of the largest frames, or they would never leave (`max_size` in
+/// net/sched/sch_tbf.c).
 const BURST_BYTES_MIN: u64 = 2 * 9_018;
 
 /// Attributes and a constant of include/uapi/linux/pkt_sched.h.
@@ -28,7 +28,7 @@ const TCA_TBF_RATE64: u16 = 4;
 const TCA_TBF_BURST: u16 = 6;
 const TC_LINKLAYER_ETHERNET: u8 = 1;
 
-/// Limits what a device sends, in place of the queueing discipline at its root.
+/// Limits the rate at which a device sends, replacing the queueing discipline at its root.
 pub(super) fn set_rate(
     socket: &Socket,
     index: u32,
@@ -38,8 +38,8 @@ pub(super) fn set_rate(
     set_root(socket, index, request, "tbf", tbf_options(rate))
 }
 
-/// Has a device send in the order in which it is given packets, without a queue of the
-/// kernel's in front of its own.
+/// Removes a device's queueing discipline: packets leave in the order in which they are given to
+/// the device.
 pub(super) fn set_no_queue(socket: &Socket, index: u32) -> Result<(), NetlinkError> {
     let request = format!("take the queue off the network device number {index}");
     set_root(socket, index, request, "noqueue", Vec::new())
@@ -90,7 +90,7 @@ fn tbf_parameters(rate: u32, limit: u32) -> Vec<u8> {
     bytes
 }
 
-/// Rounded down.
+/// Returns the bytes sent within `time`, rounded down.
 fn bytes_in(bytes_per_second: u64, time: Nanos) -> u64 {
     (u128::from(bytes_per_second) * u128::from(time.0) / 1_000_000_000)
         .try_into()

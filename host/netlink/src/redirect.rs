@@ -1,5 +1,5 @@
-//! What comes in by one device, as if it had come in by another: a filter at its ingress (cls_u32)
-//! whose action redirects every frame (act_mirred).
+//! Redirection of all frames of one device to the ingress of another: a filter at its ingress
+//! (cls_u32) whose action redirects every frame (act_mirred).
 
 use rtnetlink::packet_core::{DefaultNla, NLA_F_NESTED, NLM_F_CREATE, NLM_F_EXCL};
 use rtnetlink::packet_route::RouteNetlinkMessage;
@@ -21,7 +21,7 @@ const TC_ACT_STOLEN: u32 = 4;
 const TCA_INGRESS_REDIR: u32 = 3;
 const ETH_P_ALL: u16 = libc::ETH_P_ALL as u16;
 
-/// Has the kernel treat what comes in by one device as if it had come in by another.
+/// Redirects all frames that arrive by one device to the ingress of another.
 pub(super) fn redirect(socket: &Socket, from: u32, to: u32) -> Result<(), NetlinkError> {
     let request = format!(
         "redirect what comes in by device number {from} to number {to} (sch_ingress, cls_u32, act_mirred)"
@@ -36,7 +36,7 @@ fn on(device: u32) -> TcMessage {
     TcMessage::with_index(i32::try_from(device).unwrap_or(i32::MAX))
 }
 
-/// Returns the message that makes the queueing discipline of a device's ingress.
+/// Returns the message that makes the ingress queueing discipline of a device.
 fn ingress(device: u32) -> RouteNetlinkMessage {
     let mut message = on(device);
     message.header.parent = TcHandle::INGRESS;

@@ -1,12 +1,12 @@
-//! Settings of a device that decide what becomes of a packet that comes in or leaves by it
-//! (`net.ipv4.conf.DEVICE`, `net.ipv6.conf.DEVICE`), as the kernel describes them with the
-//! device: one answer has all of both families.
+//! Settings of a device that affect packets that arrive or leave by it (`net.ipv4.conf.DEVICE`,
+//! `net.ipv6.conf.DEVICE`), as the kernel reports them with the device: one answer has all of both
+//! families.
 
 use rtnetlink::packet_route::link::{AfSpecInet, AfSpecInet6, AfSpecUnspec};
 use serde::Serialize;
 
-/// Settings of one device, of those that forwarding rests on; all zero where the device has no
-/// part of that family (Documentation/networking/ip-sysctl.rst).
+/// Settings of one device that forwarding depends on; all zero where the device has no part of that
+/// family (Documentation/networking/ip-sysctl.rst).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DeviceSettings {
     /// `net.ipv4.conf.DEVICE.forwarding`.
@@ -34,7 +34,7 @@ pub struct DeviceSettings {
 }
 
 impl DeviceSettings {
-    /// Reads them out of what the kernel says of each family (`IFLA_AF_SPEC`).
+    /// Parses the settings from the kernel's report of each family (`IFLA_AF_SPEC`).
     pub(super) fn of(families: &[AfSpecUnspec]) -> Self {
         let mut settings = Self::default();
         for family in families {

@@ -1,7 +1,6 @@
-//! What the kernel would do to a forwarded packet beyond routing it: extra routing rules,
-//! queueing disciplines, IPsec policies. Where there is any, a fast path must not skip the
-//! kernel. Reading only, attribute by attribute, so that a newer kernel's additions are not
-//! taken for errors.
+//! Detection of kernel features beyond routing that affect a forwarded packet: extra routing rules,
+//! queueing disciplines, IPsec policies. Where there is any, a fast path must not skip the kernel.
+//! Reads only, attribute by attribute, so that a newer kernel's additions are not taken for errors.
 
 use rtnetlink::packet_core::NlasIterator;
 use rustix::net::netlink::XFRM;
@@ -31,42 +30,43 @@ const FRA_PROTOCOL: u16 = 21;
 const XFRM_NEWPOLICY: u16 = 0x13;
 const XFRM_GETPOLICY: u16 = 0x15;
 const XFRM_POLICY_ID_LENGTH: usize = 64;
-/// `XFRM_MSG_GETDEFAULT` (Linux 5.15): what becomes of packets that no policy is for; the answer
-/// has `struct xfrm_userpolicy_default`, a byte each for in, forwarded and out.
+/// `XFRM_MSG_GETDEFAULT` (Linux 5.15): the action on packets without a policy; the answer has
+/// `struct xfrm_userpolicy_default`, a byte each for in, forwarded and out.
 const XFRM_GETDEFAULT: u16 = 0x28;
 const XFRM_POLICY_BLOCK: u8 = 1;
 
-/// Priority and table of the rules that every namespace is born with.
+/// Priority and table of the rules of a new namespace.
 const STANDARD_RULES_V4: [(u32, u32); 3] = [(0, 255), (32_766, 254), (32_767, 253)];
 const STANDARD_RULES_V6: [(u32, u32); 2] = [(0, 255), (32_766, 254)];
 
-/// Queueing disciplines that the kernel chooses by itself: leaving by another way than
-/// through them changes neither who may send nor how fast.
+/// Queueing disciplines that the kernel chooses by default: bypassing them changes neither who may
+/// send nor how fast.
 const DEFAULT_QDISCS: [&str; 5] = ["noqueue", "pfifo_fast", "mq", "fq_codel", "noop"];
 
-/// One routing rule (`ip rule`).
+/// Routing rule (`ip rule`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RoutingRule {
-    /// Whether it is for IPv6.
+    /// True for a rule of IPv6.
     pub v6: bool,
-    /// Lower is asked first.
+    /// Priority; lower ones are consulted first.
     pub priority: u32,
-    /// The table that it leads to.
+    /// Table that the rule leads to.
     pub table: u32,
-    /// Whether it is one of those that every namespace is born with, unchanged.
+    /// True for an unchanged rule of a new namespace.
     pub standard: bool,
-    /// Whether it is of an [`Interception`](super::Interception), and asked for marked packets only.
+    /// True for a rule of an [`Interception`](super::Interception), which affects marked packets
+    /// only.
     pub ours: bool,
 }
 
-/// One queueing discipline (`tc qdisc`).
+/// Queueing discipline (`tc qdisc`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Qdisc {
-    /// Its device.
+    /// Interface index of the device.
     pub index: u32,
-    /// Its kind: `noqueue`, `tbf`, `clsact`, ...
+    /// Kind: `noqueue`, `tbf`, `clsact`, ...
     pub kind: String,
-    /// Whether the kernel chooses this kind by itself.
+    /// True if the kernel chooses this kind by default.
     pub is_default: bool,
 }
 
@@ -82,13 +82,13 @@ pub(super) fn rules(socket: &Socket) -> Result<Vec<RoutingRule>, NetlinkError> {
     Ok(rules)
 }
 
-/// Counts the routing rules beyond those that every namespace is born with, and ours, which are
-/// for no packet that is forwarded plainly.
+/// Counts the routing rules beyond those of a new namespace and those of this program, which affect
+/// no plainly forwarded packet.
 pub(super) fn extra_rules(socket: &Socket) -> Result<usize, NetlinkError> {
     Ok(rules(socket)?.iter().filter(|rule| !rule.standard && !rule.ours).count())
 }
 
-/// Returns all queueing disciplines of all devices; those inside others too.
+/// Returns all queueing disciplines of all devices, nested ones included.
 pub(super) fn qdiscs(socket: &Socket) -> Result<Vec<Qdisc>, NetlinkError> {
     let request = "list the queueing disciplines";
     let answers = socket.dump(request, RTM_GETQDISC, &[0; TC_HEADER_LENGTH])?;
@@ -110,9 +110,8 @@ pub(super) fn ipsec_policies() -> Result<usize, NetlinkError> {
     Ok(answers.iter().filter(|answer| answer.kind == XFRM_NEWPOLICY).count())
 }
 
-/// Returns true when IPsec says anything about forwarded packets of the calling thread's
-/// namespace: there are policies, or what none is for is dropped (`ip xfrm policy setdefault fwd
-/// block`).
+/// Returns true when IPsec affects forwarded packets of the calling thread's namespace: there are
+/// policies, or packets without a policy are dropped (`ip xfrm policy setdefault fwd block`).
 pub(super) fn ipsec_in_use() -> Result<bool, NetlinkError> {
     if ipsec_policies()? > 0 {
         return Ok(true);

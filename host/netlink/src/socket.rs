@@ -1,5 +1,5 @@
-//! One netlink socket: a request out, its answers in, up to the acknowledgement.
-//! It knows the message header and nothing of what messages mean.
+//! Netlink socket: sends a request and receives its answers, up to the acknowledgement. Knows the
+//! message header and no message contents.
 
 use std::fmt::Display;
 use std::io;
@@ -22,27 +22,29 @@ use rustix::net::{
 
 use super::NetlinkError;
 
-/// The kernel fills at most 32 KiB per datagram of a dump (`NLMSG_GOODSIZE` and
-/// `max_recvmsg_len` in net/netlink/af_netlink.c), twice that for links with many VFs.
+/// Receive buffer in bytes. The kernel fills at most 32 KiB per datagram of a dump
+/// (`NLMSG_GOODSIZE` and `max_recvmsg_len` in net/netlink/af_netlink.c), twice that for links with
+/// many VFs.
 const RECEIVE_BUFFER: usize = 64 * 1024;
 
-/// The kernel answers from memory; longer than this is a lost message, not a slow one.
+/// Longest wait for an answer. The kernel answers from memory; a later answer is a lost message,
+/// not a slow one.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// A dump that changed while it was read is read again; a table that changes faster than it
-/// can be read eight times is taken as it came.
+/// Most attempts at a consistent dump. A dump that changed while it was read is read again; a table
+/// that changes faster than it can be read eight times is taken as it is.
 const DUMP_ATTEMPTS_MAX: usize = 8;
 
 /// `NLM_F_CAPPED` and `NLM_F_ACK_TLVS` (include/uapi/linux/netlink.h).
 const ACK_CAPPED: u16 = 0x100;
 const ACK_HAS_ATTRIBUTES: u16 = 0x200;
-/// `NLMSGERR_ATTR_MSG`: the kernel's own sentence.
+/// `NLMSGERR_ATTR_MSG`: the kernel's own explanation.
 const ACK_MESSAGE: u16 = 1;
 
 /// Length of `struct nlmsghdr`.
 const HEADER_LENGTH: usize = 16;
 
-/// A netlink socket of the namespace in which it was opened. Several threads may share it.
+/// Netlink socket of the namespace in which it was opened. Several threads may share it.
 #[derive(Debug)]
 pub(super) struct Socket {
     fd: OwnedFd,
@@ -55,7 +57,7 @@ struct Exchange {
     buffer: Vec<u8>,
 }
 
-/// A message to be sent: its type and flags, and what follows the header.
+/// Message to be sent: type, flags, and the payload after the header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Message {
     pub(super) kind: u16,
@@ -72,13 +74,13 @@ impl Message {
     }
 }
 
-/// One message of an answer: its type, and what follows the header.
+/// Message of an answer: type, and the payload after the header.
 pub(super) struct Answer {
     pub(super) kind: u16,
     pub(super) payload: Vec<u8>,
 }
 
-/// How one reading of a dump ended.
+/// End of one attempt at a dump.
 #[derive(PartialEq)]
 enum Ending {
     Whole,
@@ -92,7 +94,7 @@ impl AsFd for Socket {
 }
 
 impl Socket {
-    /// Opens one; no protocol is NETLINK_ROUTE, number 0. `groups` are multicast groups as a mask
+    /// Opens a socket; `None` is NETLINK_ROUTE, number 0. `groups` are multicast groups as a mask
     /// of `1 << (RTNLGRP - 1)`.
     pub(super) fn open(protocol: Option<Protocol>, groups: u32) -> io::Result<Self> {
         let fd =
@@ -104,7 +106,7 @@ impl Socket {
         Ok(Self { fd, exchange: Mutex::new(Exchange { sequence: 0, buffer }) })
     }
 
-    /// Opens one whose dumps have only what the request's header asks for (Linux 4.20).
+    /// Opens a socket whose dumps have only what the request's header asks for (Linux 4.20).
     pub(super) fn open_strict() -> io::Result<Self> {
         let socket = Self::open(None, 0)?;
         switch_on(&socket.fd, libc::NETLINK_GET_STRICT_CHK);
@@ -115,7 +117,7 @@ impl Socket {
         &self.fd
     }
 
-    /// Asks for one change and waits until it is made.
+    /// Requests one change and waits until it is made.
     pub(super) fn change(
         &self,
         request: impl Display,
@@ -125,7 +127,7 @@ impl Socket {
         self.ask(request, message, flags | NLM_F_ACK).map(drop)
     }
 
-    /// Asks one question; `flags` say whether the answer is one message or a dump.
+    /// Sends one query; `flags` say whether the answer is one message or a dump.
     pub(super) fn ask(
         &self,
         request: impl Display,
@@ -135,7 +137,7 @@ impl Socket {
         self.ask_raw(request, &Message::of(message, flags))
     }
 
-    /// Asks for a whole table, named by its message type, with the fixed header it wants.
+    /// Dumps a whole table, named by its message type, with its fixed header.
     pub(super) fn dump(
         &self,
         request: impl Display,
@@ -146,7 +148,7 @@ impl Socket {
     }
 
     /// Sends messages in one datagram, which is done as a whole or not at all, and waits for it:
-    /// the last but one is answered when all are done.
+    /// the last message but one is acknowledged when all are done.
     pub(super) fn batch(
         &self,
         request: impl Display,
@@ -170,7 +172,7 @@ impl Socket {
             .map_err(|failure| failure.of(&request))
     }
 
-    /// Asks one question by a message that need not be one of the library's.
+    /// Sends one query by a message that need not be one of the library's.
     pub(super) fn ask_raw(
         &self,
         request: impl Display,
@@ -196,7 +198,7 @@ impl Socket {
     }
 }
 
-/// Why an answer ended early, before it is known to whom it is said.
+/// Early end of an answer, before the request is known for the error.
 enum Failure {
     Refused { source: io::Error, explanation: String },
     Socket(io::Error),
@@ -259,7 +261,7 @@ fn read_answers(
     }
 }
 
-/// Reads one datagram; it never waits longer than [`ANSWER_TIME_MAX`].
+/// Reads one datagram; never waits longer than [`ANSWER_TIME_MAX`].
 pub(super) fn receive<'buffer>(
     fd: &OwnedFd,
     buffer: &'buffer mut [u8],
@@ -334,8 +336,8 @@ fn explanation(rest: &[u8], kind: u16, flags: u16) -> Option<String> {
         })
 }
 
-/// Asks for the kernel's own sentence with each error (Linux 4.12). Without it errors are
-/// bare numbers, so a refusal of the option is no reason to stop.
+/// Enables the kernel's own explanation of each error (Linux 4.12). Without it errors are bare
+/// numbers, so a refusal of the option is ignored.
 fn explain_errors(fd: &OwnedFd) {
     for option in [libc::NETLINK_EXT_ACK, libc::NETLINK_CAP_ACK] {
         switch_on(fd, option);
@@ -358,7 +360,7 @@ fn switch_on(fd: &OwnedFd, option: libc::c_int) {
     };
 }
 
-/// Compares messages with bytes as this crate built them by hand once, in hexadecimal.
+/// Compares messages with golden bytes, in hexadecimal.
 #[cfg(test)]
 pub(super) fn same(messages: &[Message], golden: &[(u16, u16, &str)]) {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();

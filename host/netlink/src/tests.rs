@@ -1,4 +1,5 @@
-//! The kernel's side of every request, in fresh namespaces. Needs root; says so otherwise.
+//! Tests of every request against the kernel, in fresh namespaces. Need root and report when they
+//! lack it.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use super::*;
 use namespaces::netns::{command_in, in_namespace};
 use namespaces::scratch::Scratch;
 
-/// Runs a program in the namespace that must succeed.
+/// Runs a program in the namespace and requires success.
 fn run(scratch: &Scratch, words: &str) -> String {
     let mut words = words.split(' ');
     let mut command = Command::new(words.next().unwrap());
@@ -18,7 +19,7 @@ fn run(scratch: &Scratch, words: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Two namespaces with a veth pair `a`, `b` between them, up.
+/// Makes two namespaces with a veth pair `a`, `b` between them, up.
 fn pair(purpose: &str, mtu: u32) -> [(Scratch, Netlink); 2] {
     let ends = [1, 2].map(|end| {
         let scratch = Scratch::new(&format!("{purpose}{end}"));
@@ -107,7 +108,7 @@ fn a_vlan_device_and_its_routes_carry_packets_or_the_kernel_has_none_and_that_is
     {
         let parent = netlink.link(base).unwrap().index;
         match netlink.create_vlan("v10", parent, 10) {
-            // A kernel without VLAN devices says so, and what to do.
+            // A kernel without VLAN devices reports it, with advice.
             Err(error @ NetlinkError::NoKind { .. }) => {
                 assert!(error.to_string().contains("8021q"), "{error}");
                 return;

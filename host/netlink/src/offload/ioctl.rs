@@ -17,7 +17,7 @@ const GSSET_INFO: u32 = 0x37;
 const GFEATURES: u32 = 0x3a;
 const SFEATURES: u32 = 0x3b;
 const GCHANNELS: u32 = 0x3c;
-/// The set of strings that names the features.
+/// String set that names the features.
 const SS_FEATURES: u32 = 4;
 /// `SPEED_UNKNOWN`.
 const SPEED_UNKNOWN: u32 = u32::MAX;
@@ -30,18 +30,19 @@ const DRIVER_INFO_WORDS: usize = 49;
 const SETTINGS_WORDS: usize = 11;
 /// `struct ethtool_channels`.
 const CHANNELS_WORDS: usize = 9;
-/// More features than a kernel will have for long (64 now): bounds what is allocated.
+/// Most features accepted (a kernel has 64 now): bounds the allocation.
 const FEATURES_MAX: u32 = 1_024;
 
-/// A device by name, and a socket in its namespace to ask through.
+/// Device by name, with a socket in its namespace for the ioctl.
 pub(super) struct Device {
     name: String,
     socket: OwnedFd,
 }
 
 impl Device {
-    /// # Errors
-    /// When the name cannot be one; whether there is such a device shows with the first command.
+    /// Opens a device by name.
+    ///
+    /// # Errors When the name is invalid; the first command reports a missing device.
     pub(super) fn open(name: &str) -> Result<Self, OffloadError> {
         if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains('\0') {
             return Err(OffloadError::Name { device: name.chars().take(64).collect() });
@@ -56,7 +57,7 @@ impl Device {
         Ok(Self { name: name.to_owned(), socket })
     }
 
-    /// All features, in the kernel's order.
+    /// Returns all features, in the kernel's order.
     pub(super) fn features(&self) -> Result<Vec<Feature>, OffloadError> {
         let names = self.feature_names()?;
         let blocks = names.len().div_ceil(32);
@@ -75,7 +76,7 @@ impl Device {
         Ok(names.into_iter().enumerate().map(feature).collect())
     }
 
-    /// Turns on or off those features for which `change` says which.
+    /// Turns on or off those features for which `change` returns a value.
     pub(super) fn set_features(
         &self,
         features: &[Feature],
@@ -109,7 +110,7 @@ impl Device {
         })
     }
 
-    /// In megabits per second; none where the driver does not know.
+    /// Returns the link rate in megabits per second; `None` where the driver does not know.
     pub(super) fn speed(&self) -> Result<Option<u32>, OffloadError> {
         let mut words = [0; SETTINGS_WORDS];
         words[0] = GSET;
@@ -151,7 +152,7 @@ impl Device {
         Ok(words[3..].chunks_exact(name_words).take(count as usize).map(text).collect())
     }
 
-    /// One command. `words` has room for all that the kernel writes for it.
+    /// Issues one command. `words` must have space for everything that the kernel writes for it.
     fn command(&self, action: &'static str, words: &mut [u32]) -> Result<(), OffloadError> {
         let mut name = [0; libc::IFNAMSIZ];
         for (to, from) in name.iter_mut().zip(self.name.bytes()) {
@@ -179,7 +180,7 @@ impl Device {
     }
 }
 
-/// The text in a field, up to its first zero byte.
+/// Returns the text in a field, up to its first zero byte.
 fn text(words: &[u32]) -> String {
     let bytes: Vec<u8> =
         words.iter().flat_map(|word| word.to_ne_bytes()).take_while(|&byte| byte != 0).collect();
