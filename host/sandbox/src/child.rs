@@ -1,4 +1,4 @@
-//! Child processes that inherit a descriptor, and what they inherit beside it.
+//! Child processes: the descriptors that they inherit.
 
 use nix::unistd::dup2_stderr;
 use rustix::fd::{AsRawFd, OwnedFd, RawFd};
@@ -8,8 +8,8 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Has the program that `command` starts inherit `fd` under the number that is
-/// returned; the caller's copy lives as long as `command`.
+/// Lets the program that `command` starts inherit `fd` under the returned number; the caller's copy
+/// lives as long as `command`.
 pub fn inherit(command: &mut Command, fd: OwnedFd) -> RawFd {
     let number = fd.as_raw_fd();
     // SAFETY: between fork and exec only fcntl runs, which is async-signal-safe,
@@ -20,11 +20,10 @@ pub fn inherit(command: &mut Command, fd: OwnedFd) -> RawFd {
     number
 }
 
-/// Has no program that this process starts inherit what it has inherited itself, but for the
-/// standard streams and what [`inherit`] names.
+/// Marks all inherited descriptors of this process close-on-exec, except the standard streams and
+/// those passed to [`inherit`].
 ///
-/// # Errors
-/// When the kernel refuses.
+/// # Errors When the kernel refuses.
 pub fn hand_nothing_down() -> io::Result<()> {
     let flags = libc::CLOSE_RANGE_CLOEXEC.cast_signed();
     // SAFETY: the call takes three numbers, and closes nothing in this process.
@@ -32,14 +31,13 @@ pub fn hand_nothing_down() -> io::Result<()> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The first descriptor behind the standard streams.
+/// First descriptor after the standard streams.
 const FIRST_OTHER: libc::c_uint = 3;
 
-/// Has this process only write to its standard error. A terminal can be read by each of the
-/// standard streams, whatever they are for.
+/// Reopens standard error write-only. A terminal can be read through each of the standard streams,
+/// whatever its direction.
 ///
-/// # Errors
-/// When it cannot be opened again, as a socket cannot; then it stays as it is.
+/// # Errors When it cannot be opened again, as a socket cannot; then it stays as it is.
 pub fn only_write_to_standard_error() -> io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NOCTTY | OFlags::CLOEXEC;
     let again = rustix::fs::open("/proc/self/fd/2", flags, Mode::empty())?;

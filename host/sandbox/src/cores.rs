@@ -1,54 +1,51 @@
-//! The cores that a thread may run on. Threads and processes that it makes later
-//! inherit them.
+//! CPU affinity of threads. Threads and processes made later inherit it.
 
 use std::io;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The last of those that this thread may run on; 0 where the kernel does not say.
+/// Returns the last core that this thread may run on, 0 where the kernel does not say.
 #[must_use]
 pub fn last() -> usize {
     let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
     (0..CpuSet::MAX_CPU).rev().find(|&core| set.is_set(core)).unwrap_or(0)
 }
 
-/// The first of them; 0 where the kernel does not say.
+/// Returns the first core that this thread may run on, 0 where the kernel does not say.
 #[must_use]
 pub fn first() -> usize {
     let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
     (0..CpuSet::MAX_CPU).find(|&core| set.is_set(core)).unwrap_or(0)
 }
 
-/// How many of them there are; 1 where the kernel does not say.
+/// Returns the number of cores that this thread may run on, 1 where the kernel does not say.
 #[must_use]
 pub fn count() -> u16 {
     let count = sched_getaffinity(None).map_or(1, |set| set.count());
     u16::try_from(count).unwrap_or(u16::MAX).max(1)
 }
 
-/// Whether that core is one of them.
+/// Returns true if this thread may run on that core.
 #[must_use]
 pub fn may_use(core: usize) -> bool {
     core < CpuSet::MAX_CPU && sched_getaffinity(None).is_ok_and(|set| set.is_set(core))
 }
 
-/// This thread runs on that core only.
+/// Restricts this thread to one core.
 ///
-/// # Errors
-/// When there is no such core.
+/// # Errors When there is no such core.
 pub fn only(core: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
-    // A set has no bit for such a core, and the kernel refuses an empty one.
+    // A set has no bit for such a core, and the kernel refuses an empty set.
     if core < CpuSet::MAX_CPU {
         set.set(core);
     }
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// This thread leaves that core to others, unless it is the only one.
+/// Removes a core from this thread's affinity, unless it is the only one.
 ///
-/// # Errors
-/// When the kernel refuses.
+/// # Errors When the kernel refuses.
 pub fn leave(core: usize) -> io::Result<()> {
     let mut set = sched_getaffinity(None)?;
     if core < CpuSet::MAX_CPU {
@@ -60,10 +57,10 @@ pub fn leave(core: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// This thread may run on that core, too, wherever nobody else wants to run.
+/// Adds a core to this thread's affinity and lowers the thread to idle priority (`SCHED_IDLE`) on
+/// all its cores.
 ///
-/// # Errors
-/// When there is no such core, or the kernel refuses.
+/// # Errors When there is no such core, or the kernel refuses.
 pub fn when_idle_also(core: usize) -> io::Result<()> {
     let mut set = sched_getaffinity(None)?;
     if core >= CpuSet::MAX_CPU {
@@ -74,10 +71,9 @@ pub fn when_idle_also(core: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Has the calling thread go before all ordinary ones, as an interrupt would.
+/// Gives the calling thread priority over all ordinary ones, as an interrupt has it.
 ///
-/// # Errors
-/// Without `CAP_SYS_NICE`.
+/// # Errors Without `CAP_SYS_NICE`.
 pub fn go_first() -> io::Result<()> {
     schedule(libc::SCHED_FIFO, 1)
 }
@@ -93,7 +89,7 @@ fn schedule(policy: i32, priority: i32) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Each in a thread of its own, whose cores nobody else has.
+    /// Runs each test in a thread of its own, so that affinities do not mix.
     fn alone(test: impl FnOnce() + Send) {
         std::thread::scope(|scope| scope.spawn(test).join().unwrap());
     }

@@ -1,7 +1,7 @@
 //! Messages with descriptors over a pair of connected sockets of one machine.
 //!
-//! A message is one packet of a `SOCK_SEQPACKET` socket: whole or not at all.
-//! Not here: what the messages mean.
+//! A message is one packet of a `SOCK_SEQPACKET` socket: whole or not at all. Contents are not
+//! interpreted here.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -18,13 +18,12 @@ use units::Nanos;
 
 /// Largest message, in bytes: a report about one service fits, whatever its counters.
 pub const MESSAGE_LENGTH_MAX: usize = 128 << 10;
-/// Descriptors that one message may carry.
+/// Most descriptors of one message.
 pub const DESCRIPTORS_MAX: usize = 32;
 
-/// Both ends of a new connection; closed when the process executes another program.
+/// Returns both ends of a new connection; closed when the process executes another program.
 ///
-/// # Errors
-/// When the kernel has no descriptors or memory left.
+/// # Errors When the kernel has no descriptors or memory left.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
@@ -34,16 +33,15 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((ours, theirs))
 }
 
-/// Bytes that one end may have sent and the other not read.
+/// Send buffer in bytes: messages that one end has sent and the other has not read.
 const SEND_BUFFER: usize = 4 * MESSAGE_LENGTH_MAX;
-/// Connections that wait to be taken: one daemon after the other, and a spare one.
+/// Connections that wait to be accepted: one daemon after the other, and one in reserve.
 const BACKLOG: i32 = 4;
 
-/// A socket that others find by its name, for those whose end was closed with the process at
-/// the other one. Only this user may connect. The name is there when it can be connected to.
+/// Makes a listening socket with a path, for a peer whose end of a pair was closed with its
+/// process. Only this user may connect. The path appears when connections are possible.
 ///
-/// # Errors
-/// When the name cannot be made, or is too long.
+/// # Errors When the path cannot be made, or is too long.
 pub fn listen(path: &Path) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -56,10 +54,9 @@ pub fn listen(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The next connection of a socket that [`listen`]s, if somebody waits.
+/// Accepts the next connection of a socket of [`listen`], if one waits.
 ///
-/// # Errors
-/// What the kernel says.
+/// # Errors Of the kernel.
 pub fn accept(socket: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     match accept_with(socket, SocketFlags::CLOEXEC) {
         Ok(connection) => {
@@ -71,11 +68,10 @@ pub fn accept(socket: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// A connection to a socket that [`listen`]s, and the number of the process that made it listen.
-/// It need not have been taken yet.
+/// Connects to a socket of [`listen`] and returns the process ID of its creator. The connection
+/// need not have been accepted yet.
 ///
-/// # Errors
-/// `ConnectionRefused` when that process is gone.
+/// # Errors `ConnectionRefused` when that process is gone.
 pub fn connect(path: &Path) -> io::Result<(OwnedFd, u32)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -86,18 +82,16 @@ pub fn connect(path: &Path) -> io::Result<(OwnedFd, u32)> {
     Ok((socket, peer.pid.as_raw_nonzero().get().unsigned_abs()))
 }
 
-/// Sends one message and copies of the descriptors; waits while the other end does not read.
+/// Sends one message and copies of the descriptors; blocks while the other end does not read.
 ///
-/// # Errors
-/// `InvalidInput` beyond the limits; else what the kernel says.
+/// # Errors `InvalidInput` beyond the limits; else the kernel's error.
 pub fn send(socket: BorrowedFd<'_>, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     send_as(socket, message, fds, SendFlags::empty())
 }
 
-/// The same without waiting: false when there is no room before the other end has read.
+/// Sends without blocking: returns false when the buffer is full until the other end reads.
 ///
-/// # Errors
-/// As [`send`].
+/// # Errors As [`send`].
 pub fn try_send(
     socket: BorrowedFd<'_>,
     message: &[u8],
@@ -128,14 +122,14 @@ fn send_as(
     Ok(())
 }
 
-/// What came from the other end.
+/// Outcome of one receive.
 #[derive(Debug)]
 pub enum Received {
-    /// A message, in the first so many bytes of the buffer, and its descriptors.
+    /// Message in the first bytes of the buffer, with its length and its descriptors.
     Message(usize, Vec<OwnedFd>),
-    /// Nothing is there now.
+    /// No message is pending.
     Nothing,
-    /// The other end is gone.
+    /// The other end is closed.
     Closed,
 }
 
@@ -164,16 +158,15 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Received
     if outcome.flags.intersects(cut) {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    // A message is never empty: nothing read is the end.
+    // A message is never empty: zero bytes mean that the other end is closed.
     Ok(if outcome.bytes == 0 { Received::Closed } else { Received::Message(outcome.bytes, fds) })
 }
 
-/// Takes a descriptor that this process was started with, by its number.
+/// Takes ownership of a descriptor that this process inherited, by its number.
 ///
 /// Call it once for a number, before the process opens anything that could get it.
 ///
-/// # Errors
-/// `InvalidInput` for a standard stream or a negative number; `EBADF` when it is not open.
+/// # Errors `InvalidInput` for a standard stream or a negative number; `EBADF` when it is not open.
 pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     if number <= STANDARD_ERROR {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -182,7 +175,7 @@ pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     // asks the kernel whether it is open and closes nothing.
     let flags = rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(number) })?;
     if flags.contains(FdFlags::CLOEXEC) {
-        // It did not come through exec: this process opened it, and owns it elsewhere.
+        // The descriptor did not come through exec: this process opened it, and owns it elsewhere.
         return Err(io::ErrorKind::InvalidInput.into());
     }
     // SAFETY: it is open, and came through exec, so nothing else in this process
@@ -192,13 +185,12 @@ pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// The last of the descriptors that are not handed over: 0 to 2.
+/// Last descriptor that is not handed over: 0 to 2 are the standard streams.
 const STANDARD_ERROR: RawFd = 2;
 
-/// Bytes in a sealed memory file: what is in it can no longer change.
+/// Makes a sealed memory file with these bytes: its contents can no longer change.
 ///
-/// # Errors
-/// When the kernel has no memory or descriptors left.
+/// # Errors When the kernel has no memory or descriptors left.
 pub fn sealed_memory(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
     use std::io::Write;
@@ -210,10 +202,9 @@ pub fn sealed_memory(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// What is in a memory file of [`sealed_memory`].
+/// Reads a memory file of [`sealed_memory`].
 ///
-/// # Errors
-/// `InvalidData` when it may still change, or is longer than `length_max`.
+/// # Errors `InvalidData` when it may still change, or is longer than `length_max`.
 pub fn read_sealed_memory(fd: BorrowedFd<'_>, length_max: u64) -> io::Result<Vec<u8>> {
     use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
     let length = u64::try_from(fstat(fd)?.st_size).unwrap_or(u64::MAX);
@@ -232,25 +223,23 @@ pub fn read_sealed_memory(fd: BorrowedFd<'_>, length_max: u64) -> io::Result<Vec
     Ok(bytes)
 }
 
-/// Waits until one of the descriptors can be read, or the time is over; an
-/// interruption by a signal counts as the end of the time.
+/// Waits until one of the descriptors is readable or the time has passed; an interruption by a
+/// signal ends the wait.
 ///
-/// # Errors
-/// What the kernel says.
+/// # Errors Of the kernel.
 pub fn wait_readable(fds: &[BorrowedFd<'_>], time: Option<Nanos>) -> io::Result<()> {
     wait_for(fds, PollFlags::IN, time).map(drop)
 }
 
-/// Waits until a socket has a message to hear, or room for one again. False when it has neither
-/// within the time; true also after a signal.
+/// Waits until a socket is readable or writable. Returns false when it is neither within the time;
+/// true also after a signal.
 ///
-/// # Errors
-/// What the kernel says.
+/// # Errors Of the kernel.
 pub fn wait_either_way(socket: BorrowedFd<'_>, time: Nanos) -> io::Result<bool> {
     wait_for(&[socket], PollFlags::IN | PollFlags::OUT, Some(time))
 }
 
-/// False when the time is over.
+/// Polls for events; returns false when the time has passed.
 fn wait_for(fds: &[BorrowedFd<'_>], what: PollFlags, time: Option<Nanos>) -> io::Result<bool> {
     let mut polled: Vec<PollFd<'_>> =
         fds.iter().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), what)).collect();
@@ -307,7 +296,7 @@ mod tests {
         assert!(accept(listening.as_fd()).unwrap().is_none());
         let (ours, pid) = connect(&path).unwrap();
         assert_eq!(pid, std::process::id());
-        // Sent before it was taken.
+        // Sent before the connection was accepted.
         send(ours.as_fd(), b"hello", &[]).unwrap();
         let theirs = accept(listening.as_fd()).unwrap().expect("somebody waits");
         let mut buffer = [0; 64];
@@ -350,7 +339,7 @@ mod tests {
         }
         assert!(sent > 0);
         let mut buffer = vec![0; MESSAGE_LENGTH_MAX];
-        // What the other end says is heard meanwhile.
+        // Messages of the other end wake the wait.
         assert!(!wait_either_way(a.as_fd(), Nanos::from_millis(1)).unwrap());
         send(b.as_fd(), b"wait", &[]).unwrap();
         assert!(wait_either_way(a.as_fd(), Nanos::from_millis(60_000)).unwrap());
@@ -362,7 +351,7 @@ mod tests {
         assert!(wait_either_way(a.as_fd(), Nanos::from_millis(60_000)).unwrap());
         assert!(try_send(a.as_fd(), &message, &[]).unwrap());
         drop(b);
-        // A process that another test starts has the end, too, until its program runs.
+        // A process that another test starts has a copy of the end until its exec.
         let is_gone = || try_send(a.as_fd(), &message, &[]).is_err().then_some(());
         let within = std::time::Duration::from_secs(60);
         testbase::wait_for(within, is_gone).expect("nobody is there");

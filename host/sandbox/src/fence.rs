@@ -1,10 +1,10 @@
-//! Landlock: the kernel keeps the process from files, ports and processes by what they are, not
-//! by the system call that reaches for them.
+//! Landlock: the kernel denies the process access to files, ports and processes by the object, not
+//! by the system call.
 //!
-//! Nothing is allowed, but that a codec reads and runs what programs are started of, and that a
-//! cell connects: what it connects are the sockets that its daemon
-//! made, since the filter lets it make none. What an older kernel does not know it does not refuse;
-//! there the filter stands alone.
+//! Nothing is allowed, with two exceptions: a codec reads and executes the files that programs need
+//! to start, and a cell connects sockets; those were made by its daemon, since the system call
+//! filter lets a cell make none. An older kernel does not restrict what its version of landlock
+//! does not know; there the filter is the only layer.
 
 use super::Role;
 use landlock::{
@@ -14,25 +14,25 @@ use landlock::{
 use std::fmt;
 use std::path::Path;
 
-/// The newest that is asked for; of an older kernel all that it has.
+/// Newest ABI that is requested; an older kernel applies all that it has.
 const NEWEST: ABI = ABI::V10;
 
-/// Since then landlock keeps signals and abstract sockets within the fence (Linux 6.12).
+/// First ABI that restricts signals and abstract sockets (Linux 6.12).
 const SCOPED: u32 = 6;
 
-/// What the kernel's landlock does.
+/// Landlock support of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Landlock {
-    /// Nothing: it is not built in.
+    /// Landlock is not built in.
     NotBuilt,
-    /// Nothing: it is built in, and off since boot.
+    /// Landlock is built in, and disabled at boot.
     Off,
-    /// What this version of its interface has.
+    /// Version of the landlock ABI.
     Version(u32),
 }
 
 impl Landlock {
-    /// Whether it keeps signals and abstract sockets in, too.
+    /// Returns true if landlock restricts signals and abstract sockets, too.
     #[must_use]
     pub const fn is_scoped(self) -> bool {
         matches!(self, Self::Version(SCOPED..))
@@ -49,12 +49,13 @@ impl fmt::Display for Landlock {
     }
 }
 
-/// What programs are started of: their libraries, where those are found, and what the machine's
-/// processors are. Not `/etc` otherwise, not `/proc`.
+/// Files that programs need to start: libraries, the loader's search paths, and the description of
+/// the machine's processors. No other part of `/etc`, nothing of `/proc`.
 const OF_PROGRAMS: [&str; 7] =
     ["/usr", "/lib", "/lib64", "/bin", "/nix/store", "/etc/ld.so.cache", "/sys/devices/system"];
 
-/// Fences the calling thread in, and what it starts. A codec also has its program's folder.
+/// Restricts the calling thread, and the processes and threads that it starts. A codec may also use
+/// its program's folder.
 pub(super) fn raise(role: Role, folder: Option<&Path>) -> Result<Landlock, RulesetError> {
     let ruleset = Ruleset::default().handle_access(AccessFs::from_all(NEWEST))?;
     let ruleset = match role {
@@ -74,12 +75,11 @@ pub(super) fn raise(role: Role, folder: Option<&Path>) -> Result<Landlock, Rules
     })
 }
 
-/// What landlock would do for a cell on this machine.
+/// Returns the landlock support that a cell has on this machine.
 ///
-/// # Errors
-/// When it is there and refuses.
+/// # Errors When landlock is present and refuses.
 pub fn landlock() -> Result<Landlock, String> {
-    // A thread of its own stays behind the fence, and ends there.
+    // A thread of its own takes the restriction and ends with it.
     let tried = std::thread::spawn(|| raise(Role::Cell { locked_bytes: 0 }, None)).join();
     tried.map_err(|_| "the trial ended".to_owned())?.map_err(|error| error.to_string())
 }

@@ -1,7 +1,7 @@
-//! The system calls of each role. What is not listed is refused with `EPERM`; a call by the
-//! numbers of another architecture ends the process.
+//! System call filter (seccomp) of each role. Unlisted calls fail with `EPERM`; a call by the
+//! numbers of another architecture kills the process.
 //!
-//! A call that reaches further with some arguments is listed with those that are needed.
+//! Calls whose reach depends on their arguments are listed with the allowed arguments.
 
 use super::Role;
 use libc::c_long;
@@ -11,7 +11,7 @@ use seccompiler::{
 };
 use std::collections::BTreeMap;
 
-/// Calls of both roles: pipes and sockets that are there, memory, time, threads, the end.
+/// Calls of all roles: existing pipes and sockets, memory, time, threads, exit.
 const BOTH: &[c_long] = &[
     libc::SYS_read,
     libc::SYS_write,
@@ -38,9 +38,9 @@ const BOTH: &[c_long] = &[
     libc::SYS_exit_group,
 ];
 
-/// Calls of a cell beside those: its daemon's socket and the next daemon's, AF_XDP sockets,
-/// packet sockets, TUN devices, sealed memory, slices of time; connections of stream services, whose
-/// sockets its daemon makes.
+/// Further calls of a cell: its daemon's socket and the next daemon's, AF_XDP sockets, packet
+/// sockets, TUN devices, sealed memory, timers; connections of stream services, whose sockets its
+/// daemon makes.
 const CELL: &[c_long] = &[
     libc::SYS_accept4,
     libc::SYS_pread64,
@@ -63,8 +63,8 @@ const CELL: &[c_long] = &[
     libc::SYS_timer_delete,
 ];
 
-/// Calls of a codec, which is a program of the machine: what the loader and a C library start with,
-/// files that the fence lets it read, threads. It makes no socket and no process.
+/// Further calls of a codec, which is a program of the machine: those that the loader and a C
+/// library need, files that landlock lets it read, threads. A codec makes no socket and no process.
 const CODEC: &[c_long] = &[
     libc::SYS_execve,
     libc::SYS_mmap,
@@ -112,7 +112,7 @@ const CODEC: &[c_long] = &[
     libc::SYS_membarrier,
 ];
 
-/// Those of them that only some processors have.
+/// Calls of a codec that exist only on some architectures.
 #[cfg(target_arch = "x86_64")]
 const CODEC_HERE: &[c_long] = &[
     libc::SYS_arch_prctl,
@@ -129,7 +129,8 @@ const CODEC_HERE: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const CODEC_HERE: &[c_long] = &[libc::SYS_gettimeofday];
 
-/// Says that there is no `clone3`, whose arguments no filter can see: programs use `clone` then.
+/// Returns a filter that reports `clone3` as missing, since no filter can see its arguments:
+/// programs fall back to `clone`.
 pub(super) fn without_clone3() -> Result<BpfProgram, BackendError> {
     let none = SeccompAction::Errno(libc::ENOSYS as u32);
     let rules = [(libc::SYS_clone3, Vec::new())].into_iter().collect();
@@ -137,7 +138,7 @@ pub(super) fn without_clone3() -> Result<BpfProgram, BackendError> {
     SeccompFilter::new(rules, SeccompAction::Allow, none, architecture)?.try_into()
 }
 
-/// Memory that can be executed, read and not written: what the engine makes of code. On some
+/// Protection of executable memory, readable and not writable: the engine's code. On some
 /// processors with landing pads (`PROT_BTI`).
 const CODE: u64 = (libc::PROT_READ | libc::PROT_EXEC) as u64;
 const EXECUTABLE: u64 = libc::PROT_EXEC as u64;
@@ -146,10 +147,10 @@ const GUARDED: u64 = 0x10;
 #[cfg(not(target_arch = "aarch64"))]
 const GUARDED: u64 = 0;
 
-/// One way in which a call may be made: an argument's place and width, and what it must be.
+/// Allowed form of a call, as conditions on its arguments: position, width, comparison and value.
 type Way<'a> = &'a [(u8, Width, Is, u64)];
 
-/// What a role may call.
+/// Calls that a role may make.
 #[derive(Default)]
 struct Allowed(BTreeMap<i64, Vec<SeccompRule>>);
 
@@ -158,7 +159,7 @@ impl Allowed {
         self.0.extend(calls.iter().map(|&call| (call, Vec::new())));
     }
 
-    /// The call, made in one of these ways.
+    /// Allows a call in one of these forms.
     fn only(&mut self, call: c_long, ways: &[Way<'_>]) -> Result<(), BackendError> {
         let rules = ways.iter().map(|way| {
             let conditions = way.iter().map(|(place, width, is, value)| {
@@ -171,7 +172,7 @@ impl Allowed {
         Ok(())
     }
 
-    /// The call with an argument of 32 bits that is one of these.
+    /// Allows a call whose 32-bit argument is one of these values.
     fn one_of(&mut self, call: c_long, place: u8, values: &[i32]) -> Result<(), BackendError> {
         let value = |value: &i32| [(place, Width::Dword, Is::Eq, u64::from(value.cast_unsigned()))];
         let ways: Vec<_> = values.iter().map(value).collect();
@@ -179,7 +180,7 @@ impl Allowed {
     }
 }
 
-/// The filter of a role, for the calling process.
+/// Returns the filter of a role, for the calling process.
 pub(super) fn of(role: Role) -> Result<BpfProgram, BackendError> {
     let mut allowed = Allowed::default();
     allowed.all(BOTH);
@@ -189,7 +190,7 @@ pub(super) fn of(role: Role) -> Result<BpfProgram, BackendError> {
     allowed.only(libc::SYS_mmap, &[plain])?;
     match role {
         Role::CompileWorker => {
-            // It writes code and runs none.
+            // The compiler writes code and runs none.
             allowed.only(libc::SYS_mprotect, &[plain])?;
             allowed.one_of(libc::SYS_fcntl, 1, &[libc::F_GETFD])?;
         }
@@ -214,7 +215,7 @@ pub(super) fn of(role: Role) -> Result<BpfProgram, BackendError> {
     SeccompFilter::new(allowed.0, refuse, SeccompAction::Allow, architecture)?.try_into()
 }
 
-/// What a cell may do with a descriptor: no signals by it, no locks, no leases.
+/// Allows a cell's operations on descriptors: no signal delivery, no locks, no leases.
 fn cell_descriptors(allowed: &mut Allowed) -> Result<(), BackendError> {
     let commands = [
         libc::F_GETFD,
@@ -230,8 +231,8 @@ fn cell_descriptors(allowed: &mut Allowed) -> Result<(), BackendError> {
     allowed.one_of(libc::SYS_memfd_create, 1, &[sealable])
 }
 
-/// What a cell may do with a socket: no filter of its own, no membership, no other's process
-/// number, and nothing to an address that it names.
+/// Allows a cell's operations on sockets: no filter of its own, no group membership, no credentials
+/// of others, and no address on sending.
 fn cell_sockets(allowed: &mut Allowed) -> Result<(), BackendError> {
     let of = |level: i32| (1, Width::Dword, Is::Eq, u64::from(level.cast_unsigned()));
     let option = |name: i32| (2, Width::Dword, Is::Eq, u64::from(name.cast_unsigned()));
@@ -240,7 +241,7 @@ fn cell_sockets(allowed: &mut Allowed) -> Result<(), BackendError> {
     let room: Way<'_> = &[of(libc::SOL_SOCKET), option(libc::SO_SNDBUF)];
     let lingers: Way<'_> = &[of(libc::SOL_SOCKET), option(libc::SO_LINGER)];
     allowed.only(libc::SYS_getsockopt, &[xdp, counted])?;
-    // How much of what was sent has not arrived.
+    // Queries the bytes that were sent and not acknowledged.
     allowed.one_of(libc::SYS_ioctl, 1, &[libc::TIOCOUTQ as i32])?;
     let acknowledges: Way<'_> = &[of(libc::IPPROTO_TCP), option(libc::TCP_QUICKACK)];
     allowed.only(libc::SYS_setsockopt, &[xdp, room, lingers, acknowledges])?;

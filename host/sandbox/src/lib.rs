@@ -1,15 +1,15 @@
-//! What a cell and a compile worker give up before they touch what a stranger wrote.
+//! Confinement of cells, compile workers and codecs, applied before they touch untrusted input.
 //!
 //! ```text
 //!  enter ─▶ limits ─▶ an empty root ─▶ a user of its own ─▶ no capability ─▶ landlock
-//!           then whatever a confined process cannot do any more: a second thread
+//!           then everything that a confined process cannot do any more: a second thread
 //!  seal  ─▶ no process, no further descriptor ─▶ the system call filter, on every thread
 //! ```
 //!
-//! Afterwards no file, socket or process can be opened, made, signalled or traced, and nobody
-//! of the same user traces this one. Descriptors that it has, and those that its daemon still
-//! sends, keep working. A codec is another program: it opens what programs are started of, and
-//! nothing else. Two layers stand in front of each way out: docs/reference/privileges.md.
+//! Afterwards no file, socket or process can be opened, made, signalled or traced, and no process
+//! of the same user can trace this one. Descriptors that it has, and those that its daemon still
+//! sends, keep working. A codec is another program: it opens the files that programs need to start,
+//! and nothing else. Two layers stand in front of each way out: docs/reference/privileges.md.
 
 pub mod child;
 pub mod cores;
@@ -29,79 +29,79 @@ use rustix::process::{
 use std::io;
 use std::path::Path;
 
-/// Descriptors of a cell: a socket for each queue of each port, four for each service, room for
-/// those of a module's images, and two for each connection of stream services, of which there may
-/// be some ten thousand. A host whose own limit is lower has fewer connections.
+/// Most descriptors of a cell: a socket for each queue of each port, four for each service, space
+/// for those of a module's images, and two for each connection of stream services, of which there
+/// may be some ten thousand. A host with a lower limit has fewer connections.
 const CELL_DESCRIPTORS_MAX: u64 = 65_536;
-/// Descriptors that a cell of this process's limit may have.
+/// Returns the number of descriptors that a cell started by this process may have.
 #[must_use]
 pub fn descriptors_of_cell() -> u64 {
     let hard = getrlimit(Resource::Nofile).maximum;
     hard.map_or(CELL_DESCRIPTORS_MAX, |hard| hard.min(CELL_DESCRIPTORS_MAX))
 }
 
-/// Those of a compile worker: its standard streams.
+/// Most descriptors of a compile worker: its standard streams.
 const WORKER_DESCRIPTORS_MAX: u64 = 3;
 
-/// Those of a codec: its standard streams, and one library after another.
+/// Most descriptors of a codec: its standard streams, and one library after another.
 const CODEC_DESCRIPTORS_MAX: u64 = 64;
-/// Threads of a codec, where it is a user of its own: it is told to have one, and some versions have
-/// one for each of reading, decoding, filtering and writing.
+/// Most threads of a codec, where it has a user of its own: it is configured to use one, and some
+/// versions have one for each of reading, decoding, filtering and writing.
 const CODEC_THREADS_MAX: u64 = 32;
 
-/// Why the process could not be confined; it must then not go on.
+/// Failure to confine the process, which must then not continue.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
-    /// A limit could not be lowered.
+    /// A resource limit could not be lowered.
     #[error("lowering the limit on {0}: {1}")]
     Limit(&'static str, io::Error),
     /// Capabilities could not be dropped.
     #[error("dropping the capabilities: {0}")]
     Capabilities(String),
-    /// Its memory would stay open to others.
+    /// The process could not be made undumpable, which would leave its memory open to others.
     #[error("keeping others out of the memory: {0}")]
     Dumpable(io::Error),
-    /// `PR_SET_NO_NEW_PRIVS`.
+    /// `PR_SET_NO_NEW_PRIVS` failed.
     #[error("giving up new privileges: {0}")]
     NoNewPrivileges(io::Error),
-    /// Landlock is there, and refuses.
+    /// Landlock is present, and refuses.
     #[error("fencing the process in with landlock: {0}")]
     Landlock(#[from] landlock::RulesetError),
-    /// The filter was refused.
+    /// The system call filter was refused.
     #[error("installing the system call filter: {0}")]
     Filter(String),
 }
 
-/// Who is confined.
+/// Kind of confined process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Runs modules, and has sockets and memory from its daemon.
     Cell {
-        /// Packet memory, which the kernel locks when its first socket comes.
+        /// Size of packet memory in bytes, which the kernel locks with its first socket.
         locked_bytes: u64,
     },
-    /// Turns one module into code: standard input to standard output.
+    /// Compiles one module to code: standard input to standard output.
     CompileWorker,
     /// Runs a program of the machine that turns video into pictures: standard input to standard
     /// output.
     Codec,
 }
 
-/// What was possible here, beyond what every machine has.
+/// Degree of confinement that this machine allowed, beyond the layers that every machine has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Confined {
-    /// The user that nobody else is; none where this process may not change its user.
+    /// Unique user ID; `None` where this process may not change its user.
     pub user: Option<u32>,
-    /// Whether the root is a folder in which nothing is and nothing can be made.
+    /// True if the root is a directory that is empty and in which nothing can be made.
     pub empty_root: bool,
-    /// What landlock could do.
+    /// Landlock support of the kernel.
     pub landlock: Landlock,
-    /// Whether a capability had to stay: `CAP_IPC_LOCK`, where the limit on locked memory is too
-    /// low and cannot be raised.
+    /// True if `CAP_IPC_LOCK` had to stay, because the limit on locked memory is too low and cannot
+    /// be raised.
     pub locks_memory: bool,
 }
 
-/// A process that has given up its rights, and may still start threads.
+/// Process that has given up its rights, and may still start threads.
 #[derive(Debug)]
 #[must_use = "without the filter every system call is open"]
 pub struct Entered {
@@ -109,19 +109,16 @@ pub struct Entered {
     confined: Confined,
 }
 
-/// Gives up the rights of a process that has one thread; those that it starts later have none
-/// either.
+/// Gives up the rights of a single-threaded process; threads that it starts later have none either.
 ///
-/// # Errors
-/// When a step is refused: see [`SandboxError`].
+/// # Errors When a step is refused: see [`SandboxError`].
 pub fn enter(role: Role) -> Result<Entered, SandboxError> {
     enter_with(role, None)
 }
 
-/// The same for a codec, which goes on as this program.
+/// Gives up the rights of a process that will execute this codec program.
 ///
-/// # Errors
-/// As [`enter`].
+/// # Errors As [`enter`].
 pub fn enter_codec(program: &Path) -> Result<Entered, SandboxError> {
     enter_with(Role::Codec, program.parent())
 }
@@ -129,14 +126,14 @@ pub fn enter_codec(program: &Path) -> Result<Entered, SandboxError> {
 fn enter_with(role: Role, folder: Option<&Path>) -> Result<Entered, SandboxError> {
     limit("core dumps", Resource::Core, 0)?;
     rights::drop_bounding();
-    // A codec's libraries are in the machine's folders.
+    // A codec's libraries are in the machine's directories.
     let empty_root = role != Role::Codec && rights::leave_files();
     let (user, locks_memory) = match role {
         Role::Cell { locked_bytes } => lock_as_a_user(locked_bytes)?,
         Role::CompileWorker | Role::Codec => (rights::become_nobody_else(false), false),
     };
     rights::drop_capabilities(locks_memory)?;
-    // A change of the user undoes it.
+    // A change of the user resets the flag.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .map_err(|errno| SandboxError::Dumpable(errno.into()))?;
     rustix::thread::set_no_new_privs(true)
@@ -146,11 +143,10 @@ fn enter_with(role: Role, folder: Option<&Path>) -> Result<Entered, SandboxError
 }
 
 impl Entered {
-    /// Closes what is left: every thread of the process makes only the system calls of its role
-    /// from now on. Those that were started have to run by now: a thread's first steps need more.
+    /// Applies the system call filter of the role to every thread of the process. All threads have
+    /// to run already: a thread's first steps need further calls.
     ///
-    /// # Errors
-    /// When a step is refused: see [`SandboxError`].
+    /// # Errors When a step is refused: see [`SandboxError`].
     pub fn seal(self) -> Result<Confined, SandboxError> {
         let descriptors = match self.role {
             Role::Cell { .. } => CELL_DESCRIPTORS_MAX,
@@ -158,7 +154,8 @@ impl Entered {
             Role::Codec => CODEC_DESCRIPTORS_MAX,
         };
         match self.role {
-            // Threads count among all processes of a user, and the filter lets it make no process.
+            // Threads count among all processes of a user, and the filter lets a codec make no
+            // process.
             Role::Codec if self.confined.user.is_none() => {}
             Role::Codec => limit("processes", Resource::Nproc, CODEC_THREADS_MAX)?,
             _ => limit("processes", Resource::Nproc, 0)?,
@@ -188,7 +185,7 @@ pub fn confine(role: Role) -> Result<Confined, SandboxError> {
     enter(role)?.seal()
 }
 
-/// So much and no more, and no way back.
+/// Sets both the soft and the hard limit of a resource, which is irreversible.
 fn limit(what: &'static str, resource: Resource, most: u64) -> Result<(), SandboxError> {
     let hard = getrlimit(resource).maximum;
     let most = Some(hard.map_or(most, |hard| hard.min(most)));
@@ -196,9 +193,9 @@ fn limit(what: &'static str, resource: Resource, most: u64) -> Result<(), Sandbo
         .map_err(|errno| SandboxError::Limit(what, errno.into()))
 }
 
-/// Becomes a user of its own that may lock so many bytes, and says whether the capability to lock
-/// memory has to stay: what a user has locked is counted together, so a limit says something of
-/// this process only if no other has its user.
+/// Changes to a unique user with a limit of `bytes` on locked memory. Returns the user and whether
+/// `CAP_IPC_LOCK` has to stay: the kernel counts locked memory by user, so a limit holds for this
+/// process only if no other process has its user.
 fn lock_as_a_user(bytes: u64) -> Result<(Option<u32>, bool), SandboxError> {
     let hard = getrlimit(Resource::Memlock).maximum;
     let raised = Rlimit { current: Some(bytes), maximum: Some(bytes) };

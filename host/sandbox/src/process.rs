@@ -1,4 +1,4 @@
-//! Another process, by a descriptor that keeps its number from becoming somebody else's.
+//! Process handle by a pidfd, which keeps its number from being reused.
 
 use std::io;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// A process that is not our child.
+/// Process that is not our child.
 #[derive(Debug)]
 pub struct Stranger {
     pid: u32,
@@ -16,27 +16,25 @@ pub struct Stranger {
 }
 
 impl Stranger {
-    /// The process that has this number now. Whether it is the one that is meant has to be
-    /// asked after this: as long as that one lives, nobody else gets its number.
+    /// Opens the process that has this number now. The caller checks afterwards whether it is the
+    /// intended one: as long as that one lives, its number is not reused.
     ///
-    /// # Errors
-    /// When there is none.
+    /// # Errors When there is no such process.
     pub fn open(pid: u32) -> io::Result<Self> {
         let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let number = number.ok_or(io::ErrorKind::InvalidInput)?;
         Ok(Self { pid, fd: pidfd_open(number, PidfdFlags::empty())? })
     }
 
-    /// Its number.
+    /// Returns the process ID.
     #[must_use]
     pub const fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Ends it at once; it is no error when it has ended already.
+    /// Kills the process; no error when it has ended already.
     ///
-    /// # Errors
-    /// When this process may not.
+    /// # Errors When this process may not.
     pub fn kill(&self) -> io::Result<()> {
         match pidfd_send_signal(&self.fd, Signal::KILL) {
             Ok(()) | Err(Errno::SRCH) => Ok(()),
@@ -44,10 +42,9 @@ impl Stranger {
         }
     }
 
-    /// Waits until it has ended, at most so long; whether it has.
+    /// Waits at most `most` for the process to end; returns true if it has.
     ///
-    /// # Errors
-    /// What the kernel says.
+    /// # Errors Of the kernel.
     pub fn wait(&self, most: Duration) -> io::Result<bool> {
         let timeout =
             Timespec { tv_sec: most.as_secs() as i64, tv_nsec: i64::from(most.subsec_nanos()) };
@@ -60,11 +57,10 @@ impl Stranger {
     }
 }
 
-/// Waits until a child of this process has ended, and says how much processor time it took, with
-/// all its threads. Its status is still to be waited for.
+/// Waits until a child of this process has ended, and returns the processor time of all its
+/// threads. Its status is still to be waited for.
 ///
-/// # Errors
-/// When there is no such child.
+/// # Errors When there is no such child.
 pub fn cpu_time_at_end(child: u32) -> io::Result<Duration> {
     let (how, none) = (libc::WEXITED | libc::WNOWAIT, std::ptr::null_mut::<libc::siginfo_t>());
     loop {
@@ -87,13 +83,13 @@ pub fn cpu_time_at_end(child: u32) -> io::Result<Duration> {
     }
 }
 
-/// The processor time that a process has taken so far, all its threads together.
+/// Returns the processor time of all threads of a running process so far.
 ///
-/// # Errors
-/// When there is no such process.
+/// # Errors When there is no such process.
 pub fn cpu_time(pid: u32) -> io::Result<Duration> {
     let number = libc::clockid_t::try_from(pid).map_err(|_| io::ErrorKind::InvalidInput)?;
-    // The number of its clock: include/linux/posix-timers_types.h, CPUCLOCK_SCHED of all threads.
+    // Number of the process's CPU clock: include/linux/posix-timers_types.h, CPUCLOCK_SCHED of all
+    // threads.
     let clock = (!number << 3) | 2;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one timespec where there is room for one.

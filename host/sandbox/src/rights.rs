@@ -5,19 +5,19 @@ use caps::{CapSet, Capability, CapsHashSet};
 use rustix::process::{Gid, Uid};
 use std::io;
 
-/// The capability to lock memory, where a limit cannot say how much.
+/// Capability to lock memory, kept where a limit cannot express the amount.
 const LOCK: Capability = Capability::CAP_IPC_LOCK;
 
-/// Users from this number on are nobody's on any machine: behind those that containers get, before
-/// those that do not fit a signed number (systemd's list of user numbers, "unused"). With the
-/// process number added each process is another user as long as it lives.
+/// First of a range of user IDs that no machine assigns: after those that containers get, before
+/// those that do not fit a signed number (systemd's list of user numbers, "unused"). Adding the
+/// process ID gives each running process a unique user.
 const OWN_USERS: u32 = 0x7000_0000;
 
-/// Leaves the file system for a folder that has nothing in it: the list of descriptors of a
-/// thread that has ended. False where this process may not.
+/// Changes root and working directory to an empty directory: the descriptor list of a thread that
+/// has ended. Returns false where this process may not.
 pub(super) fn leave_files() -> bool {
     let left = std::thread::spawn(|| -> io::Result<()> {
-        // Root and working folder are the process's, whichever thread changes them.
+        // Root and working directory belong to the process, whichever thread changes them.
         rustix::process::chdir("/proc/thread-self/fdinfo")?;
         rustix::process::chroot(".")?;
         Ok(rustix::process::chdir("/")?)
@@ -25,7 +25,7 @@ pub(super) fn leave_files() -> bool {
     matches!(left.join(), Ok(Ok(())))
 }
 
-/// Becomes a user that no other process is. None where this process may not.
+/// Changes to a user ID that no other process has. Returns `None` where this process may not.
 pub(super) fn become_nobody_else(keep: bool) -> Option<u32> {
     let number = OWN_USERS | rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
     let (user, group) = (Uid::from_raw(number), Gid::from_raw(number));
@@ -36,7 +36,7 @@ pub(super) fn become_nobody_else(keep: bool) -> Option<u32> {
     Some(number)
 }
 
-/// No capability in any set, but for [`LOCK`] if it has to be.
+/// Drops all capabilities from all sets, except [`LOCK`] if `keep` is true.
 pub(super) fn drop_capabilities(keep: bool) -> Result<(), SandboxError> {
     drop_all(keep).map_err(|error| SandboxError::Capabilities(error.to_string()))
 }
@@ -50,8 +50,8 @@ fn drop_all(keep: bool) -> Result<(), caps::errors::CapsError> {
     caps::set(None, CapSet::Permitted, &kept)
 }
 
-/// Takes the capabilities away that a program could still come by. Where this process may not,
-/// there is none that it could come by either: no new privileges.
+/// Drops the bounding set, from which a program could still gain capabilities. Where this process
+/// may not, no new privileges prevents the gain.
 pub(super) fn drop_bounding() {
     let _ = caps::clear(None, CapSet::Bounding);
 }

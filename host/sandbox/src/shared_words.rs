@@ -1,6 +1,6 @@
-//! Words of 64 bits that two processes count in: a memory file, mapped by both.
+//! Shared counters of 64 bits: a memory file, mapped by two processes.
 //!
-//! Its length is sealed: whoever has its descriptor can change words, and nothing else.
+//! Its length is sealed: a holder of its descriptor can change words, and nothing else.
 
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create,
@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The words, all zero at first.
+/// Array of shared words, all zero at first.
 #[derive(Debug)]
 pub struct SharedWords {
     fd: OwnedFd,
@@ -19,14 +19,13 @@ pub struct SharedWords {
     count: usize,
 }
 
-/// The length does not change any more.
+/// Seals that fix the length.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 impl SharedWords {
-    /// Makes so many words.
+    /// Makes `count` words.
     ///
-    /// # Errors
-    /// When the kernel has no memory or descriptors left.
+    /// # Errors When the kernel has no memory or descriptors left.
     pub fn create(name: &str, count: usize) -> io::Result<Self> {
         let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&fd, (count * size_of::<u64>()) as u64)?;
@@ -34,10 +33,9 @@ impl SharedWords {
         Self::map(fd, count)
     }
 
-    /// The words behind a descriptor that another process sent.
+    /// Maps the words behind a descriptor that another process sent.
     ///
-    /// # Errors
-    /// `InvalidData` when there are fewer, or their number may still change.
+    /// # Errors `InvalidData` when there are fewer, or their number may still change.
     pub fn given(fd: OwnedFd, count: usize) -> io::Result<Self> {
         let length = rustix::fs::fstat(&fd)?.st_size;
         let is_long_enough = usize::try_from(length).is_ok_and(|l| l >= count * size_of::<u64>());
@@ -56,10 +54,9 @@ impl SharedWords {
         Ok(Self { fd, first, count })
     }
 
-    /// One of the words.
+    /// Returns one of the words.
     ///
-    /// # Panics
-    /// When there are not so many.
+    /// # Panics When the index is out of range.
     #[must_use]
     pub fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at < self.count, "word {at} of {}", self.count);
@@ -74,7 +71,7 @@ impl SharedWords {
         self.word(at).fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Reads so many words in a row.
+    /// Reads `N` consecutive words.
     #[must_use]
     pub fn read<const N: usize>(&self, at: usize) -> [u64; N] {
         std::array::from_fn(|i| self.word(at + i).load(Ordering::Relaxed))

@@ -1,9 +1,9 @@
 //! Standard output as this process inherited it.
 //!
 //! POSIX lets a process start with closed standard streams (`tam list >&-`). Rust's runtime opens
-//! `/dev/null` in their place before `main`, so that no other file gets their numbers; whatever is
-//! written there afterwards is lost without an error. What was inherited has to be looked at
-//! before that, in the program's initialisers, which the C runtime calls first.
+//! `/dev/null` in their place before `main`, so that no other file gets their numbers; output
+//! written there afterwards is lost without an error. The inherited state has to be checked before
+//! that, in the program's initialisers, which the C runtime calls first.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

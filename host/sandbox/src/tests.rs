@@ -1,4 +1,5 @@
-//! Each runs in a process of its own, which is this test again: what is given up stays given up.
+//! Tests of the confinement. Each runs in a process of its own, which executes this test again:
+//! rights that are given up cannot be regained.
 
 use super::*;
 use std::fs::File;
@@ -6,12 +7,12 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-/// Tells this test that it is the inner one.
+/// Environment variable that marks the inner process.
 const INSIDE: &str = "TAM_SANDBOX_INSIDE";
 
 const CELL: Role = Role::Cell { locked_bytes: 1 << 20 };
 
-/// Runs the test `name` again in a process of its own, where `act` is done.
+/// Runs the test `name` again in a process of its own, which executes `act`.
 fn inside(name: &str, act: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         return act();
@@ -71,7 +72,7 @@ fn without_the_filter_there_is_nothing_to_open_either() {
         let confined = entered.confined;
         let opened = File::open("/etc/hostname").map(|_| ()).map_err(|error| error.raw_os_error());
         if confined.empty_root {
-            // The thread whose folder it was has ended.
+            // The thread whose directory it was has ended.
             assert_eq!(opened, Err(Some(libc::ESRCH)));
         } else if matches!(confined.landlock, Landlock::Version(_)) {
             assert_eq!(opened, Err(Some(libc::EACCES)));
@@ -108,7 +109,7 @@ fn without_the_filter_landlock_keeps_it_from_ports_and_processes() {
         (tcp, unix, test_kill_process(parent).is_ok())
     };
     assert_eq!(all(), (true, true, true), "before");
-    // The thread only: its user stays the same, so that nothing but landlock refuses.
+    // Only this thread: its user stays the same, so that nothing but landlock refuses.
     let landlock = fence::raise(Role::CompileWorker, None).unwrap();
     let (tcp, unix, kill) = all();
     assert_eq!(tcp, !matches!(landlock, Landlock::Version(4..)));
@@ -167,10 +168,11 @@ fn a_codec_opens_what_programs_are_started_of_and_nothing_else() {
         assert!(File::create("/tmp/of-a-codec").is_err() || !is_fenced);
         refused(std::net::UdpSocket::bind("127.0.0.1:0"));
         refused(std::os::unix::net::UnixStream::pair());
-        // No other process; but threads, as some versions of a program have them.
+        // No other process; but threads, as some versions of a codec have them.
         refused(Command::new("/usr/bin/env").spawn());
         std::thread::spawn(|| ()).join().unwrap();
-        // And what it is for: to go on as a program, which is what says that this test has passed.
+        // The purpose of the role: to execute a program, whose output proves that this test has
+        // passed.
         println!("1 passed");
         let error = Command::new("/usr/bin/env").arg("true").env_clear().exec();
         panic!("{error}");
@@ -181,6 +183,6 @@ fn a_codec_opens_what_programs_are_started_of_and_nothing_else() {
 fn the_kernel_says_what_its_landlock_does() {
     let here = landlock().unwrap();
     assert_eq!(here.is_scoped(), matches!(here, Landlock::Version(6..)));
-    // This thread is not fenced in.
+    // This thread is not restricted.
     File::open("/etc/hostname").unwrap();
 }
