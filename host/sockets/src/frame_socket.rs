@@ -1,15 +1,15 @@
-//! Ethernet frames of one device in and out, without XDP (packet(7)): what a node's packet port
-//! is made of.
+//! Ethernet frames of one device in and out, without XDP (packet(7)): the base of a node's
+//! packet port.
 //!
 //! ```text
 //! the daemon: open, take                the cell: receive, send
 //!
-//!   receive buffer   │ room for a tag │ frame, without its outermost tag │
-//!   a frame          │ frame, tags in line                              │ + what is not done yet
+//!   receive buffer   │ space for a tag │ frame, without its outermost tag │
+//!   a frame          │ frame, tags in line                             │ + its unfinished offloads
 //! ```
 //!
 //! A frame can be one that the sender left to its device to finish: longer than any MTU, the
-//! checksum missing ([`Unfinished`]). It says so, and goes on as it came.
+//! checksum missing ([`Unfinished`]). The frame carries that state, and is passed on unchanged.
 
 use crate::packet_socket::{Control, TAG_LENGTH, TAG_OFFSET, set, tag};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -19,30 +19,30 @@ use std::io::{self, IoSlice};
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// What frames carry that were taken already: those that go back into the kernel. Seen from
-/// outside it is a number like any other, so it is one that nobody else would choose.
+/// Mark of frames that were taken already and return into the kernel. Visible to other software as
+/// an ordinary mark, so the value is one that nobody else would choose.
 pub const TAKEN_MARK: u32 = 0x7461_6d70;
-/// What frames carry that a port's own socket sends: who watches what leaves by the device sees
-/// only those of others.
+/// Mark of frames that a port's own socket sends: a watcher of the device's egress sees only the
+/// frames of others.
 pub const SENT_MARK: u32 = 0x7461_6d73;
-/// Bytes of frames that wait for their receiver, where the caller may ask for so many.
+/// Receive buffer in bytes, where the caller may ask for that much.
 const RECEIVE_BUFFER: libc::c_int = 32 << 20;
-/// The same for what leaves.
+/// Receive buffer of [`FrameSocket::watch`], bytes.
 const WATCH_BUFFER: libc::c_int = 4 << 20;
 /// `SIOCGSTAMPNS` (asm-generic/sockios.h, the one of `struct timespec`).
 const SIOCGSTAMPNS: libc::Ioctl = 0x8907;
-/// The longest frame: 64 KiB that a device was to cut, with its headers.
+/// Longest frame: 64 KiB that a device was to segment, with its headers.
 const FRAME_LENGTH_MAX: usize = 14 + 2 * TAG_LENGTH + (64 << 10) + 256;
-/// `struct virtio_net_hdr`.
+/// Length of `struct virtio_net_hdr`.
 const HEADER_LENGTH: usize = 10;
-/// `VIRTIO_NET_HDR_F_NEEDS_CSUM`: the L4 checksum is to be made.
+/// `VIRTIO_NET_HDR_F_NEEDS_CSUM`: the L4 checksum is partial.
 const NEEDS_SUM: u8 = 1;
 /// Offset of `SKF_AD_PKTTYPE` in a socket filter (linux/filter.h).
 const SKF_AD_PKTTYPE: u32 = (libc::SKF_AD_OFF + 4) as u32;
 /// Offset of `SKF_AD_MARK` in a socket filter (linux/filter.h).
 const SKF_AD_MARK: u32 = (libc::SKF_AD_OFF + 20) as u32;
 
-/// What a frame's sender left to do (`struct virtio_net_hdr`).
+/// Offloads that a frame's sender left to the device (`struct virtio_net_hdr`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unfinished {
     flags: u8,
@@ -76,13 +76,14 @@ impl Unfinished {
         bytes
     }
 
-    /// Bytes of payload of each packet that it is to become; none of one that is whole.
+    /// Returns the payload bytes of each packet that the frame is to be segmented into, `None` for
+    /// a whole one.
     #[must_use]
     pub fn segment_length(self) -> Option<u16> {
         (self.kind != 0 && self.segment_length > 0).then_some(self.segment_length)
     }
 
-    /// The frame has become longer by a tag in front of its IP header.
+    /// Adjusts the offsets for a tag of `by` bytes inserted in front of the IP header.
     fn moved(mut self, by: usize) -> Self {
         let by = by as u16;
         if self.kind != 0 {
@@ -95,16 +96,16 @@ impl Unfinished {
     }
 }
 
-/// One frame.
+/// Received frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
-    /// From the destination MAC address on, tags in line.
+    /// Bytes from the destination MAC address on, tags in line.
     pub bytes: &'a [u8],
-    /// What is not done yet.
+    /// Offloads left to the device.
     pub unfinished: Unfinished,
 }
 
-/// Where frames are received.
+/// Receive buffer of one frame.
 #[derive(Debug)]
 pub struct Buffer(Box<[u8; TAG_LENGTH + FRAME_LENGTH_MAX]>);
 
@@ -114,28 +115,28 @@ impl Default for Buffer {
     }
 }
 
-/// What the kernel counted for a socket.
+/// Kernel counters of a socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// Frames that it has given to the socket.
+    /// Frames delivered to the socket.
     pub received: u64,
-    /// Frames for which there was no room.
+    /// Frames dropped because the buffer was full.
     pub dropped: u64,
 }
 
-/// A packet socket bound to one device, which does not block.
+/// Packet socket bound to one device, non-blocking.
 #[derive(Debug)]
 pub struct FrameSocket {
     fd: OwnedFd,
-    /// What was asked for so far: the kernel begins anew with each question.
+    /// Sum of the counters read so far: the kernel resets them on each read.
     counted: Cell<Counted>,
 }
 
 impl FrameSocket {
-    /// Opens one that sends frames and receives none, until [`FrameSocket::take`].
+    /// Opens a socket that sends frames and receives none, until [`FrameSocket::take`].
     ///
-    /// # Errors
-    /// When the caller lacks `CAP_NET_RAW` in its network namespace, or there is no such device.
+    /// # Errors When the caller lacks `CAP_NET_RAW` in its network namespace, or there is no such
+    /// device.
     pub fn open(index: u32) -> io::Result<Self> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: socket takes three numbers.
@@ -155,24 +156,23 @@ impl FrameSocket {
         Ok(socket)
     }
 
-    /// The same whose frames carry this mark.
+    /// Opens a socket whose frames carry this mark.
     ///
-    /// # Errors
-    /// As [`FrameSocket::open`], and when the caller lacks `CAP_NET_ADMIN`.
+    /// # Errors As [`FrameSocket::open`], and when the caller lacks `CAP_NET_ADMIN`.
     pub fn open_marked(index: u32, mark: u32) -> io::Result<Self> {
         let socket = Self::open(index)?;
         set(&socket.fd, libc::SOL_SOCKET, libc::SO_MARK, mark as libc::c_int)?;
         Ok(socket)
     }
 
-    /// Opens one that receives what leaves by its device, but for what carries [`SENT_MARK`].
+    /// Opens a socket that receives the frames that leave by its device, except those with
+    /// [`SENT_MARK`].
     ///
-    /// # Errors
-    /// As [`FrameSocket::open`].
+    /// # Errors As [`FrameSocket::open`].
     pub fn watch(index: u32) -> io::Result<Self> {
         let socket = Self::open(index)?;
         set(&socket.fd, libc::SOL_SOCKET, libc::SO_RCVBUF, WATCH_BUFFER)?;
-        // From the first question on the kernel notes the time of each frame.
+        // The first query makes the kernel timestamp all later frames.
         let _ = socket.stamp();
         set(&socket.fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 0)?;
         let equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
@@ -187,8 +187,8 @@ impl FrameSocket {
         Ok(socket)
     }
 
-    /// When the frame that was received last came, or left: nanoseconds since 1970. None before
-    /// the first one, and where the kernel does not say.
+    /// Returns the kernel's timestamp of the last received frame in nanoseconds since 1970, `None`
+    /// before the first one and where the kernel has none.
     #[must_use]
     pub fn stamp(&self) -> Option<u64> {
         let mut stamp = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -198,14 +198,14 @@ impl FrameSocket {
         Some(seconds * 1_000_000_000 + u64::try_from(stamp.tv_nsec).ok()?)
     }
 
-    /// From now on receives the frames of its device that do not carry [`TAKEN_MARK`]. Gives how
-    /// many bytes may wait.
+    /// Starts receiving the frames of its device that do not carry [`TAKEN_MARK`]. Returns the size
+    /// of the receive buffer in bytes.
     ///
-    /// # Errors
-    /// When the kernel refuses the filter.
+    /// # Errors When the kernel refuses the filter.
     pub fn take(&self) -> io::Result<usize> {
         let size = libc::SO_RCVBUFFORCE;
-        // Beyond what every process may have only in the machine's own user namespace.
+        // A buffer beyond the limit of ordinary processes needs rights in the machine's own user
+        // namespace.
         if set(&self.fd, libc::SOL_SOCKET, size, RECEIVE_BUFFER).is_err() {
             set(&self.fd, libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_BUFFER)?;
         }
@@ -219,11 +219,10 @@ impl FrameSocket {
         Ok(rustix::net::sockopt::socket_recv_buffer_size(&self.fd)?)
     }
 
-    /// The next frame, if one is there. One that is longer than any that the kernel makes is
-    /// cut off.
+    /// Returns the next frame, if one is pending. A frame longer than any that the kernel makes is
+    /// truncated.
     ///
-    /// # Errors
-    /// When the device goes down or away.
+    /// # Errors When the device goes down or away.
     pub fn receive<'a>(&self, buffer: &'a mut Buffer) -> io::Result<Option<Frame<'a>>> {
         let mut header = [0; HEADER_LENGTH];
         let mut control = Control::default();
@@ -263,7 +262,7 @@ impl FrameSocket {
         }))
     }
 
-    /// Whether a frame is there.
+    /// Returns true if a frame is pending.
     #[must_use]
     pub fn has_received(&self) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -272,11 +271,9 @@ impl FrameSocket {
 
     /// Sends a frame, given in pieces.
     ///
-    /// # Errors
-    /// `WouldBlock` when the device's queue is full; else why it cannot be sent.
+    /// # Errors `WouldBlock` when the device's queue is full; else the reason of the failure.
     ///
-    /// # Panics
-    /// With more than [`PIECES_MAX`] pieces.
+    /// # Panics With more than [`PIECES_MAX`] pieces.
     pub fn send(&self, pieces: &[&[u8]], unfinished: Unfinished) -> io::Result<()> {
         assert!(pieces.len() <= PIECES_MAX, "a packet has fewer pieces");
         let header = unfinished.bytes();
@@ -292,11 +289,10 @@ impl FrameSocket {
         }
     }
 
-    /// What the kernel counted since the socket was opened, by whatever descriptor it is asked
-    /// first: ask by one.
+    /// Returns the kernel's counters since the socket was opened. The kernel resets them on each
+    /// read by any copy of the descriptor: read them through one.
     ///
-    /// # Errors
-    /// When the kernel does not say.
+    /// # Errors When the kernel refuses.
     pub fn counted(&self) -> io::Result<Counted> {
         // SAFETY: tpacket_stats is a plain struct of integers, for which zeroes are valid.
         let mut stats: libc::tpacket_stats = unsafe { zeroed() };
@@ -315,7 +311,7 @@ impl FrameSocket {
             return Err(io::Error::last_os_error());
         }
         let mut sum = self.counted.get();
-        // The kernel counts what it dropped as received, too.
+        // The kernel counts dropped frames as received, too.
         sum.received += u64::from(stats.tp_packets.wrapping_sub(stats.tp_drops));
         sum.dropped += u64::from(stats.tp_drops);
         self.counted.set(sum);
@@ -343,7 +339,7 @@ impl FrameSocket {
     }
 }
 
-/// Pieces of a frame that is sent: five frames of packet memory, and one to spare.
+/// Most pieces of a frame to send: five frames of packet memory, and one in reserve.
 pub const PIECES_MAX: usize = 6;
 
 fn statement(code: u32, k: u32) -> libc::sock_filter {

@@ -1,4 +1,4 @@
-//! Sockets and devices by which packets and streams come and go besides BPF and AF_XDP.
+//! Sockets and devices for packets and streams besides BPF and AF_XDP.
 //!
 //! ```text
 //!  packet_socket   AF_PACKET, whole frames, for tools and tests

@@ -1,5 +1,5 @@
-//! Raw Ethernet frames in and out of one device (packet(7)): what a test or a
-//! generator puts on a wire and sees on it. A node's own packets never take this way.
+//! Raw Ethernet frames in and out of one device (packet(7)), for tests and traffic generators. A
+//! node's own packets never take this path.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -8,24 +8,23 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Bytes that the kernel keeps for frames not yet received: a second of 64-byte
-/// frames at their true cost of about 800 bytes each, at 80,000 a second.
+/// Receive buffer in bytes: a second of 64-byte frames at their true cost of about 800 bytes each,
+/// at 80,000 a second.
 const RECEIVE_BUFFER: libc::c_int = 64 << 20;
-/// Where a VLAN tag stands in a frame: behind the two MAC addresses.
+/// Offset of a VLAN tag in a frame: after the two MAC addresses.
 pub(crate) const TAG_OFFSET: usize = 12;
-/// Bytes of a VLAN tag.
+/// Length of a VLAN tag, bytes.
 pub(crate) const TAG_LENGTH: usize = 4;
-/// Bytes for the one control message that a frame comes with, and its header.
+/// Bytes of the control message of a frame, with its header.
 const CONTROL_LENGTH: usize = 64;
 
-/// A packet socket bound to one device: it sees every frame that comes in, and
-/// none that goes out.
+/// Packet socket bound to one device: receives every incoming frame, and no outgoing one.
 #[derive(Debug)]
 pub struct PacketSocket {
     fd: OwnedFd,
 }
 
-/// The memory of a control message, aligned as `cmsghdr` wants it.
+/// Memory of a control message, aligned as `cmsghdr` requires.
 #[repr(C, align(8))]
 pub(crate) struct Control([u8; CONTROL_LENGTH]);
 
@@ -36,7 +35,7 @@ impl Default for Control {
 }
 
 impl Control {
-    /// Has a message point to it; it must live as long.
+    /// Points a message at this memory, which must outlive the call.
     pub(crate) fn lend(&mut self, message: &mut libc::msghdr) {
         message.msg_control = self.0.as_mut_ptr().cast();
         message.msg_controllen = CONTROL_LENGTH as _;
@@ -44,10 +43,9 @@ impl Control {
 }
 
 impl PacketSocket {
-    /// Opens one for the device of this index, in the calling thread's network namespace.
+    /// Opens a socket for the device of this index, in the calling thread's network namespace.
     ///
-    /// # Errors
-    /// When the caller lacks `CAP_NET_RAW` or there is no such device.
+    /// # Errors When the caller lacks `CAP_NET_RAW` or there is no such device.
     pub fn open(index: u32) -> io::Result<Self> {
         // Without a protocol, so that no frame of another device comes in before bind.
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
@@ -65,20 +63,18 @@ impl PacketSocket {
         Ok(Self { fd })
     }
 
-    /// Sends one frame as it is, from the destination MAC address on.
+    /// Sends one frame unchanged, from the destination MAC address on.
     ///
-    /// # Errors
-    /// `EINVAL` below 14 bytes, `EMSGSIZE` above the device's MTU and header.
+    /// # Errors `EINVAL` below 14 bytes, `EMSGSIZE` above the device's MTU and header.
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
         rustix::net::send(&self.fd, frame, rustix::net::SendFlags::empty())?;
         Ok(())
     }
 
-    /// The next frame within `timeout`, its outermost VLAN tag in line; none when none comes.
-    /// A frame longer than 65,535 bytes is cut off.
+    /// Returns the next frame within `timeout`, its outermost VLAN tag in line; `None` on timeout.
+    /// A frame longer than 65,535 bytes is truncated.
     ///
-    /// # Errors
-    /// When the device goes down or away.
+    /// # Errors When the device goes down or away.
     pub fn receive(&self, timeout: Duration) -> io::Result<Option<Vec<u8>>> {
         let end = Instant::now() + timeout;
         loop {
@@ -100,7 +96,7 @@ impl PacketSocket {
         }
     }
 
-    /// A frame that is there already.
+    /// Returns a frame that is pending.
     fn receive_now(&self) -> io::Result<Option<Vec<u8>>> {
         let mut frame = vec![0; TAG_LENGTH + usize::from(u16::MAX)];
         let mut control = Control::default();
@@ -166,7 +162,7 @@ pub(crate) fn bind(socket: &OwnedFd, index: u32, protocol: u16) -> io::Result<()
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The VLAN tag that the kernel took out of a frame (`PACKET_AUXDATA`, Linux 3.14 for its
+/// Returns the VLAN tag that the kernel took out of a frame (`PACKET_AUXDATA`, Linux 3.14 for its
 /// protocol).
 pub(crate) fn tag(message: &libc::msghdr) -> Option<[u8; TAG_LENGTH]> {
     // SAFETY: recvmsg filled the message, whose control memory still lives in the caller.
@@ -229,7 +225,7 @@ mod tests {
                 let left = end.saturating_duration_since(Instant::now());
                 sockets[1].receive(left).unwrap()
             });
-            // The kernel's own frames (router solicitations) come by, too.
+            // The kernel's own frames (router solicitations) arrive, too.
             assert!(came.take(100).any(|came| came == frame), "{rest:x?}");
         }
     }

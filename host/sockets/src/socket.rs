@@ -1,11 +1,11 @@
-//! What the kernel counts on a socket.
+//! Kernel counters of sockets.
 
 use rustix::fd::BorrowedFd;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// Bytes that a TCP socket was given and that its other side has not acknowledged (`SIOCOUTQ`,
-/// include/uapi/linux/sockios.h); 0 for what is no such socket.
+/// Returns the bytes written to a TCP socket that its other side has not acknowledged (`SIOCOUTQ`,
+/// include/uapi/linux/sockios.h); 0 for any other descriptor.
 #[must_use]
 pub fn unacknowledged(socket: BorrowedFd<'_>) -> usize {
     let mut bytes: libc::c_int = 0;
@@ -20,17 +20,16 @@ pub fn unacknowledged(socket: BorrowedFd<'_>) -> usize {
 pub struct XdpDrops {
     /// The receive ring, which is the session's queue, was full.
     pub ring_full: u64,
-    /// There was no free frame, or the packet did not fit.
+    /// No free frame was available, or the packet did not fit.
     pub other: u64,
 }
 
-/// Asks for the drops of an AF_XDP socket (`XDP_STATISTICS`).
+/// Reads the drop counters of an AF_XDP socket (`XDP_STATISTICS`).
 ///
-/// # Errors
-/// When `socket` is none, or not set up yet.
+/// # Errors When `socket` is no AF_XDP socket, or not set up yet.
 pub fn xdp_drops(socket: BorrowedFd<'_>) -> io::Result<XdpDrops> {
     let counted = rustix::net::sockopt::xdp_statistics(socket)?;
-    // `rx_dropped` has the packets that found no frame, too.
+    // `rx_dropped` includes the packets that found no frame.
     Ok(XdpDrops { ring_full: counted.rx_ring_full.unwrap_or(0), other: counted.rx_dropped })
 }
 
@@ -54,7 +53,7 @@ mod tests {
         }
         assert!((1..=sent).contains(&unacknowledged(client.as_fd())));
         server.read_exact(&mut vec![0; sent]).unwrap();
-        // An answer acknowledges all that came before it.
+        // An answer acknowledges everything before it.
         server.write_all(b"all").unwrap();
         client.set_nonblocking(false).unwrap();
         client.read_exact(&mut [0; 3]).unwrap();

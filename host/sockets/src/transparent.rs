@@ -1,5 +1,5 @@
-//! TCP sockets that have addresses of others: they accept what was sent to them, and connect as
-//! whoever sent it (`IP_TRANSPARENT`).
+//! TCP sockets with addresses of other hosts: they accept connections to any address, and connect
+//! with the client's address (`IP_TRANSPARENT`).
 
 use nix::sys::socket::{setsockopt, sockopt};
 use rustix::net::{
@@ -11,26 +11,26 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-/// Connections that wait to be accepted: more than come in the time that a busy cell is away, and
-/// the kernel's own limit where that is lower (`net.core.somaxconn`).
+/// Connections that wait to be accepted: more than arrive while a busy cell is away, and the
+/// kernel's own limit where that is lower (`net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
-/// Ports of IPv4 that are tried until one is free for IPv6, too.
+/// Most ports of IPv4 that are tried until one is free for IPv6, too.
 const ATTEMPTS_MAX: usize = 16;
 
-/// An end that says nothing is asked after so long whether it is still there, then so many times
-/// so often: who is gone without a word holds a connection for ten minutes and a half.
+/// Idle time before keepalive probes. With their interval and number a vanished peer holds a
+/// connection for ten minutes and a half.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(600);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_COUNT: u32 = 3;
 
-/// Where intercepted connections come to: one port of this machine's own addresses.
+/// Listeners for intercepted connections: one port of this machine's loopback addresses.
 #[derive(Debug)]
 pub struct Listeners {
-    /// On 127.0.0.1.
+    /// Listener on 127.0.0.1.
     pub v4: OwnedFd,
-    /// On `::1`; none where the kernel has no IPv6.
+    /// Listener on `::1`; `None` where the kernel has no IPv6.
     pub v6: Option<OwnedFd>,
-    /// The port of both.
+    /// Port of both listeners.
     pub port: u16,
 }
 
@@ -74,11 +74,10 @@ fn port_of(socket: &impl AsFd) -> io::Result<u16> {
     Ok(address.port())
 }
 
-/// A socket that may connect from any address. Whoever binds and connects it needs no capability
-/// for that.
+/// Returns a socket that may connect from any address. Binding and connecting it needs no
+/// capability.
 ///
-/// # Errors
-/// Without `CAP_NET_ADMIN`, or without a free descriptor.
+/// # Errors Without `CAP_NET_ADMIN`, or without a free descriptor.
 pub fn unconnected(v6: bool) -> io::Result<OwnedFd> {
     let family = if v6 { AddressFamily::INET6 } else { AddressFamily::INET };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -86,11 +85,11 @@ pub fn unconnected(v6: bool) -> io::Result<OwnedFd> {
     setsockopt(&socket, sockopt::IpTransparent, &true)?;
     // The client's own port may be in use from another of its connections that has ended.
     options::set_socket_reuseaddr(&socket, true)?;
-    // Bytes leave when they come, and an end that has vanished is noticed. What a listener accepts
-    // is as the listener is.
+    // Bytes leave without delay, and a vanished end is noticed. Accepted sockets inherit the
+    // listener's options.
     options::set_tcp_nodelay(&socket, true)?;
-    // An urgent byte stays in its place among the others (RFC 6093, section 5): read out of band, it
-    // would be lost.
+    // An urgent byte stays in its place among the others (RFC 6093, section 5): read out of band,
+    // it would be lost.
     options::set_socket_oobinline(&socket, true)?;
     options::set_tcp_keepidle(&socket, KEEPALIVE_IDLE)?;
     options::set_tcp_keepintvl(&socket, KEEPALIVE_INTERVAL)?;

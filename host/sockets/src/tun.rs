@@ -1,8 +1,8 @@
 //! TUN and TAP devices: packets between a process and the kernel, through a descriptor.
 //!
-//! Frames come up by a TAP device from modules at kernel level, and those that only the kernel can
-//! finish go by it to their arrival port: addressed to the node itself, to a neighbour not yet resolved,
-//! or with a TTL that ran out. A TUN device takes those that cannot arrive there once more.
+//! A TAP device carries frames up from modules at kernel level, and down to their arrival port
+//! those that only the kernel can finish: addressed to the node itself, to a neighbour not yet
+//! resolved, or with an expired TTL. A TUN device takes those that cannot arrive at the port again.
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags, open};
@@ -11,7 +11,7 @@ use std::io;
 /// Longest device name, without the terminating zero (`IFNAMSIZ - 1`).
 pub const DEVICE_NAME_MAX: usize = 15;
 
-/// What a device carries.
+/// Kind of device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// IP packets: TUN.
@@ -20,11 +20,10 @@ pub enum Kind {
     Frames,
 }
 
-/// Makes the device `name` in the current network namespace, without packet
-/// information headers. It exists as long as the descriptor, which does not block.
+/// Makes the device `name` in the current network namespace, without packet information headers.
+/// The device exists as long as the descriptor, which is non-blocking.
 ///
-/// # Errors
-/// `InvalidInput` for a name that is too long; else what the kernel says.
+/// # Errors `InvalidInput` for a name that is too long; else the kernel's error.
 pub fn create(name: &str, kind: Kind) -> io::Result<OwnedFd> {
     if name.is_empty() || name.len() > DEVICE_NAME_MAX {
         return Err(io::Error::new(
@@ -50,11 +49,10 @@ pub fn create(name: &str, kind: Kind) -> io::Result<OwnedFd> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(fd) }
 }
 
-/// The same for a device that stays until somebody removes it: other programs open it by its
-/// name, one at a time.
+/// Makes a persistent device, which stays until it is removed: other programs open it by its name,
+/// one at a time.
 ///
-/// # Errors
-/// As [`create`].
+/// # Errors As [`create`].
 pub fn create_lasting(name: &str, kind: Kind) -> io::Result<()> {
     let fd = create(name, kind)?;
     // SAFETY: TUNSETPERSIST takes a number.

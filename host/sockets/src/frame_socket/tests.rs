@@ -1,4 +1,4 @@
-//! A packet port's sockets on devices: taken frames come back in by the port, once.
+//! Tests of a packet port's sockets on devices: taken frames come back in by the port, once.
 
 use super::*;
 use crate::packet_socket::PacketSocket;
@@ -20,7 +20,7 @@ fn pair(netlink: &Netlink, ns: &NetNs, names: [&str; 2]) -> [u32; 2] {
     devices
 }
 
-/// A namespace with a pair of devices; none where that takes more rights.
+/// Makes a namespace with a pair of devices; returns `None` where that takes more rights.
 fn scratch(name: &str, ends: [&str; 2]) -> Option<(Scratch, Netlink, [u32; 2])> {
     testbase::root_or_skip("a network namespace").then(|| {
         let scratch = Scratch::new(name);
@@ -30,7 +30,7 @@ fn scratch(name: &str, ends: [&str; 2]) -> Option<(Scratch, Netlink, [u32; 2])> 
     })
 }
 
-/// Frames of ours that have come so far.
+/// Returns the test's frames that have arrived so far.
 fn came(socket: &FrameSocket, buffer: &mut Buffer) -> Vec<Vec<u8>> {
     let frames = std::iter::from_fn(|| Some(socket.receive(buffer).unwrap()?.bytes.to_vec()));
     frames.filter(|frame| frame.starts_with(&MACS)).collect()
@@ -87,7 +87,7 @@ fn a_taken_frame_is_the_kernels_when_it_comes_back_and_not_before() {
     frames.iter().for_each(|frame| wire.send(frame).unwrap());
     assert!(socket.has_received());
     assert_eq!(came(&socket, &mut buffer), frames);
-    // What goes back is not taken again, and what the port sends does not come in.
+    // Frames that return are not taken again, and frames that the port sends do not come in.
     frames
         .iter()
         .for_each(|frame| back.send(&[&frame[..5], &frame[5..]], Unfinished::default()).unwrap());
@@ -97,7 +97,7 @@ fn a_taken_frame_is_the_kernels_when_it_comes_back_and_not_before() {
     assert!(counted.received >= 2 && counted.dropped == 0, "{counted:?}");
     assert_eq!(socket.counted().unwrap(), counted, "asked twice, counted twice");
     drop(taken);
-    // A child of another test has a copy until it runs its program.
+    // A child of another test has a copy until it executes its program.
     let again = || {
         let take = || Taken::take("port", port, TAKEN_MARK);
         in_namespace(&scratch.ns, || testbase::wait_for(PATIENCE, || take().ok())).unwrap()
@@ -105,7 +105,8 @@ fn a_taken_frame_is_the_kernels_when_it_comes_back_and_not_before() {
     assert!(again().is_some(), "it is free when the last copy is gone");
 }
 
-/// A socket of the stack for our frames: unlike a socket for all of them it is behind the ingress.
+/// Opens a socket of the stack for the test's frames: unlike a socket for all protocols it is
+/// behind the ingress.
 fn stack() -> OwnedFd {
     let protocol =
         Some(net::Protocol::from_raw(RawProtocol::new(0x88b5u16.to_be().into()).unwrap()));
@@ -124,7 +125,7 @@ fn what_is_closed_stays_so_without_whoever_closed_it_and_lets_marked_frames_thro
     };
     let (stack, back, wire) = in_namespace(&scratch.ns, inside).unwrap();
     let frame = [&MACS[..], &[0x88, 0xb5, 1, 2, 3]].concat();
-    // How many of a frame from the wire, and of one that was given back, came to the stack.
+    // Counts the frames from the wire, and those given back, that reached the stack.
     let passed = || {
         let count = || {
             let received = || net::recv(&stack, &mut [0u8; 64][..], net::RecvFlags::TRUNC).is_ok();
@@ -138,7 +139,7 @@ fn what_is_closed_stays_so_without_whoever_closed_it_and_lets_marked_frames_thro
     let in_it = |run: &(dyn Fn() + Sync)| in_namespace(&scratch.ns, run).unwrap();
     assert_eq!(passed(), (1, 1));
     in_it(&|| open_ingress(port).unwrap());
-    // Twice is once, and the socket that asked for it is gone.
+    // The call is idempotent, and the socket that made it is gone.
     in_it(&|| close_ingress("port", port, TAKEN_MARK).unwrap());
     in_it(&|| close_ingress("port", port, TAKEN_MARK).unwrap());
     assert_eq!(passed(), (0, 1));
