@@ -13,7 +13,8 @@ use std::process::Command;
 const CLANGS: [&str; 7] =
     ["clang-19", "clang-20", "clang-18", "clang-17", "clang-16", "clang", "clang-14"];
 
-/// `v3` has 32-bit jumps and atomics, and every kernel that we support (5.15 and later) takes it.
+/// Flags of clang. `v3` has 32-bit jumps and atomics, and every kernel that we support (5.15 and
+/// later) accepts it.
 const FLAGS: [&str; 8] =
     ["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror", "-fno-stack-protector"];
 
@@ -37,10 +38,10 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=c");
     println!("cargo:rerun-if-env-changed=TAM_CLANG");
-    // Not of PATH: it differs between `make demo` and `make test`, the compiler does not.
+    // Not from PATH, which differs between `make demo` and `make test`; the compiler must not.
 }
 
-/// The first clang that runs.
+/// Returns the first clang that runs.
 fn clang() -> String {
     let wanted = env::var("TAM_CLANG").ok();
     let candidates: Vec<&str> =
@@ -59,15 +60,15 @@ fn clang() -> String {
     }
 }
 
-/// Debian keeps `asm/types.h` in a folder named after the machine, which
-/// clang does not search when the target is BPF.
+/// Returns Debian's folder of `asm/types.h`, named after the machine, which clang does not search
+/// when the target is BPF.
 fn multiarch_include() -> Option<PathBuf> {
     let arch = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
     let dir = PathBuf::from(format!("/usr/include/{arch}-linux-gnu"));
     dir.join("asm/types.h").exists().then_some(dir)
 }
 
-/// The `.bpf.c` files of a folder, sorted.
+/// Returns the `.bpf.c` files of a folder, sorted.
 fn sources(dir: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = fs::read_dir(dir)
         .into_iter()

@@ -1,4 +1,4 @@
-//! Does a module keep to the ABI? Decided from its bytes alone, nothing runs.
+//! Check of a module against the ABI. Works on its bytes alone; nothing runs.
 //!
 //! ```text
 //! Unverified(bytes) ─▶ kind of file ─▶ parts.rs: every section valid, counted
@@ -37,40 +37,40 @@ use crate::layout::{
 };
 use crate::manifest::{Event, Manifest, Meant};
 
-/// What a memory may grow to, in pages, when neither the module nor its manifest says (1 MiB).
+/// Limit of memory growth in pages when neither the module nor its manifest has one (1 MiB).
 pub const MEMORY_PAGES_DEFAULT: u32 = 16;
-/// Bytes of a page of linear memory.
+/// Size of a page of linear memory, bytes.
 const PAGE_LENGTH: u64 = 0x1_0000;
-/// Bytes of a counter.
+/// Size of a counter, bytes.
 const COUNTER_LENGTH: u64 = 8;
 
-/// A module as it came: from a file, a repository, another node.
+/// Module as received: from a file, a repository, another node.
 #[derive(Clone, Copy, Debug)]
 pub struct Unverified<'a>(pub &'a [u8]);
 
-/// What a module that keeps to the ABI is made of.
+/// Contents of a module that conforms to the ABI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checked {
-    /// What it is called for.
+    /// Kind of the module.
     pub kind: Kind,
-    /// What it declares.
+    /// Manifest of the module.
     pub manifest: Manifest,
-    /// The host functions that it imports, each once.
+    /// Host functions that it imports, each once.
     pub imports: Vec<HostFunction>,
-    /// The hooks that it exports beside `on_packet`.
+    /// Hooks that it exports beside `on_packet`.
     pub hooks: Hooks,
-    /// Its counters, by name.
+    /// Counters, by name.
     pub counters: Vec<Counter>,
-    /// Its memory.
+    /// Memory limits.
     pub memory: MemoryLimits,
-    /// What its memory begins with.
+    /// Fingerprint of the initial memory.
     pub image: MemoryImage,
-    /// Instructions that `on_packet` runs at most, host functions counted in, when it has no loops
-    /// and they are at most [`BRIEF_MAX`].
+    /// Most instructions that `on_packet` runs, host functions included, if it has no loops and
+    /// they are at most [`BRIEF_MAX`].
     pub brief: Option<u32>,
 }
 
-/// Which hooks a module exports; `on_packet` is always there.
+/// Hooks that a module exports; `on_packet` is always there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hooks {
     /// [`Hook::OnStart`].
@@ -87,38 +87,37 @@ pub struct Hooks {
     pub state: bool,
 }
 
-/// A number in a module's memory that people can see.
+/// Number in a module's memory that the node shows.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Counter {
-    /// Its name, without [`COUNTER_PREFIX`].
+    /// Name, without [`COUNTER_PREFIX`].
     pub name: Name,
-    /// Where its 8 bytes lie in linear memory, little-endian; a multiple of 8.
+    /// Address of the 8 bytes in linear memory, little-endian; a multiple of 8.
     pub address: u32,
 }
 
-/// A fingerprint of what a module's memory and globals begin with: its memory, global and data
-/// sections. Two modules of one fingerprint have their constants at the same places.
+/// Fingerprint of a module's initial memory and globals: its memory, global and data sections. Two
+/// modules of one fingerprint have their constants at the same addresses.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
 )]
 pub struct MemoryImage(pub u64);
 
-/// The size of a module's memory, in pages of 64 KiB.
+/// Size of a module's memory, in pages of 64 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct MemoryLimits {
-    /// What it begins with, at least 1.
+    /// Initial size, at least 1.
     pub pages_min: u32,
-    /// What it may grow to, at most [`MEMORY_PAGES_MAX`].
+    /// Limit of growth, at most [`MEMORY_PAGES_MAX`].
     pub pages_max: u32,
 }
 
 impl Unverified<'_> {
     /// Checks the module against the ABI: that of packets, or, if it exports a version of
-    /// proxy-wasm, what can be said of such a module without knowing its functions.
+    /// proxy-wasm, the part that can be checked without knowing its functions.
     ///
-    /// # Errors
-    /// The first fault that is found: of the file, of its WebAssembly, of its
-    /// manifest, of its imports, of its exports, of its memory.
+    /// # Errors The first fault that is found: of the file, of its WebAssembly, of its manifest, of
+    /// its imports, of its exports, of its memory.
     pub fn check(self) -> Result<Checked, CheckError> {
         kind_of_file(self.0)?;
         if self.0.len() > MODULE_LENGTH_MAX {
@@ -149,7 +148,7 @@ impl Unverified<'_> {
     }
 }
 
-/// Refuses what is another kind of file, by its first bytes.
+/// Rejects other kinds of files, by their first bytes.
 fn kind_of_file(bytes: &[u8]) -> Result<(), CheckError> {
     const BUILD: &str = "give the .wasm file that `tam build` names";
     let kinds: [(&[u8], &str, &str); 6] = [
@@ -379,7 +378,7 @@ fn is_type(found: &FuncType, parameters: &[ValueType], result: Option<ValueType>
     all(found.params(), parameters) && all(found.results(), result.as_slice())
 }
 
-/// The signature of a function in the module, cut to what fits a message.
+/// Formats the signature of a function in the module, truncated for a message.
 fn function_text(function: &FuncType) -> String {
     let list = |types: &[ValType]| {
         let shown: Vec<_> = types.iter().take(8).map(ToString::to_string).collect();
@@ -392,7 +391,7 @@ fn function_text(function: &FuncType) -> String {
     }
 }
 
-/// A name out of a module, safe and short enough for a message.
+/// Returns a name of the module, made safe and short enough for a message.
 fn short(name: &str) -> String {
     name.chars().take(64).flat_map(char::escape_default).collect()
 }

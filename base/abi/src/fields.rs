@@ -1,4 +1,4 @@
-//! Reading one TOML table field by field, so that every complaint has its line.
+//! Reader of one TOML table, field by field, so that every error has its line.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -6,12 +6,12 @@ use toml::de::{DeTable, DeValue};
 use crate::manifest::error::ManifestError;
 use crate::meant::Meant;
 
-/// One table of the manifest.
+/// Table of the manifest.
 pub(crate) struct Fields<'a> {
-    /// The whole text, for line numbers.
+    /// Whole text, for line numbers.
     text: &'a str,
     table: &'a DeTable<'a>,
-    /// What the table is called in messages.
+    /// Name of the table in messages.
     within: String,
 }
 
@@ -24,12 +24,12 @@ impl<'a> Fields<'a> {
         self.table.len()
     }
 
-    /// The names of the fields that are there.
+    /// Returns the names of the fields present.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &'a str> {
         self.table.iter().map(|(key, _)| key.get_ref().as_ref())
     }
 
-    /// Refuses a field that is not `known`.
+    /// Rejects a field that is not in `known`.
     pub(crate) fn known(&self, known: &[&str]) -> Result<(), ManifestError> {
         match self.table.iter().find(|(key, _)| !known.contains(&key.get_ref().as_ref())) {
             None => Ok(()),
@@ -46,7 +46,7 @@ impl<'a> Fields<'a> {
         ManifestError::Missing { within: self.within.clone(), field, example }
     }
 
-    /// The line that a field stands in.
+    /// Returns the line of a field.
     pub(crate) fn line_of(&self, field: &str) -> usize {
         self.spanned(field).map_or(1, |value| line_at(self.text, value.span().start))
     }
@@ -59,7 +59,7 @@ impl<'a> Fields<'a> {
         self.typed(field, "text in quotes", |value| value.as_str())
     }
 
-    /// Text that is safe to print: one line, no control characters.
+    /// Returns text that is safe to print: one line, no control characters.
     pub(crate) fn line(
         &self,
         field: &str,
@@ -80,7 +80,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// A whole number from `min` to `max`.
+    /// Returns a whole number from `min` to `max`.
     pub(crate) fn number(
         &self,
         field: &str,
@@ -110,7 +110,7 @@ impl<'a> Fields<'a> {
         Ok(table.map(|table| Fields::new(self.text, table, within)))
     }
 
-    /// A word that is none of those that there are.
+    /// Returns the error for a word that is not among the choices.
     pub(crate) fn no_choice<const N: usize>(
         &self,
         field: &str,
@@ -125,7 +125,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A list of words out of `all`, none of them twice.
+    /// Returns a list of words out of `all`, without repetition.
     pub(crate) fn choices<T: Copy + PartialEq>(
         &self,
         field: &str,
@@ -180,7 +180,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The line of byte `at` of `text`, counted from 1.
+/// Returns the line of byte `at` of `text`, counted from 1.
 pub(crate) fn line_at(text: &str, at: usize) -> usize {
     text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
 }

@@ -1,8 +1,8 @@
-//! Which host functions a module may use.
+//! Grants of host functions.
 //!
-//! What is not granted is not linked, at any level, so nothing is asked for it when a packet
-//! comes. A module that imports such a function is refused as a whole: what runs of a module is
-//! the same for everybody who may run it.
+//! A function that is not granted is not linked, at any level, so no check is needed per packet. A
+//! module that imports such a function is refused as a whole: the code of a module is the same for
+//! every principal that may run it.
 
 use core::fmt;
 
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::{HOST_FUNCTIONS, HostFunction};
 
-/// The word for [`HostFunctions::ALL`] where sets are written as names.
+/// Text form of [`HostFunctions::ALL`].
 const ALL: &str = "all";
 
-/// A set of host functions. Written as their names, or as the one word `all`.
+/// Set of host functions. Written as their names, or as the one word `all`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "Vec<String>", try_from = "Vec<String>")]
 pub struct HostFunctions(u64);
@@ -26,33 +26,33 @@ impl HostFunctions {
     /// No function.
     pub const NONE: Self = Self(0);
 
-    /// This set with one more.
+    /// Returns this set with a function added.
     #[must_use]
     pub const fn with(self, function: HostFunction) -> Self {
         Self(self.0 | 1 << function as u32)
     }
 
-    /// This set with one less. Of all functions those of this version are left.
+    /// Returns this set with a function removed. [`Self::ALL`] is reduced to the functions of this
+    /// version.
     #[must_use]
     pub fn without(self, function: HostFunction) -> Self {
         self.iter().filter(|it| *it != function).collect()
     }
 
-    /// Whether a function is in it.
+    /// Returns true if the set contains a function.
     #[must_use]
     pub const fn has(self, function: HostFunction) -> bool {
         self.0 & 1 << function as u32 != 0
     }
 
-    /// Its functions that this version knows, in the order of the table.
+    /// Iterates over the functions that this version knows, in the order of the table.
     pub fn iter(self) -> impl Iterator<Item = HostFunction> {
         HOST_FUNCTIONS.iter().map(|spec| spec.function).filter(move |it| self.has(*it))
     }
 
-    /// Says no to what imports more than is granted here.
+    /// Checks that everything in `imported` is granted by this set.
     ///
-    /// # Errors
-    /// Every function that is missing.
+    /// # Errors Every function that is missing.
     pub fn permit(self, imported: Self) -> Result<(), NotGranted> {
         match Self(imported.0 & !self.0) {
             Self::NONE => Ok(()),
@@ -62,7 +62,7 @@ impl HostFunctions {
 }
 
 impl Default for HostFunctions {
-    /// Who says nothing of functions limits nothing by them.
+    /// Returns all functions: a principal without this field is not limited.
     fn default() -> Self {
         Self::ALL
     }
@@ -110,24 +110,24 @@ impl TryFrom<Vec<String>> for HostFunctions {
     }
 }
 
-/// A name that is no host function's. The fault of who wrote the set.
+/// The name is no host function's: a fault of the set's author.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{name}' is no host function; known are {}, or '{ALL}' alone",
     HOST_FUNCTIONS.iter().map(|spec| spec.name).collect::<Vec<_>>().join(", ")
 )]
 pub struct UnknownFunction {
-    /// As written.
+    /// Name as written.
     pub name: String,
 }
 
-/// A module imports what its principal may not use. The same at every level.
+/// The module imports functions that its principal may not use. The same at every level.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error, Serialize, Deserialize)]
 #[error(
     "it imports {missing}, which is not granted; leave that out, or ask for a token with these host functions"
 )]
 pub struct NotGranted {
-    /// What of the imports is not granted.
+    /// Imports that are not granted.
     pub missing: HostFunctions,
 }
 

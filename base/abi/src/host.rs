@@ -1,13 +1,12 @@
-//! The host functions and hooks of the packet ABI, version 1, in one table each.
+//! Host functions and hooks of the packet ABI, version 1, in one table each.
 //!
-//! [`check`](crate::check) compares a module's imports and exports with these
-//! tables, the engine links by them. What each function does is in
-//! docs/reference/module-abi.md; nothing here runs one.
+//! [`check`](crate::check) compares a module's imports and exports with these tables, the engine
+//! links by them. docs/reference/module-abi.md describes each function; nothing here runs one.
 
 use core::fmt;
 
-/// Frames that a module may send for one packet with `packet_send`: a reply, a
-/// copy and their fragments, and no amplifier.
+/// Most frames that a module may send for one packet with `packet_send`: a reply, a copy and their
+/// fragments, and no amplifier.
 pub const SENDS_PER_PACKET_MAX: usize = 4;
 /// Shortest frame that `packet_send` takes, in bytes: an Ethernet header.
 pub const FRAME_LENGTH_MIN: usize = 14;
@@ -16,38 +15,39 @@ pub const FRAME_LENGTH_MIN: usize = 14;
 pub const FRAME_LENGTH_MAX: usize = 9_018;
 /// Longest data of one event, or message to another module, in bytes: a notice, not a stream.
 pub const EVENT_LENGTH_MAX: usize = 256;
-/// Events and messages that one call may leave: a notice for each reason.
+/// Most events and messages of one call: a notice for each reason.
 pub const EVENTS_PER_CALL_MAX: usize = 4;
 /// Most state that an instance hands over, in bytes: all of the largest memory.
 pub const STATE_LENGTH_MAX: usize = crate::layout::MEMORY_PAGES_MAX as usize * 65_536;
 /// Most bytes of one `state_write` or `state_read`: copied within some microseconds, so that a
 /// call that takes too long is stopped in between.
 pub const STATE_CHUNK_MAX: usize = 65_536;
-/// Most that `queue_watch` takes as a part of the queue: a queue is never longer.
+/// Largest argument of `queue_watch`, percent of the queue.
 pub const QUEUE_PERCENT_MAX: u32 = 100;
-/// First argument of `on_queue`: no more waits than the lower threshold.
+/// First argument of `on_queue`: the queue is at or below the lower threshold.
 pub const QUEUE_SHORT: u32 = 0;
-/// The same: more waits than the higher threshold.
+/// First argument of `on_queue`: the queue is above the higher threshold.
 pub const QUEUE_LONG: u32 = 1;
-/// The same: there was no room for a packet, whose head lies where the window lies.
+/// First argument of `on_queue`: a packet was dropped because the queue was full; its head lies at
+/// the window's address.
 pub const QUEUE_DROPPED: u32 = 2;
 /// Longest head of a packet that was dropped, in bytes: Ethernet with a tag, IPv6 and UDP.
 pub const QUEUE_HEAD_MAX: usize = 66;
-/// Longest control message, in bytes: it lies where the window lies.
+/// Longest control message, in bytes: it lies at the window's address.
 pub const MESSAGE_LENGTH_MAX: usize = crate::layout::WINDOW_LENGTH_MAX as usize;
-/// An exported global of this prefix is a counter; the rest is its name.
+/// Prefix of the exported globals that are counters; the rest is the counter's name.
 pub const COUNTER_PREFIX: &str = "tam_counter_";
 
-/// A number type that crosses the border between module and node.
+/// Number type of arguments and results between module and node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueType {
-    /// 32 bits; also addresses and lengths.
+    /// 32-bit integer; also addresses and lengths.
     I32,
-    /// 64 bits.
+    /// 64-bit integer.
     I64,
 }
 
-/// A function that a module may import from [`IMPORT_MODULE`](crate::layout::IMPORT_MODULE).
+/// Function that a module may import from [`IMPORT_MODULE`](crate::layout::IMPORT_MODULE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HostFunction {
     /// Copies bytes of the packet into memory.
@@ -58,28 +58,29 @@ pub enum HostFunction {
     PacketResizeHead,
     /// Moves the packet's last byte.
     PacketResizeTail,
-    /// Sends a frame out of a port, beside the packet.
+    /// Sends a frame out of a port, in addition to the packet.
     PacketSend,
-    /// Tells the node's event stream something.
+    /// Adds an event to the node's event stream.
     Event,
     /// Reads a parameter's value.
     ParamLoad,
     /// Finds a port's number by its name.
     PortFind,
-    /// The node's coarse time.
+    /// Returns the node's coarse time in milliseconds.
     NowMs,
     /// Sends a control message to the modules before this one in the graph.
     MessageSend,
-    /// Hands some of the state over to the instance that comes after this one.
+    /// Hands part of the state over to the instance that replaces this one.
     StateWrite,
-    /// Takes some of the state of the instance that was here before.
+    /// Reads part of the state of the instance that this one replaces.
     StateRead,
-    /// Has the module told of its session's queue: when it gets long or short, and what is dropped.
+    /// Subscribes to the session's queue: when it gets long or short, and which packets are
+    /// dropped.
     QueueWatch,
 }
 
 impl HostFunction {
-    /// What the ABI says about this function.
+    /// Returns the ABI's specification of the function.
     #[must_use]
     pub const fn spec(self) -> &'static HostFunctionSpec {
         // The table is in the order of the enum; a test compares the two.
@@ -87,77 +88,78 @@ impl HostFunction {
     }
 }
 
-/// A function that a node calls in a module.
+/// Function that a node calls in a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hook {
-    /// Once, after the memory is made and before the first packet.
+    /// Called once, after the memory is made and before the first packet.
     OnStart,
-    /// Once for each packet; the only hook that a module must export.
+    /// Called once for each packet; the only hook that a module must export.
     OnPacket,
-    /// Every `timer_ms`.
+    /// Called every `timer_ms`.
     OnTimer,
-    /// For each control message.
+    /// Called for each control message.
     OnMessage,
-    /// When its session has little memory left: once, until there was enough again.
+    /// Called when its session has little memory left: once, until there was enough again.
     OnMemoryLow,
-    /// When another instance takes this one's place: hands over what is to be kept.
+    /// Called when another instance replaces this one: hands over the state to keep.
     StateOut,
-    /// In the instance that comes, after `on_start`: takes what was handed over.
+    /// Called in the replacing instance, after `on_start`: takes the state over.
     StateIn,
-    /// For what happens to a queue that the module watches.
+    /// Called for events of a queue that the module watches.
     OnQueue,
 }
 
-/// What a module must declare before it may import a function.
+/// Permission that a module must declare before it may import a function.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Need {
-    /// Frames of its own making: `packet_send`.
+    /// Sending frames of its own: `packet_send`.
     Send,
-    /// The node's event stream: `event`.
+    /// Events in the node's event stream: `event`.
     Events,
     /// Control messages to the modules before it in the graph: `message_send`.
     Messages,
-    /// What happens to its session's queue, and heads of packets dropped there: `queue_watch`.
+    /// Events of its session's queue, and heads of packets dropped there: `queue_watch`.
     Queues,
 }
 
-/// One line of the table of host functions.
+/// Row of the table of host functions.
 #[derive(Debug, PartialEq, Eq)]
 pub struct HostFunctionSpec {
-    /// Which function.
+    /// Function of the row.
     pub function: HostFunction,
-    /// Its import name.
+    /// Import name.
     pub name: &'static str,
-    /// The types of its parameters.
+    /// Types of the parameters.
     pub parameters: &'static [ValueType],
-    /// The type of its one result.
+    /// Type of the result.
     pub result: ValueType,
-    /// The hooks in which it does its work; elsewhere it returns
+    /// Hooks in which the function works; elsewhere it returns
     /// [`WRONG_HOOK`](crate::layout::host_error::WRONG_HOOK).
     pub hooks: &'static [Hook],
-    /// What the manifest's `needs` must list.
+    /// Entry that the manifest's `needs` must list.
     pub need: Option<Need>,
 }
 
-/// One line of the table of hooks.
+/// Row of the table of hooks.
 #[derive(Debug, PartialEq, Eq)]
 pub struct HookSpec {
-    /// Which hook.
+    /// Hook of the row.
     pub hook: Hook,
-    /// Its export name.
+    /// Export name.
     pub name: &'static str,
-    /// The types of its parameters and its result.
+    /// Types of the parameters and of the result.
     pub signature: (&'static [ValueType], Option<ValueType>),
-    /// One of another type is no error, and is not called: the name was there before its type.
+    /// An export of another type is ignored instead of refused: modules used the name before the
+    /// hook existed.
     pub any_type: bool,
 }
 
 use ValueType::{I32, I64};
 
-/// Hooks in which a module may speak.
+/// Hooks in which a module may send messages and events.
 const CALLED: &[Hook] = &[
     Hook::OnStart,
     Hook::OnPacket,
@@ -166,9 +168,9 @@ const CALLED: &[Hook] = &[
     Hook::OnMemoryLow,
     Hook::OnQueue,
 ];
-/// Hooks in which there is a packet.
+/// Hooks that handle a packet.
 const WITH_PACKET: &[Hook] = &[Hook::OnPacket];
-/// Hooks that may take their time: names are looked up once, not per packet.
+/// Hooks outside the packet path: names are looked up once, not per packet.
 const PREPARING: &[Hook] = &[Hook::OnStart, Hook::OnMessage];
 
 /// Every host function of version 1, in the order of [`HostFunction`].
@@ -301,7 +303,7 @@ const fn hook(
 }
 
 impl Hook {
-    /// The name under which a module exports this hook.
+    /// Returns the export name of this hook.
     #[must_use]
     pub const fn name(self) -> &'static str {
         // The table is in the order of the enum; a test compares the two.
@@ -313,7 +315,7 @@ impl Need {
     /// Every need, in the order of the enum.
     pub const ALL: &'static [Self] = &[Self::Send, Self::Events, Self::Messages, Self::Queues];
 
-    /// The word in the manifest.
+    /// Returns the word in the manifest.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -334,7 +336,7 @@ impl fmt::Display for ValueType {
     }
 }
 
-/// A signature as people read it: `(i32, i32) -> i32`.
+/// Formats a signature: `(i32, i32) -> i32`.
 pub(crate) fn signature_text(parameters: &[ValueType], result: Option<ValueType>) -> String {
     let list: Vec<_> = parameters.iter().map(ToString::to_string).collect();
     match result {

@@ -16,22 +16,22 @@
 //! The addresses are constants so that an access whose address is known at
 //! compile time is known to be packet or memory (docs/reference/module-abi.md).
 
-/// The version of the ABI that this crate describes.
+/// Version of the ABI that this crate describes.
 pub const ABI_VERSION: u32 = 1;
-/// The custom section that holds the manifest, as TOML text.
+/// Custom section that holds the manifest, as TOML text.
 pub const MANIFEST_SECTION: &str = "tamandua";
-/// The import module of the host functions.
+/// Import module of the host functions.
 pub const IMPORT_MODULE: &str = "tam";
 
-/// Where the metadata begins in linear memory; the stack ends here.
+/// Address of the metadata in linear memory; the stack ends here.
 pub const META_ADDRESS: u32 = 0x8000;
-/// Bytes kept for metadata; [`META_LENGTH`] of them have a meaning.
+/// Bytes reserved for metadata; [`META_LENGTH`] of them are defined.
 pub const META_RESERVED: u32 = 0x100;
-/// Where the window begins in linear memory.
+/// Address of the window in linear memory.
 pub const WINDOW_ADDRESS: u32 = 0x8102;
-/// The largest window that a module may declare, in bytes.
+/// Largest window that a module may declare, in bytes.
 pub const WINDOW_LENGTH_MAX: u32 = 2048;
-/// Where a module's own data may begin.
+/// Lowest address of a module's own data.
 pub const DATA_ADDRESS: u32 = 0x9000;
 
 const _: () = assert!(META_ADDRESS + META_RESERVED <= WINDOW_ADDRESS);
@@ -39,19 +39,19 @@ const _: () = assert!(WINDOW_ADDRESS + WINDOW_LENGTH_MAX <= DATA_ADDRESS);
 const _: () =
     assert!((WINDOW_ADDRESS + 14).is_multiple_of(16), "the IP header lies on a multiple of 16");
 
-/// The longest packet that a module can meet: a data unit of 65,535 bytes.
+/// Longest packet, bytes: a data unit of 65,535 bytes.
 pub const PACKET_LENGTH_MAX: u32 = 65_535;
 /// Largest linear memory that a module may declare or grow to, in pages of 64 KiB (16 MiB).
 pub const MEMORY_PAGES_MAX: u32 = 256;
-/// Lanes that a module may ask for: the number of instances of one service in one cell.
+/// Most lanes of a module: the number of instances of one service in one cell.
 pub const LANES_MAX: u16 = 64;
-/// Most pools that a manifest asks for: more than virtual processors could not differ.
+/// Most pools of a manifest: more than virtual processors could not differ.
 pub const POOLS_MAX: usize = 8;
-/// Most virtual processors that a session has.
+/// Most virtual processors of a session.
 pub const PROCESSORS_MAX: u8 = 8;
-/// Where the mark begins in the metadata.
+/// Offset of the mark in the metadata.
 pub const MARK_OFFSET: usize = 40;
-/// The size of the mark that travels between the nodes of a service's graph.
+/// Size in bytes of the mark that travels between the modules of a service's graph.
 pub const MARK_LENGTH: usize = 16;
 /// Largest manifest section, in bytes: read before anything is verified.
 pub const MANIFEST_LENGTH_MAX: usize = 4096;
@@ -60,29 +60,30 @@ pub const VERSION_LENGTH_MAX: usize = 64;
 /// Largest module, in bytes.
 pub const MODULE_LENGTH_MAX: usize = 8 << 20;
 
-/// What the window begins with ([`Meta::begins_with`]): an Ethernet header.
+/// [`Meta::begins_with`]: the window begins with an Ethernet header.
 pub const BEGINS_WITH_ETHERNET: u8 = 1;
-/// What the window begins with: a data unit that came in a packet, without its headers.
+/// [`Meta::begins_with`]: the window begins with the payload of an active packet, without its
+/// headers.
 pub const BEGINS_WITH_DATA: u8 = 2;
-/// The offset that says "there is no such header".
+/// Offset of a missing header.
 pub const OFFSET_NONE: u16 = 0xffff;
 
-/// In place of a port that a frame is sent by: where the node's routes lead, as any packet that it
-/// forwards. No port has this number.
+/// Port number that sends a frame by the node's routes, as any packet that it forwards. No port has
+/// this number.
 pub const SEND_BY_ROUTE: u16 = 0xffff;
 
 /// [`Meta::flags`]: the packet is an IP fragment.
 pub const META_FRAGMENT: u8 = 1 << 0;
-/// [`Meta::flags`]: the packet is a fragment that is not the first: it has no L4 header.
+/// [`Meta::flags`]: the packet is a later fragment, without an L4 header.
 pub const META_LATER_FRAGMENT: u8 = 1 << 1;
 
-/// The bytes of [`Meta::packet_length`] and [`Meta::window_length`], which lie first.
+/// Length of [`Meta::packet_length`] and [`Meta::window_length`], the first fields, in bytes.
 pub const META_LENGTHS_LENGTH: usize = 8;
 
-/// The bytes of [`Meta`] in linear memory.
+/// Length of [`Meta`] in linear memory, bytes.
 pub const META_LENGTH: usize = 64;
 
-/// What the node knows of the packet in the window, written in front of it
+/// Metadata of the packet in the window, written in front of it
 /// before each call; little-endian, as WebAssembly is.
 ///
 /// ```text
@@ -96,43 +97,43 @@ pub const META_LENGTH: usize = 64;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
-    /// Bytes of the whole packet, as on the wire.
+    /// Length of the whole packet as on the wire, bytes.
     pub packet_length: u32,
-    /// Bytes of it that the window holds.
+    /// Bytes of the packet that the window holds.
     pub window_length: u32,
-    /// Where the IP header begins, counted from the window's start, or [`OFFSET_NONE`].
+    /// Offset of the IP header from the window's start, or [`OFFSET_NONE`].
     pub l3_offset: u16,
-    /// Where the L4 header begins, or [`OFFSET_NONE`].
+    /// Offset of the L4 header from the window's start, or [`OFFSET_NONE`].
     pub l4_offset: u16,
-    /// What the window begins with: [`BEGINS_WITH_ETHERNET`] or [`BEGINS_WITH_DATA`].
+    /// Start of the window: [`BEGINS_WITH_ETHERNET`] or [`BEGINS_WITH_DATA`].
     pub begins_with: u8,
-    /// 4, 6, or 0 when the packet is neither.
+    /// IP version, 4 or 6; 0 when the packet is not IP.
     pub ip_version: u8,
-    /// The protocol number after IP and its extension headers, or 0.
+    /// Protocol number after IP and its extension headers, or 0.
     pub protocol: u8,
     /// [`META_FRAGMENT`], [`META_LATER_FRAGMENT`].
     pub flags: u8,
-    /// The port that the packet came in by.
+    /// Arrival port.
     pub port: u16,
-    /// The session that pays.
+    /// Session that pays.
     pub session: u16,
-    /// The rule that sent the packet here.
+    /// Rule that sent the packet here.
     pub rule: u32,
-    /// A hash of the flow that is equal for both directions.
+    /// Hash of the flow, equal for both directions.
     pub flow_hash: u32,
-    /// The lane that this instance serves.
+    /// Lane that this instance serves.
     pub lane: u32,
-    /// The node's coarse time in milliseconds, steps of 1 ms or more.
+    /// Coarse time of the node in milliseconds, in steps of 1 ms or more.
     pub now_ms: u64,
-    /// What the previous node of the service's graph left.
+    /// Mark of the previous module of the service's graph.
     pub mark: [u8; MARK_LENGTH],
 }
 
 impl Meta {
     /// Writes the metadata to `out`, which lies at [`META_ADDRESS`].
     ///
-    /// Word by word from registers: an array of small fields that is copied as
-    /// a whole waits for each of its stores, 20 ns a packet.
+    /// Writes word by word from registers: an array of small fields that is copied as a whole waits
+    /// for each of its stores, 20 ns a packet.
     #[inline]
     pub fn write_to(&self, out: &mut [u8; META_LENGTH]) {
         let lengths = u64::from(self.packet_length) | u64::from(self.window_length) << 32;
@@ -155,27 +156,27 @@ impl Meta {
     }
 }
 
-/// The low byte of what `on_packet` returns.
+/// Low byte of the value that `on_packet` returns.
 pub mod verdict_code {
-    /// By the edge of the graph in the high 16 bits; where there is none, forward.
+    /// Pass by the edge of the graph in the high 16 bits; where there is none, forward.
     pub const PASS: u32 = 0;
     /// Drop, with the module's own reason in the high 16 bits.
     pub const DROP: u32 = 1;
-    /// Out of the arrival port, MACs swapped, nothing else.
+    /// Send out of the arrival port with the MACs swapped, otherwise unchanged.
     pub const BOUNCE: u32 = 2;
-    /// The frame as it is, out of the port in the high 16 bits.
+    /// Send the unchanged frame out of the port in the high 16 bits.
     pub const REDIRECT: u32 = 3;
-    /// The same node of the graph, at the next level up.
+    /// Run the same module of the graph at the next level up.
     pub const RAISE: u32 = 4;
-    /// Bit 8, with [`PASS`]: the module re-addressed the packet, look its route up again.
+    /// Bit 8, with [`PASS`]: the module re-addressed the packet, so its route is looked up again.
     pub const REROUTE_FLAG: u32 = 1 << 8;
 }
 
-/// Edges that lead on from one module of a graph: enough to sort packets by kind, few enough
+/// Most edges that lead on from one module of a graph: enough to sort packets by kind, few enough
 /// to lie in one word.
 pub const EDGES_MAX: usize = 4;
 
-/// What a module decided about one packet.
+/// Decision of a module about one packet.
 ///
 /// ```text
 /// 31                    16 15        9  8  7             0
@@ -185,36 +186,36 @@ pub const EDGES_MAX: usize = 4;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// To the next module, by an edge of the graph; forward where that edge leads nowhere.
+    /// Pass to the next module by an edge of the graph; forward where that edge leads nowhere.
     Pass {
-        /// Below [`EDGES_MAX`].
+        /// Index of the edge, below [`EDGES_MAX`].
         edge: u8,
-        /// The module changed where the packet goes: its route is looked up again.
+        /// True if the module changed the destination: the route is looked up again.
         reroute: bool,
     },
     /// Drop, with the module's own reason.
     Drop {
-        /// Chosen by the module, documented by it.
+        /// Reason chosen and documented by the module.
         reason: u16,
     },
-    /// Out of the arrival port with the MAC addresses swapped.
+    /// Send out of the arrival port with the MAC addresses swapped.
     Bounce,
-    /// Out of the named port as it is.
+    /// Send the unchanged frame out of the named port.
     Redirect {
-        /// The port's number, from `port_find`.
+        /// Number of the port, from `port_find`.
         port: u16,
     },
-    /// The same node of the graph at the next level up.
+    /// Run the same module of the graph at the next level up.
     Raise,
 }
 
-/// `on_packet` returned a number that is no verdict: a trap with this value.
+/// Value returned by `on_packet` that is no verdict: a trap with this value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("on_packet returned {0:#010x}, which is no verdict of ABI version {ABI_VERSION}")]
 pub struct NotAVerdict(pub u32);
 
 impl Verdict {
-    /// To the next module; after the last one, forward by the route that the packet came with.
+    /// Pass to the next module; after the last one, forward by the packet's route.
     pub const PASS: Self = Self::Pass { edge: 0, reroute: false };
 
     /// Reads the value that `on_packet` returned.
@@ -239,7 +240,7 @@ impl Verdict {
         }
     }
 
-    /// The value that `on_packet` returns for this verdict.
+    /// Returns the value that `on_packet` returns for this verdict.
     #[must_use]
     pub const fn to_value(self) -> u32 {
         match self {
@@ -255,13 +256,13 @@ impl Verdict {
     }
 }
 
-/// What host functions return; 0 or more is success.
+/// Results of host functions; 0 or more is success.
 pub mod host_error {
     /// An offset or length lies outside the packet or the module's memory.
     pub const OUT_OF_RANGE: i32 = -1;
-    /// There is no such parameter, port or name.
+    /// No parameter, port or name matches.
     pub const NOT_FOUND: i32 = -2;
-    /// The result would pass a limit: packet length, copies, event queue.
+    /// The result would exceed a limit: packet length, copies, event queue.
     pub const OVER_LIMIT: i32 = -3;
     /// The function cannot be used in this hook.
     pub const WRONG_HOOK: i32 = -4;

@@ -1,9 +1,8 @@
-//! The packet ABI, version 1: what a module and a node may assume of each other.
+//! Packet ABI, version 1: the contract between a module and a node.
 //!
-//! [`layout`] has the addresses and codes; [`host`] the host functions and
-//! hooks; [`manifest`] what a module declares in its custom section; [`check`]
-//! decides from the bytes alone whether a module keeps to the ABI.
-//! docs/reference/module-abi.md is the text for strangers.
+//! [`layout`] has the addresses and codes; [`host`] the host functions and hooks; [`manifest`] the
+//! declarations in a module's custom section; [`check`] decides from the bytes alone whether a
+//! module conforms to the ABI. docs/reference/module-abi.md is the text for module authors.
 
 #![forbid(unsafe_code)]
 

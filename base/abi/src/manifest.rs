@@ -1,7 +1,7 @@
-//! The manifest: what a module declares of itself, as TOML in its custom section.
+//! Manifest: a module's declarations, as TOML in its custom section.
 //!
-//! [`Manifest::parse`] is the only way from text to a [`Manifest`]; every limit
-//! is applied there. The grammar for strangers is in docs/reference/module-abi.md.
+//! [`Manifest::parse`] is the only way from text to a [`Manifest`]; every limit is applied there.
+//! The grammar is in docs/reference/module-abi.md.
 
 pub(crate) mod error;
 
@@ -30,58 +30,58 @@ pub const TIMER_MS_MAX: u32 = 3_600_000;
 /// Longest name of a drop reason, in bytes: it is one cell of a table.
 pub const REASON_LENGTH_MAX: usize = 64;
 
-/// Longest sentence of a refusal, in bytes: it is one line of an error.
+/// Longest text of a refusal, in bytes: it is one line of an error.
 pub const REFUSAL_LENGTH_MAX: usize = 128;
 
-/// What a module declares.
+/// Declarations of a module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// The ABI's version, always [`ABI_VERSION`].
+    /// Version of the ABI, always [`ABI_VERSION`].
     pub abi: u32,
-    /// The module's name.
+    /// Name of the module.
     pub name: Name,
-    /// The module's version, `MAJOR.MINOR.PATCH` with an optional `-suffix`.
+    /// Version of the module, `MAJOR.MINOR.PATCH` with an optional `-suffix`.
     pub version: String,
-    /// Bytes of the packet's head that the module wants to see, at most [`WINDOW_LENGTH_MAX`].
+    /// Bytes of the packet's head that the module sees, at most [`WINDOW_LENGTH_MAX`].
     pub window: u32,
-    /// The version of what lies in memory; equal versions may take over each other's.
+    /// Version of the memory layout; modules of equal versions may take over each other's memory.
     pub state_version: u32,
-    /// How many instances share the packets; those of all pools, where there are any.
+    /// Number of instances that share the packets; the sum of all pools, where there are any.
     pub lanes: Lanes,
-    /// Which of them do what, in the order of their names; none: each has everything.
+    /// Pools of lanes, in the order of their names; empty: every lane handles every event.
     pub pools: Vec<Pool>,
-    /// What flows are told from each other by; nothing: by the metadata's `flow_hash`.
+    /// Fields that identify a flow; empty: the metadata's `flow_hash`.
     pub flows_by: Vec<KeyField>,
-    /// Where the module wants to run, best first; never empty.
+    /// Levels at which the module can run, best first; never empty.
     pub levels: Vec<Level>,
-    /// What the memory may grow to, in pages of 64 KiB, if the module says so.
+    /// Limit of memory growth in pages of 64 KiB, if the module sets one.
     pub memory_pages_max: Option<u32>,
-    /// The interval of `on_timer`, in milliseconds.
+    /// Interval of `on_timer`, in milliseconds.
     pub timer_ms: Option<u32>,
-    /// What the module must be granted.
+    /// Permissions that the module needs.
     pub needs: Vec<Need>,
-    /// One line for people, or nothing.
+    /// Description in one line, or empty.
     pub description: String,
-    /// What an operator may set.
+    /// Parameters that an operator may set.
     pub parameters: BTreeMap<Name, Parameter>,
-    /// The names of the module's drop reasons.
+    /// Names of the module's drop reasons.
     pub reasons: BTreeMap<u16, String>,
-    /// The meanings of numbers that `on_start` returns when it refuses to start.
+    /// Meanings of the numbers that `on_start` returns when it refuses to start.
     #[serde(default)]
     pub refusals: BTreeMap<u16, String>,
 }
 
-/// Where an instance runs.
+/// Level at which an instance runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// In the driver (XDP).
+    /// XDP, in the driver.
     Nic,
-    /// In the kernel (tc).
+    /// tc, in the kernel's stack.
     Kernel,
-    /// In a user-space sandbox.
+    /// Sandbox in user space.
     User,
-    /// On a back-end node.
+    /// Back-end node.
     Cluster,
 }
 
@@ -110,7 +110,7 @@ const PARAMETER_FIELDS: &[&str] = &["type", "default", "description"];
 const DESCRIPTION_LENGTH_MAX: usize = 256;
 
 impl Manifest {
-    /// Of a module for streams that has none: it is named as its toolchain named it.
+    /// Makes the manifest of a stream module that has none, named as its toolchain named it.
     #[must_use]
     pub(crate) fn of_streams(name: Option<&str>) -> Self {
         let name = name.map(|name| {
@@ -138,11 +138,10 @@ impl Manifest {
         }
     }
 
-    /// Reads a manifest.
+    /// Parses a manifest.
     ///
-    /// # Errors
-    /// When it is no TOML, of another ABI version, lacks a required field, has
-    /// an unknown one, or one outside its limits.
+    /// # Errors When it is no TOML, of another ABI version, lacks a required field, has an unknown
+    /// one, or one outside its limits.
     pub fn parse(text: &str) -> Result<Self, ManifestError> {
         if text.len() > MANIFEST_LENGTH_MAX {
             return Err(ManifestError::TooLong { length: text.len() });
@@ -152,7 +151,7 @@ impl Manifest {
             reason: error.message().into(),
         })?;
         let fields = Fields::new(text, table.get_ref(), "the manifest".into());
-        // Before anything else: another version may have other fields.
+        // The version comes first: another version may have other fields.
         let abi = fields.integer("abi")?.ok_or_else(|| fields.missing("abi", "abi = 1"))?;
         if abi != i64::from(ABI_VERSION) {
             return Err(ManifestError::Abi { found: abi });
@@ -182,10 +181,9 @@ impl Manifest {
         })
     }
 
-    /// Reads a manifest from the bytes of a custom section.
+    /// Parses a manifest from the bytes of a custom section.
     ///
-    /// # Errors
-    /// As [`parse`](Self::parse), and when the bytes are not UTF-8.
+    /// # Errors As [`parse`](Self::parse), and when the bytes are not UTF-8.
     pub fn parse_bytes(bytes: &[u8]) -> Result<Self, ManifestError> {
         if bytes.len() > MANIFEST_LENGTH_MAX {
             return Err(ManifestError::TooLong { length: bytes.len() });
@@ -197,8 +195,8 @@ impl Manifest {
 
     /// Returns the value of every parameter: the operator's where there is one, else the default.
     ///
-    /// # Errors
-    /// When a name is unknown, a text is no value of its type, or one without default is missing.
+    /// # Errors When a name is unknown, a text is no value of its type, or a parameter without
+    /// default is missing.
     pub fn values(
         &self,
         given: &BTreeMap<String, String>,
@@ -211,7 +209,7 @@ impl Level {
     /// Every level, lowest first.
     pub const ALL: &'static [Self] = &[Self::Nic, Self::Kernel, Self::User, Self::Cluster];
 
-    /// The word in the manifest and on the command line.
+    /// Returns the word in the manifest and on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -246,7 +244,7 @@ fn version(fields: &Fields<'_>) -> Result<String, ManifestError> {
     })
 }
 
-/// Semantic Versioning 2.0.0 without build metadata, which an OCI tag cannot hold.
+/// Returns true for Semantic Versioning 2.0.0 without build metadata, which an OCI tag cannot hold.
 fn is_version(version: &str) -> bool {
     let (core, suffix) = match version.split_once('-') {
         Some((core, suffix)) => (core, Some(suffix)),
@@ -326,7 +324,7 @@ fn parameter(name: &Name, fields: &Fields<'_>) -> Result<Parameter, ManifestErro
     Ok(Parameter { kind: *kind, default, description })
 }
 
-/// Reads a table of lines of at most `length_max` bytes by number, from `first` on.
+/// Reads a table of texts of at most `length_max` bytes by number, from `first` on.
 fn numbered(
     fields: &Fields<'_>,
     name: &str,

@@ -1,22 +1,22 @@
-//! "Did you mean": what stands at the end of a message about an unknown word.
+//! "Did you mean": suggestions at the end of a message about an unknown word.
 
 use core::fmt;
 
-/// Similarity from which a known word is offered as the meant one: 0 is
-/// nothing in common, 1 is equal (Jaro-Winkler; "dcsp" and "dscp" have 0.95).
+/// Similarity from which a known word is suggested: 0 is nothing in common, 1 is equal
+/// (Jaro-Winkler; "dcsp" and "dscp" have 0.95).
 const SIMILAR_ENOUGH: f64 = 0.75;
 
-/// What the writer of an unknown word may have meant.
+/// Suggestions for an unknown word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meant {
-    /// The known word that is most like it, if one is like it at all.
+    /// Most similar known word, if one is similar enough.
     pub nearest: Option<String>,
-    /// Every known word, in the given order.
+    /// All known words, in the given order.
     pub known: Vec<String>,
 }
 
 impl Meant {
-    /// Compares `word` with what is known.
+    /// Compares `word` with the known words.
     pub fn new<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Self {
         let known: Vec<String> = known.into_iter().map(String::from).collect();
         let likeness = |known: &String| strsim::jaro_winkler(word, known);

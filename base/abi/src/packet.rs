@@ -25,11 +25,11 @@ pub enum PacketError {
     OverLimit,
 }
 
-/// One packet, wherever its bytes are: in frames of a UMEM, in a capture.
+/// Packet in any memory: frames of a UMEM, a capture.
 ///
 /// A packet need not be contiguous. Offsets are in bytes from its first byte.
 pub trait PacketBytes {
-    /// Returns the packet's bytes as on the wire. Never 0.
+    /// Returns the packet's length on the wire, bytes. Never 0.
     fn length(&self) -> usize;
 
     /// Copies `out.len()` bytes from `offset`.
@@ -47,17 +47,15 @@ pub trait PacketBytes {
     /// Moves the first byte by `delta` bytes: a positive one adds zeroed bytes in front, a negative
     /// one removes bytes there.
     ///
-    /// # Errors
-    /// [`PacketError::OverLimit`] beyond the limits of [`resized`], or when the packet's memory has
-    /// no room in front.
+    /// # Errors [`PacketError::OverLimit`] beyond the limits of [`resized`], or when the packet's
+    /// memory has no space in front.
     fn resize_head(&mut self, delta: i32) -> Result<(), PacketError>;
 
-    /// Moves the last byte by `delta` bytes: a positive one adds zeroed bytes at the end, a negative
-    /// one removes bytes there.
+    /// Moves the last byte by `delta` bytes: a positive one adds zeroed bytes at the end, a
+    /// negative one removes bytes there.
     ///
-    /// # Errors
-    /// [`PacketError::OverLimit`] beyond the limits of [`resized`], or when the packet's memory has
-    /// no room at the end.
+    /// # Errors [`PacketError::OverLimit`] beyond the limits of [`resized`], or when the packet's
+    /// memory has no space at the end.
     fn resize_tail(&mut self, delta: i32) -> Result<(), PacketError>;
 }
 
@@ -66,7 +64,7 @@ pub trait PacketBytes {
 pub struct OwnedPacket(Vec<u8>);
 
 impl OwnedPacket {
-    /// Takes the bytes of one packet, of which there has to be at least one.
+    /// Wraps the bytes of one packet, at least one.
     #[must_use]
     pub const fn new(bytes: Vec<u8>) -> Self {
         Self(bytes)
@@ -148,7 +146,7 @@ mod tests {
         assert_eq!(packet.resize_head(-1), Err(PacketError::OverLimit));
         assert_eq!(packet.resize_head(2), Ok(()));
         assert_eq!(packet.into_bytes(), [0, 0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
-        // One that came shorter stays as it is.
+        // A packet that was shorter from the start keeps its length.
         let mut packet = OwnedPacket::new(vec![1, 2]);
         assert_eq!(packet.resize_tail(-1), Err(PacketError::OverLimit));
         assert_eq!((packet.resize_tail(0), packet.length()), (Ok(()), 2));

@@ -1,8 +1,7 @@
-//! Parameters: what an operator may set when a service is deployed.
+//! Parameters: settings of an operator for a service.
 //!
-//! A module declares them in its manifest; [`values`] turns the
-//! operator's text into typed values; `param_load` hands their bytes over.
-//! Nothing here knows where the text came from.
+//! A module declares them in its manifest; [`values`] turns the operator's text into typed values;
+//! `param_load` copies their bytes. Where the text came from is not known here.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -15,96 +14,96 @@ use crate::streams::{CONFIGURATION_LENGTH_MAX, Capabilities, Protocol, upstreams
 
 /// Longest value of a text parameter, in bytes: it is copied into a module's memory as a whole.
 pub const PARAMETER_TEXT_MAX: usize = 256;
-/// Parameters of one module: a service with more wants a control message.
+/// Most parameters of one module: a service with more should use a control message.
 pub const PARAMETERS_MAX: usize = 32;
 
-/// One parameter as the module declares it.
+/// Parameter as the module declares it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parameter {
-    /// What its values are.
+    /// Type of its values.
     #[serde(rename = "type")]
     pub kind: ParameterType,
-    /// The value when the operator sets none; without it the operator must.
+    /// Default value; without one the operator must set the parameter.
     pub default: Option<ParameterValue>,
-    /// One line for people.
+    /// Description in one line.
     pub description: String,
 }
 
-/// The type of a parameter.
+/// Type of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ParameterType {
-    /// 0 to 255.
+    /// Integer from 0 to 255.
     U8,
-    /// 0 to 65,535.
+    /// Integer from 0 to 65,535.
     U16,
-    /// 0 to 2^32 - 1.
+    /// Integer from 0 to 2^32 - 1.
     U32,
-    /// 0 to 2^64 - 1; a default in a manifest ends at 2^63 - 1, as TOML's numbers do.
+    /// Integer from 0 to 2^64 - 1; a default in a manifest ends at 2^63 - 1, as TOML's numbers do.
     U64,
     /// `true` or `false`.
     Bool,
-    /// UTF-8 of at most [`PARAMETER_TEXT_MAX`] bytes.
+    /// UTF-8 text of at most [`PARAMETER_TEXT_MAX`] bytes.
     Text,
-    /// An IPv4 address.
+    /// IPv4 address.
     Ipv4,
-    /// An IPv6 address.
+    /// IPv6 address.
     Ipv6,
-    /// Of modules for streams: `tcp` or `http`.
+    /// `tcp` or `http`, of stream modules only.
     Protocol,
-    /// Of modules for streams: UTF-8 of at most [`CONFIGURATION_LENGTH_MAX`] bytes.
+    /// UTF-8 text of at most [`CONFIGURATION_LENGTH_MAX`] bytes, of stream modules only.
     Document,
-    /// Of modules for streams: servers by name.
+    /// Servers by name, of stream modules only.
     Upstreams,
-    /// Of modules for streams: functions of the node by name.
+    /// Functions of the node by name, of stream modules only.
     Capabilities,
 }
 
-/// The value of a parameter.
+/// Value of a parameter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ParameterValue {
-    /// Of [`ParameterType::U8`].
+    /// [`ParameterType::U8`].
     U8(u8),
-    /// Of [`ParameterType::U16`].
+    /// [`ParameterType::U16`].
     U16(u16),
-    /// Of [`ParameterType::U32`].
+    /// [`ParameterType::U32`].
     U32(u32),
-    /// Of [`ParameterType::U64`].
+    /// [`ParameterType::U64`].
     U64(u64),
-    /// Of [`ParameterType::Bool`].
+    /// [`ParameterType::Bool`].
     Bool(bool),
-    /// Of [`ParameterType::Text`], and of those of modules for streams.
+    /// [`ParameterType::Text`], and the types of stream modules.
     Text(String),
-    /// Of [`ParameterType::Ipv4`].
+    /// [`ParameterType::Ipv4`].
     Ipv4(Ipv4Addr),
-    /// Of [`ParameterType::Ipv6`].
+    /// [`ParameterType::Ipv6`].
     Ipv6(Ipv6Addr),
 }
 
-/// Why parameters were refused. The operator's fault.
+/// Reason for rejecting parameters: a fault of the operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParameterError {
-    /// The module declares no such parameter.
+    /// The module does not declare the parameter.
     #[error("module '{module}' has no parameter {name:?}{meant}")]
     Unknown {
-        /// The module's name.
+        /// Name of the module.
         module: Name,
-        /// The parameter's name as given.
+        /// Name of the parameter as given.
         name: String,
-        /// What exists, nearest first.
+        /// Existing parameters, nearest first.
         meant: Meant,
     },
     /// The text is no value of the parameter's type.
     #[error("parameter '{name}' of module '{module}' is {value:?}; it must be {wanted}")]
     Value {
-        /// The module's name.
+        /// Name of the module.
         module: Name,
-        /// The parameter's name.
+        /// Name of the parameter.
         name: Name,
-        /// The value as given.
+        /// Value as given.
         value: String,
-        /// What the type takes.
+        /// Values that the type allows.
         wanted: &'static str,
     },
     /// The parameter has no default and no value was given.
@@ -112,11 +111,11 @@ pub enum ParameterError {
         "parameter '{name}' of module '{module}' has no default; set it to {wanted}, as in {name}=VALUE"
     )]
     Missing {
-        /// The module's name.
+        /// Name of the module.
         module: Name,
-        /// The parameter's name.
+        /// Name of the parameter.
         name: Name,
-        /// What the type takes.
+        /// Values that the type allows.
         wanted: &'static str,
     },
 }
@@ -166,7 +165,7 @@ impl ParameterType {
         (Self::Ipv6, "ipv6"),
     ];
 
-    /// What a value of this type looks like, for messages.
+    /// Returns a description of the type's values, for messages.
     #[must_use]
     pub const fn wanted(self) -> &'static str {
         match self {
@@ -189,7 +188,7 @@ impl ParameterType {
         }
     }
 
-    /// Reads a value as an operator writes it; `None` when it is none of this type.
+    /// Parses a value as an operator writes it; returns `None` when it is none of this type.
     #[must_use]
     pub fn parse(self, text: &str) -> Option<ParameterValue> {
         Some(match self {
@@ -222,8 +221,8 @@ impl ParameterType {
 }
 
 impl ParameterValue {
-    /// What `param_load` copies: numbers little-endian, a bool as one byte 0 or
-    /// 1, text as UTF-8 without an end mark, addresses in network byte order.
+    /// Returns the bytes that `param_load` copies: numbers little-endian, a bool as one byte 0 or
+    /// 1, text as UTF-8 without a terminator, addresses in network byte order.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         match self {

@@ -1,12 +1,11 @@
-//! Pools of lanes: which events each has, on which virtual processor, and which fields of a packet
-//! say where it goes.
+//! Pools of lanes: their events, their virtual processor, and the packet fields that choose a lane.
 //!
 //! ```toml
-//! flows_by = ["source"]          # a sub-flow: all packets with the same of these
+//! flows_by = ["source"]          # a sub-flow: all packets with the same values of these fields
 //!
 //! [pools.fast]
 //! lanes = 4                      # each with a memory and a queue of its own
-//! processor = 0                  # of those that the session reserved
+//! processor = 0                  # index among those that the session reserved
 //! events = ["packet"]
 //!
 //! [pools.slow]
@@ -27,64 +26,65 @@ use crate::layout::{
 use crate::manifest::error::ManifestError;
 use crate::{Meta, PacketBytes};
 
-/// Protocols whose header begins with two ports: TCP, UDP, SCTP.
+/// Protocols whose header begins with two L4 ports: TCP, UDP, SCTP.
 const PORTS_OF: [u8; 3] = [6, 17, 132];
-/// All fields of a key together: two addresses, two ports, a protocol, an arrival port, a rule.
+/// Length of all fields of a key together, bytes: two addresses, two L4 ports, a protocol, an
+/// arrival port, a rule.
 const KEY_LENGTH_MAX: usize = 2 * 16 + 2 * 2 + 1 + 2 + 4;
 
 /// Number of instances of a module that share the packets of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Lanes {
-    /// Fixed number of instances; a symmetric hash of the flow says which one gets a packet.
+    /// Fixed number of instances; a symmetric hash of the flow chooses the one for a packet.
     Count(u16),
     /// An instance on each CPU: a flow's packets may meet different memories.
     PerCore,
 }
 
-/// Lanes that have the same events, on the same virtual processor.
+/// Lanes with the same events, on the same virtual processor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pool {
-    /// What people call it.
+    /// Name of the pool.
     pub name: Name,
-    /// How many lanes.
+    /// Number of lanes.
     pub lanes: u16,
-    /// Which of its session's virtual processors it works on, counted from 0. A session with
-    /// fewer has it begin with the first one again.
+    /// Index of the virtual processor among those of its session, counted from 0. In a session with
+    /// fewer the index wraps around.
     pub processor: u8,
-    /// What its lanes are called for, besides starting, state and memory.
+    /// Events of its lanes, besides starting, state and memory.
     pub events: Vec<Event>,
 }
 
-/// What a lane is called for.
+/// Event that a lane handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Event {
-    /// `on_packet`.
+    /// Packet, by `on_packet`.
     Packet,
-    /// `on_timer`.
+    /// Timer tick, by `on_timer`.
     Timer,
-    /// `on_message`.
+    /// Control message, by `on_message`.
     Message,
 }
 
-/// A field of packets by which flows are told from each other.
+/// Packet field by which flows are distinguished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyField {
-    /// The IP source address.
+    /// IP source address.
     Source,
-    /// The IP destination address.
+    /// IP destination address.
     Destination,
-    /// The protocol after IP and its extension headers.
+    /// Protocol after IP and its extension headers.
     Protocol,
-    /// The source port of TCP, UDP or SCTP.
+    /// Source L4 port of TCP, UDP or SCTP.
     SourcePort,
-    /// The destination port of these.
+    /// Destination L4 port of these.
     DestinationPort,
-    /// The port of the node where the packet arrived.
+    /// Port of the node where the packet arrived.
     ArrivalPort,
-    /// The rule that sent the packet here.
+    /// Rule that sent the packet here.
     Rule,
 }
 
@@ -92,7 +92,7 @@ pub enum KeyField {
 const POOL_FIELDS: &[&str] = &["lanes", "processor", "events"];
 
 impl Pool {
-    /// Whether its lanes are called for this.
+    /// Returns true if the pool handles the event.
     #[must_use]
     pub fn has(&self, event: Event) -> bool {
         self.events.contains(&event)
@@ -103,7 +103,7 @@ impl Event {
     /// Every event.
     pub const ALL: &'static [Self] = &[Self::Packet, Self::Timer, Self::Message];
 
-    /// The word in the manifest.
+    /// Returns the word in the manifest.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -135,7 +135,7 @@ impl KeyField {
         Self::Rule,
     ];
 
-    /// The word in the manifest.
+    /// Returns the word in the manifest.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -150,17 +150,17 @@ impl KeyField {
     }
 }
 
-/// How packets are divided among lanes.
+/// Assignment of packets to lanes.
 #[derive(Clone, Debug)]
 pub struct Division {
-    /// Those that have packets.
+    /// Lanes that handle packets.
     lanes: Vec<usize>,
-    /// The first one, for all of those that have no other: nothing more is looked at.
+    /// First of these lanes, for services with a single one: no further field is read.
     first: usize,
     flows_by: Vec<KeyField>,
 }
 
-/// Each pool and its lanes, which follow each other.
+/// Returns each pool with its lanes, which are consecutive.
 pub fn lanes_of(pools: &[Pool]) -> impl Iterator<Item = (core::ops::Range<usize>, &Pool)> {
     let mut first = 0;
     pools.iter().map(move |pool| {
@@ -171,19 +171,20 @@ pub fn lanes_of(pools: &[Pool]) -> impl Iterator<Item = (core::ops::Range<usize>
 }
 
 impl Division {
-    /// Of so many lanes in these pools, or in none.
+    /// Makes the assignment for `lanes` lanes in these pools, or without pools.
     #[must_use]
     pub fn new(lanes: usize, pools: &[Pool], flows_by: &[KeyField]) -> Self {
         let packets: Vec<_> = lanes_of(pools)
             .filter(|(_, pool)| pool.has(Event::Packet))
             .flat_map(|it| it.0)
             .collect();
-        // A manifest without one is refused; without pools all have them.
+        // A manifest without a pool for packets is refused; without pools all lanes handle packets.
         let lanes = if packets.is_empty() { (0..lanes.max(1)).collect() } else { packets };
         Self { first: lanes[0], lanes, flows_by: flows_by.to_vec() }
     }
 
-    /// The lane of a packet with that hash; `meta` is asked for only where flows go by fields.
+    /// Returns the lane of a packet with that hash; calls `meta` only where flows are distinguished
+    /// by fields.
     #[inline]
     pub fn lane_of<P: PacketBytes>(
         &self,
@@ -199,8 +200,9 @@ impl Division {
     }
 }
 
-/// A number of the packet's flow, by these fields; what a packet does not have counts as zero.
-/// It is the same wherever it is asked for: lanes keep what they know when others take their place.
+/// Returns the hash of a packet's flow over these fields; missing fields count as zero. The value
+/// is the same at every level and in every version: lanes keep their state when their instances are
+/// replaced.
 fn flow_key<P: PacketBytes>(packet: &P, meta: &Meta, fields: &[KeyField]) -> u32 {
     let mut key = [0; KEY_LENGTH_MAX];
     let mut length = 0;
@@ -213,7 +215,7 @@ fn flow_key<P: PacketBytes>(packet: &P, meta: &Meta, fields: &[KeyField]) -> u32
     (hash ^ hash >> 32) as u32
 }
 
-/// Writes a field to the front of `out`; how many bytes it takes there.
+/// Writes a field to the front of `out`; returns the bytes written.
 fn put_field<P: PacketBytes>(packet: &P, meta: &Meta, field: KeyField, out: &mut [u8]) -> usize {
     match field {
         KeyField::Source => put_address(packet, meta, (12, 8), out),
@@ -231,7 +233,7 @@ fn put(value: &[u8], out: &mut [u8]) -> usize {
     value.len()
 }
 
-/// An address that is so far behind the beginning of an IPv4 header, or of one of IPv6.
+/// Writes the address at an offset of an IPv4 or IPv6 header.
 fn put_address<P: PacketBytes>(
     packet: &P,
     meta: &Meta,
@@ -239,7 +241,7 @@ fn put_address<P: PacketBytes>(
     out: &mut [u8],
 ) -> usize {
     let begin = usize::from(meta.l3_offset);
-    // A packet that ends before leaves zeros.
+    // A packet that ends earlier leaves zeros.
     let _ = match (meta.begins_with, meta.ip_version) {
         (BEGINS_WITH_ETHERNET, 4) => packet.load(begin + in_v4, &mut out[..4]),
         (BEGINS_WITH_ETHERNET, 6) => packet.load(begin + in_v6, &mut out[..16]),
@@ -248,19 +250,19 @@ fn put_address<P: PacketBytes>(
     16
 }
 
-/// A port that is so far behind the beginning of the L4 header. As with `flow_hash`, the fragments
-/// of a datagram have none, so that they meet.
+/// Writes the port at an offset of the L4 header. As with `flow_hash`, the fragments of a datagram
+/// have no ports, so that they share a lane.
 fn put_port<P: PacketBytes>(packet: &P, meta: &Meta, at: usize, out: &mut [u8]) -> usize {
     let is_whole = meta.flags & (META_FRAGMENT | META_LATER_FRAGMENT) == 0;
     let has_headers = meta.begins_with == BEGINS_WITH_ETHERNET;
     if has_headers && is_whole && PORTS_OF.contains(&meta.protocol) {
-        // As above.
+        // A packet that ends earlier leaves zeros.
         let _ = packet.load(usize::from(meta.l4_offset) + at, &mut out[..2]);
     }
     2
 }
 
-/// How many lanes there are without pools.
+/// Returns the number of lanes of a manifest without pools.
 fn lanes_alone(fields: &Fields<'_>) -> Result<Lanes, ManifestError> {
     let Some(DeValue::String(word)) = fields.value("lanes") else {
         let count = fields.number("lanes", 1, u32::from(LANES_MAX))?.unwrap_or(1);
@@ -272,7 +274,7 @@ fn lanes_alone(fields: &Fields<'_>) -> Result<Lanes, ManifestError> {
     Err(fields.no_choice("lanes", word, ["per-core", "a number from 1 to 64"]))
 }
 
-/// How many lanes there are, and in which pools: none where all lanes have everything.
+/// Returns the number of lanes and the pools; no pools when all lanes handle every event.
 pub(crate) fn lanes(
     fields: &Fields<'_>,
     has_timer: bool,
@@ -319,11 +321,11 @@ fn pool(table: &Fields<'_>, key: &str) -> Result<Pool, ManifestError> {
         let line = fields.line_of("events");
         return Err(ManifestError::Empty { line, field: "events".into() });
     }
-    // Both were held against their limits.
+    // Both numbers were checked against their limits.
     Ok(Pool { name, lanes: lanes as u16, processor: processor as u8, events })
 }
 
-/// What flows are told from each other by; nothing: by `flow_hash`.
+/// Returns the fields that distinguish flows; empty: `flow_hash`.
 pub(crate) fn flows_by(fields: &Fields<'_>) -> Result<Vec<KeyField>, ManifestError> {
     let chosen = fields.choices("flows_by", KeyField::ALL, |field| field.name())?;
     if chosen.is_empty() && fields.value("flows_by").is_some() {
@@ -343,7 +345,7 @@ mod tests {
         Pool { name, lanes, processor: 0, events: events.to_vec() }
     }
 
-    /// An Ethernet frame of UDP over IPv4 from 10.0.0.`host`.
+    /// Makes an Ethernet frame of UDP over IPv4 from 10.0.0.`host`.
     fn packet(host: u8, port: u16) -> OwnedPacket {
         let mut bytes = vec![0; 60];
         bytes[26..30].copy_from_slice(&[10, 0, 0, host]);

@@ -1,8 +1,8 @@
 //! Settings of a stream module: the parameters that every one has, and their values.
 //!
-//! The proxy-wasm ABI has no way for a module to declare what it is for, nor which servers it may
-//! call: whoever deploys it sets these parameters. Its manifest may have other defaults for all but
-//! [`Capabilities`], which only a deployment grants.
+//! The proxy-wasm ABI has no way for a module to declare its protocol, nor which servers it may
+//! call: the operator sets these parameters on deployment. The module's manifest may have other
+//! defaults for all but [`Capabilities`], which only a deployment grants.
 
 pub(crate) mod parameters;
 
@@ -24,7 +24,7 @@ const CAPABILITIES: &str = "capabilities";
 /// Value of [`PROTOCOL`] where neither an operator nor a manifest has one.
 const PROTOCOL_DEFAULT: &str = "http";
 
-/// Protocol by which a module is shown a connection.
+/// Protocol at which a module handles a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// Bytes of the connection.
@@ -36,7 +36,7 @@ pub enum Protocol {
 /// Settings of one stream module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamSettings {
-    /// Protocol by which it is shown connections.
+    /// Protocol of its connections.
     pub protocol: Protocol,
     /// Text that `proxy_on_configure` is given.
     pub configuration: String,
@@ -59,19 +59,19 @@ pub struct Capabilities {
     pub transcodes: bool,
 }
 
-/// Origins whose streams a module may have shared among clients; each variant includes those before.
+/// Origins whose streams a module may share among clients; each variant includes those before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reflection {
-    /// No origin's.
+    /// No origin.
     #[default]
     Refused,
-    /// `reflect`: those of origins that do not forbid it by `Cache-Control: no-store`.
+    /// `reflect`: origins that do not forbid it by `Cache-Control: no-store`.
     Storable,
-    /// `reflect-no-store`: those of origins that send `no-store` with everything, too.
+    /// `reflect-no-store`: also origins that send `no-store` with everything.
     Any,
 }
 
-/// Parameter whose value is none of a stream module.
+/// Parameter value that no stream module accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the parameter {parameter} of a module for streams has a value that it cannot have")]
 pub struct StreamSettingsError {
@@ -80,11 +80,10 @@ pub struct StreamSettingsError {
 }
 
 impl StreamSettings {
-    /// Reads parameters as they are encoded for a module, UTF-8 text by name; one that is missing
-    /// has its default.
+    /// Parses parameters as they are encoded for a module, UTF-8 text by name; a missing one has
+    /// its default.
     ///
-    /// # Errors
-    /// The first parameter of which a deployment would have been refused.
+    /// # Errors The first parameter for which a deployment would have been refused.
     pub fn from_parameters(
         values: &BTreeMap<String, Vec<u8>>,
     ) -> Result<Self, StreamSettingsError> {
@@ -110,7 +109,7 @@ fn read<T>(
 }
 
 impl Protocol {
-    /// Reads a value of [`PROTOCOL`]; `None` when it is none.
+    /// Parses a value of [`PROTOCOL`]; returns `None` for another text.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         match text {
             "tcp" => Some(Self::Tcp),
@@ -121,7 +120,8 @@ impl Protocol {
 }
 
 impl Capabilities {
-    /// Reads a value of [`CAPABILITIES`], names with commas between them; `None` when one is unknown.
+    /// Parses a value of [`CAPABILITIES`], names separated by commas; returns `None` when one is
+    /// unknown.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut capabilities = Self::default();
         for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
@@ -142,8 +142,8 @@ impl Capabilities {
     }
 }
 
-/// Reads a value of [`UPSTREAMS`], `NAME=ADDRESS:PORT` with commas between them; `None` when one is
-/// malformed, two have the same name, or there are more than [`UPSTREAMS_MAX`].
+/// Parses a value of [`UPSTREAMS`], `NAME=ADDRESS:PORT` separated by commas; returns `None` when
+/// one is malformed, two have the same name, or there are more than [`UPSTREAMS_MAX`].
 pub(crate) fn upstreams(text: &str) -> Option<BTreeMap<String, SocketAddr>> {
     let mut all = BTreeMap::new();
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {

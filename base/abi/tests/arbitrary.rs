@@ -1,5 +1,5 @@
-//! Whatever bytes come, the check answers: it never panics, and what it takes
-//! keeps the promises that the engine builds on.
+//! Property tests of the check: it never panics on any bytes, and a module that it accepts keeps
+//! the promises that the engine relies on.
 
 use abi::layout::{DATA_ADDRESS, MEMORY_PAGES_MAX, META_ADDRESS, WINDOW_LENGTH_MAX};
 use abi::{Manifest, Unverified};
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 const GOOD: &str = include_str!("../../../vectors/abi/good.wat");
 
-/// What the engine relies on without looking again.
+/// Returns true if the properties hold that the engine relies on without checking again.
 fn is_sound(bytes: &[u8]) -> bool {
     let Ok(checked) = Unverified(bytes).check() else { return true };
     let memory = checked.memory;

@@ -1,4 +1,4 @@
-//! One test for each refusal of a module, and one module that uses everything.
+//! Tests of each reason for rejecting a module, and of one module that uses everything.
 
 use abi::check::{Kind, Limited, MemoryLimits};
 use abi::{CheckError, Checked, HOST_FUNCTIONS, Level, Unverified};
@@ -10,12 +10,12 @@ fn check(wat: &str) -> Result<Checked, CheckError> {
     Unverified(&wat::parse_str(wat).expect("the test's own text")).check()
 }
 
-/// A module of version 1 whose other parts are `rest`.
+/// Checks a module of version 1 whose other parts are `rest`.
 fn with(rest: &str) -> Result<Checked, CheckError> {
     with_manifest("", rest)
 }
 
-/// The same with more lines of manifest.
+/// Checks a module with further lines in its manifest.
 fn with_manifest(more: &str, rest: &str) -> Result<Checked, CheckError> {
     check(&format!(
         r#"(module {rest} (@custom "tamandua" "{MANIFEST}{}"))"#,
@@ -23,7 +23,7 @@ fn with_manifest(more: &str, rest: &str) -> Result<Checked, CheckError> {
     ))
 }
 
-/// `on_packet` and a memory, for tests of something else.
+/// Smallest module body (`on_packet` and a memory), for tests of other parts.
 const BODY: &str =
     r#"(memory (export "memory") 1) (func (export "on_packet") (result i32) (i32.const 0))"#;
 
@@ -169,7 +169,7 @@ fn a_filter_has_what_its_toolchain_makes_and_no_more() {
     let has =
         |count: usize, text: &str| check(&format!("(module {version} {})", text.repeat(count)));
     let table = |elements: u32| has(1, &format!("(table {elements} funcref)"));
-    // As Go 1.26 makes of some lines.
+    // Go 1.26 makes that many for a few lines.
     assert_eq!(has(30_000, "(data (i32.const 1024) \"go\")").unwrap().kind, Kind::Streams);
     has(20_000, "(func)").unwrap();
     table(131_072).unwrap();

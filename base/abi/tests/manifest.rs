@@ -1,4 +1,4 @@
-//! The manifest's grammar: each limit from both sides, each message with its line.
+//! Tests of the manifest's grammar: each limit from both sides, each message with its line.
 
 use abi::host::Need;
 use abi::manifest::{
@@ -12,7 +12,7 @@ fn parse(more: &str) -> Result<Manifest, ManifestError> {
     Manifest::parse(&format!("{SMALLEST}{more}"))
 }
 
-/// The message, which must begin with its line.
+/// Returns the message, which must begin with its line.
 fn refused_at(line: usize, more: &str) -> String {
     let message = parse(more).expect_err(more).to_string();
     assert!(message.starts_with(&format!("line {line} of the manifest")), "{more:?}: {message}");

@@ -1,9 +1,9 @@
-//! The SDK and the document say the same as the node.
+//! Tests that the SDKs and the document agree with the node's numbers.
 
 use abi::layout::{self, Meta};
 use abi::{HOOKS, HOST_FUNCTIONS, Unverified, Verdict};
 
-/// The SDK's own table of numbers; it stands alone and cannot share the node's.
+/// Table of numbers in the SDK, which stands alone and cannot share the node's.
 #[path = "../../../sdk/rust/src/layout.rs"]
 #[allow(dead_code)]
 mod sdk;
@@ -125,10 +125,10 @@ fn the_documents_module_is_taken() {
     assert!(text.contains(&format!("(i32.const {drop:#x})")), "{drop:#x}");
 }
 
-/// The SDK for C: one header.
+/// Header of the SDK for C.
 const HEADER: &str = include_str!("../../../sdk/c/tam.h");
 
-/// What a `#define` of the header stands for, without comment and spaces.
+/// Returns the value of a `#define` of the header, without comment and spaces.
 fn defined(name: &str) -> String {
     let line = HEADER.lines().find_map(|line| line.strip_prefix(&format!("#define {name}")));
     let text = line.unwrap_or_else(|| panic!("no {name}"));

@@ -2,7 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-/// One end of a flow (`struct tam_end`).
+/// End of a flow (`struct tam_end`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct End {
@@ -20,7 +20,7 @@ pub struct End {
 pub struct Request {
     /// Number of the request, which its answer has, too.
     pub number: u32,
-    /// Number of the port by which the packet is received; `u16::MAX` for the node's own device.
+    /// Number of the port that receives the packet; `u16::MAX` for the node's own device.
     pub port: u16,
     /// `ASK_*`.
     pub kind: u8,
@@ -36,21 +36,23 @@ pub struct Request {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct Answer {
-    /// Number of the request in the upper half; in the lower 1 + the number of a port, or 0 for none.
+    /// Number of the request in the upper half; in the lower 1 + the number of a port, or 0 for
+    /// none.
     pub value: u64,
     /// Always 0.
     pub unused: [u64; 7],
 }
 
-/// [`Request::kind`]: by which port the kernel would send a packet.
+/// [`Request::kind`]: query of the port by which the kernel would send a packet.
 pub const ASK_EGRESS: u8 = 0;
-/// [`Request::kind`]: as [`ASK_EGRESS`], for a packet of which a module has changed ends.
+/// [`Request::kind`]: as [`ASK_EGRESS`], for a packet whose ends a module has changed.
 pub const ASK_NOTE: u8 = 1;
-/// [`Request::kind`]: no question, but the order to receive a frame by its arrival port's device.
+/// [`Request::kind`]: not a query, but the command to receive a frame by its arrival port's device.
 pub const ASK_ARRIVE: u8 = 2;
-/// [`Request::changed`]: the source, with which it leaves.
+/// [`Request::changed`]: the source differs from the one that the packet arrived with.
 pub const CHANGED_SOURCE: u8 = 1;
-/// [`Request::changed`]: the destination, which the kernel's ICMP errors quote as it arrived.
+/// [`Request::changed`]: the destination differs from the one that the packet arrived with, which
+/// the kernel's ICMP errors must quote.
 pub const CHANGED_DESTINATION: u8 = 2;
-/// Ethertype in front of an IP packet that is asked about.
+/// Ethertype in front of an IP packet in a request.
 pub const ETHERTYPE_ASKED: u16 = 0x88b5;

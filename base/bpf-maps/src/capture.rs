@@ -1,42 +1,42 @@
-//! Records that the taps of a capture write: the Rust half of `levels/bpf/c/capture.h`.
+//! Capture records: the Rust half of `levels/bpf/c/capture.h`.
 
 use bytemuck::{Pod, Zeroable};
 
-/// Most bytes of a frame that a tap keeps: all of one at MTU 1500, the headers of a longer one.
+/// Most bytes of a frame that a capture keeps: all of one at MTU 1500, the headers of a longer one.
 pub const SNAP_MAX: u32 = 2048;
-/// [`Captured::way`]: as it came in by the port.
+/// [`Captured::way`]: as the frame arrived by the port.
 pub const WAY_ARRIVED: u8 = 0;
-/// [`Captured::way`]: as it leaves by the front door, or from a module at `nic`.
+/// [`Captured::way`]: as the frame leaves by the front door, or from a module at `nic`.
 pub const WAY_LEFT: u8 = 1;
-/// [`Captured::way`]: as it leaves by the stack's egress, from a module at `kernel` too.
+/// [`Captured::way`]: as the frame leaves by the stack's egress, also from a module at `kernel`.
 pub const WAY_LEFT_KERNEL: u8 = 2;
-/// [`Captured::way`]: as a module below user level left what was dropped after it.
+/// [`Captured::way`]: dropped after a module below user level, as the module left it.
 pub const WAY_ENDED: u8 = 3;
-/// [`Captured::way`]: as the kernel's stack had it when it dropped it.
+/// [`Captured::way`]: as the kernel's stack had the frame when it dropped it.
 pub const WAY_STACK_DROPPED: u8 = 4;
-/// [`Captured::port`]: by none, but by the node's own device.
+/// [`Captured::port`]: no port, but the node's own device.
 pub const CAPTURED_NO_PORT: u16 = 0xffff;
-/// [`Captured::outcome`]: the front door did not see it.
+/// [`Captured::outcome`]: the front door did not see the frame.
 pub const CAPTURED_NONE: u8 = 0xff;
 
-/// In front of a captured frame's bytes (`struct tam_captured`).
+/// Header in front of a captured frame's bytes (`struct tam_captured`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct Captured {
-    /// The kernel's monotonic clock.
+    /// Time on the kernel's monotonic clock.
     pub time_ns: u64,
-    /// Bytes on the wire.
+    /// Length of the frame on the wire, bytes.
     pub length: u32,
-    /// Bytes that follow.
+    /// Bytes of the frame that follow.
     pub captured: u32,
-    /// The port's number: where it came in or, of one that leaves, where it does; or
+    /// Number of the port: the arrival port or, of a frame that leaves, the egress port; or
     /// [`CAPTURED_NO_PORT`].
     pub port: u16,
     /// `WAY_*`.
     pub way: u8,
     /// Index in [`OUTCOMES`](crate::OUTCOMES), or [`CAPTURED_NONE`].
     pub outcome: u8,
-    /// `XDP_*`, of what the front door saw.
+    /// `XDP_*` action of the front door.
     pub action: u8,
     /// 1 when the kernel took a VLAN tag out of the frame: `tci` and `tpid_be`.
     pub tagged: u8,
@@ -48,9 +48,9 @@ pub struct Captured {
     pub session: u16,
     /// Entry that the packet's rule leads to.
     pub entry: u16,
-    /// `LEVEL_*` of the module that had it; 0 when none below user level had.
+    /// `LEVEL_*` of the module that handled the packet; 0 when no module below user level did.
     pub level: u8,
-    /// 1 when the frame begins with its IP header; only of what the stack dropped.
+    /// 1 when the frame begins with its IP header; only of packets dropped by the stack.
     pub bare: u8,
     /// Rule of the packet; all ones when there is none.
     pub rule: u32,
@@ -58,7 +58,7 @@ pub struct Captured {
     pub verdict: u32,
     /// [`HandOver::trapped`](crate::HandOver::trapped) of that module.
     pub trapped: u32,
-    /// Kernel's number of the reason for which the stack dropped it.
+    /// Kernel's number of the reason for the drop by the stack.
     pub stack_reason: u32,
 }
 

@@ -3,7 +3,7 @@
 use crate::{HASH_KEYS, Key};
 
 /// Returns the hash of a key: `start` and the sum of its 32-bit words, each times a random 64-bit
-/// factor, modulo 2^64. Of two different keys the upper 32 bits are the same with probability 2^-32,
+/// factor, modulo 2^64. The upper 32 bits of two different keys are equal with probability 2^-32,
 /// whoever chose the keys, as long as nobody knows the factors (multiply-shift over vectors).
 #[must_use]
 pub fn key_hash(start: u64, key: &Key, factors: &[u64; HASH_KEYS]) -> u64 {

@@ -1,8 +1,8 @@
 //! Keys and values shared with the kernel: the Rust half of `levels/bpf/c/tam_maps.h`.
 //!
-//! The header explains each field and draws the layouts; this file repeats
-//! them for Rust. `levels/bpf` compares every size and offset with what clang
-//! makes of the header, so that the two cannot drift apart.
+//! The header explains each field and draws the layouts; this file repeats them for Rust.
+//! `levels/bpf` compares every size and offset with those that clang computes from the header, so
+//! that the two cannot drift apart.
 
 #![forbid(unsafe_code)]
 
@@ -34,54 +34,54 @@ pub use stack::{
     MARK_ENDED, STACK_ARRIVALS, STACK_OTHER, STACK_OWN, STACK_REASONS_MAX, StackKind, StackStats,
 };
 
-/// Ports of one node: their counters and sockets are arrays.
+/// Most ports of one node: their counters and sockets are arrays.
 pub const PORTS_MAX: usize = 64;
-/// Receive queues of one port.
+/// Most receive queues of one port.
 pub const QUEUES_MAX: usize = 16;
-/// Rules of one node; the rule's number indexes its counters.
+/// Most rules of one node; the rule's number indexes its counters.
 pub const RULES_MAX: usize = 16_384;
-/// Keys of one rule set: a rule with L4 port ranges has several.
+/// Most keys of one rule set: a rule with L4 port ranges has several.
 pub const RULE_ENTRIES_MAX: usize = 262_144;
 /// Bits of each rule set's filter, as a power of two.
 pub const FILTER_BITS: u32 = 21;
-/// Flows of one set of the large cache.
+/// Ways of one set of the large flow cache.
 pub const FLOW_WAYS: usize = 8;
-/// Flows of all lists of one node.
+/// Most flows of all flow lists of one node.
 pub const FLOWS_LISTED_MAX: usize = 1 << 20;
-/// Lists that both rule sets may have: each is a mask. The first is not used.
+/// Most flow lists of both rule sets: each is a mask. Index 0 is not used.
 pub const LISTS_MAX: usize = 2 * MASKS_MAX + 1;
 /// Factors of the hash over keys, one for each 4 bytes of a key.
 pub const HASH_KEYS: usize = 16;
-/// Distinct sets of matched fields: the lookups of a cache miss.
+/// Most distinct sets of matched fields: the lookups of a cache miss.
 pub const MASKS_MAX: usize = 64;
-/// Masks for packets that hide something of L4: each of the others can have three.
+/// Most masks for packets that hide something of L4: each of the others can have three.
 pub const HIDDEN_MASKS_MAX: usize = 3 * MASKS_MAX;
-/// All masks of one rule set, as they lie behind each other.
+/// Most masks of one rule set, as they lie behind each other.
 pub const MASKS_ALL: usize = MASKS_MAX + HIDDEN_MASKS_MAX;
 /// Flow cache entries on each CPU.
 pub const FLOWS_MAX: usize = 8192;
-/// Prefixes of IPv4 addresses that are the machine's own.
+/// Most prefixes of IPv4 addresses that are the machine's own.
 pub const OWN_MAX: usize = 65_536;
-/// Entries of one node: each has a lane.
+/// Most entries of one node: each has a lane.
 pub const ENTRIES_MAX: usize = 16_384;
-/// Entries that can be below user level, the first ones: each has counters there, and a program at
-/// each level.
+/// Number of entries that can be below user level, the first ones: each has counters there, and a
+/// program at each level.
 pub const MODULES_MAX: usize = 4096;
-/// Edges out of one entry.
+/// Most edges out of one entry.
 pub const EDGES_MAX: usize = 4;
-/// Pairs of entry and drop reason that are counted apart.
+/// Most pairs of entry and drop reason with a counter of their own.
 pub const REASONS_MAX: usize = 4096;
-/// Counters of rounds between cabled ports; a power of two.
+/// Counters of the hop budget between cabled ports (redirect cycles); a power of two.
 pub const CYCLES_MAX: usize = 4096;
-/// Rounds between cabled ports: for each new frame, and for each heartbeat.
+/// Hop budget between cabled ports: added for each new frame, and restored with each heartbeat.
 pub const CYCLE_ROUNDS: u32 = 64;
-/// Rounds that frames which look alike can have together.
+/// Largest hop budget of frames with the same hash.
 pub const CYCLE_ROUNDS_MAX: u32 = 1 << 16;
 
 /// Set in [`Key::vlan`] when there is a tag.
 pub const VLAN_PRESENT: u16 = 0x8000;
-/// [`PacketMeta::egress_vlan`] of a frame without a route that is tagged for a VLAN of which its
-/// port has no device.
+/// [`PacketMeta::egress_vlan`] of a frame without a route whose VLAN tag has no VLAN device on its
+/// port.
 pub const VLAN_UNKNOWN: u16 = 0x0001;
 /// [`Key::ethertype_be`] of 802.3 frames with LLC, whose ethertype field is a length.
 pub const ETHERTYPE_LENGTH: u16 = 0x0004;
@@ -92,7 +92,7 @@ pub const FRAGMENT_FIRST: u8 = 1;
 /// [`Key::fragment`]: a later fragment.
 pub const FRAGMENT_LATER: u8 = 2;
 
-/// What a packet is matched by (`struct tam_key`).
+/// Fields that a packet is matched by (`struct tam_key`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Pod, Zeroable)]
 pub struct Key {
@@ -116,10 +116,10 @@ pub struct Key {
     pub dscp: u8,
     /// [`FRAGMENT_NONE`], [`FRAGMENT_FIRST`] or [`FRAGMENT_LATER`].
     pub fragment: u8,
-    /// In a rule's key the index of its mask.
+    /// Index of the mask, in a rule's key.
     pub mask: u16,
-    /// What of L4 a packet does not show (`enum tam_hidden`): 1 TCP flags, 2 L4 ports and those, 3
-    /// the protocol, too.
+    /// L4 fields that a packet does not show (`enum tam_hidden`): 1 TCP flags, 2 also L4 ports, 3
+    /// also the protocol.
     pub hidden: u16,
     /// Source MAC address.
     pub source_mac: [u8; 6],
@@ -127,7 +127,7 @@ pub struct Key {
     pub destination_mac: [u8; 6],
     /// Ethertype behind the tags, network byte order; [`ETHERTYPE_LENGTH`] of a frame with a length there.
     pub ethertype_be: [u8; 2],
-    /// Byte 13 of the TCP header, as far as a rule looks at it.
+    /// Byte 13 of the TCP header, masked to the flags that rules match on.
     pub tcp_flags: u8,
     /// Always 0.
     pub zero_end: u8,
@@ -139,7 +139,7 @@ pub const FLOW_KEY_LENGTH: usize = 38;
 pub type FlowKey = [u8; FLOW_KEY_LENGTH];
 
 impl Key {
-    /// What makes a packet one of an exact flow.
+    /// Returns the fields that identify an exact flow.
     #[must_use]
     pub fn flow(&self) -> FlowKey {
         let mut flow = [0; FLOW_KEY_LENGTH];
@@ -147,7 +147,7 @@ impl Key {
         flow
     }
 
-    /// The key that has only this.
+    /// Returns the key with only the fields of a flow.
     #[must_use]
     pub fn of_flow(flow: &FlowKey) -> Self {
         let mut key = Self::default();
@@ -156,36 +156,36 @@ impl Key {
     }
 }
 
-/// One set of matched fields (`struct tam_mask`).
+/// Set of matched fields (`struct tam_mask`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Pod, Zeroable)]
 pub struct Mask {
-    /// Ones where rules of this mask match.
+    /// Bits that rules of this mask match on.
     pub bits: Key,
-    /// What the filter's hash begins with; the loader of the rules draws it.
+    /// Start value of the filter's hash; the loader of the rules draws it at random.
     pub salt: u64,
-    /// The best rank among its rules; 0 is best of all.
+    /// Best rank among its rules; 0 is the best of all.
     pub rank_best: u32,
-    /// `REST_*`: which words of the bits are not all zero; [`Mask::rest_of`].
+    /// `REST_*`: groups of words of the bits that are not all zero; see [`Mask::rest_of`].
     pub rest: u32,
-    /// Not 0: the keys of this mask are the flows of a list, the one at this index, and all
-    /// of them are `rule`'s.
+    /// Index of a flow list, whose flows are the keys of this mask and belong to `rule`; 0 for
+    /// none.
     pub list: u32,
     /// `STAGE_*`.
     pub stage: u16,
-    /// 1: all masks of the set are of this stage; the loader of the rules sets it.
+    /// 1 when all masks of the set are of this stage; the loader of the rules sets it.
     pub alone: u16,
-    /// With `list` what its rule says.
+    /// Rule of the flow list, with `list`.
     pub rule: Rule,
 }
 
-/// [`Mask::rest`]: of the addresses more than the first 4 bytes.
+/// [`Mask::rest`]: matches more than the first 4 bytes of an address.
 pub const REST_UPPER: u32 = 1 << 0;
-/// [`Mask::rest`]: MACs, ethertype or TCP flags.
+/// [`Mask::rest`]: matches MACs, ethertype or TCP flags.
 pub const REST_LINK: u32 = 1 << 1;
 
 impl Mask {
-    /// What [`Mask::rest`] is for these bits.
+    /// Returns [`Mask::rest`] for these bits.
     #[must_use]
     pub fn rest_of(bits: &Key) -> u32 {
         let words: [u64; 8] = bytemuck::cast(*bits);
@@ -200,37 +200,37 @@ pub const ACTION_FORWARD: u8 = 0;
 pub const ACTION_DROP: u8 = 1;
 /// `enum tam_action`: to the cell's socket.
 pub const ACTION_USER: u8 = 2;
-/// `enum tam_action`: to where the lane of the entry is.
+/// `enum tam_action`: to the level at which the lane of the entry is.
 pub const ACTION_SERVICE: u8 = 3;
 /// `enum tam_action`: drop, since the service is down and its failure policy is closed.
 pub const ACTION_DOWN: u8 = 4;
 /// [`Rule::action`]: out by the port whose number is in [`Rule::entry`], without a module.
 pub const ACTION_OUT: u8 = 5;
 
-/// [`Rule::action`]: from a client, to a listener here whose port is in [`Rule::entry`].
+/// [`Rule::action`]: from a client, to a local listener whose port is in [`Rule::entry`].
 pub const ACTION_INTERCEPT: u8 = 6;
-/// [`Rule::action`]: the same back from the server, if such a connection is there.
+/// [`Rule::action`]: the opposite direction, from the server, if such a connection exists.
 pub const ACTION_INTERCEPT_BACK: u8 = 7;
-/// [`Rule::action`]: as [`ACTION_INTERCEPT`], of a service whose failure policy is closed: what the
-/// listener cannot have is dropped.
+/// [`Rule::action`]: as [`ACTION_INTERCEPT`], of a service whose failure policy is closed: packets
+/// that the listener cannot have are dropped.
 pub const ACTION_INTERCEPT_CLOSED: u8 = 8;
 
 /// `enum tam_stage`: infrastructure, before the principals.
 pub const STAGE_IN: u16 = 0;
 /// `enum tam_stage`: one principal's.
 pub const STAGE_SERVICE: u16 = 1;
-/// `enum tam_stage`: infrastructure, behind them.
+/// `enum tam_stage`: infrastructure, after the principals.
 pub const STAGE_OUT: u16 = 2;
-/// Stages that a packet goes through (`TAM_STAGES`).
+/// Stages that a packet passes (`TAM_STAGES`).
 pub const STAGES: usize = 3;
 
-/// What a rule says to packets that come to it from the stage before (`struct tam_rule_fact`).
+/// Summary of a rule for packets that come from the stage before (`struct tam_rule_fact`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Pod, Zeroable)]
 pub struct RuleFact {
-    /// The session that pays.
+    /// Session that pays.
     pub session: u16,
-    /// The service's number in the cell.
+    /// Number of the service's entry in the cell.
     pub entry: u16,
     /// `ACTION_*`; [`ACTION_FORWARD`] also when there is no such rule.
     pub action: u8,
@@ -238,23 +238,23 @@ pub struct RuleFact {
     pub zero: [u8; 3],
 }
 
-/// [`PacketMeta::egress_port`]: the next hop is the IPv4 source, address and port, with which the
-/// packet came to a module below user level.
+/// [`PacketMeta::egress_port`]: the next-hop field holds the IPv4 source, address and port, with
+/// which the packet came to a module below user level.
 pub const ORIGIN_BELOW: u16 = 0xfffe;
-/// [`PacketMeta::rule`], [`PacketMeta::then`]: none.
+/// [`PacketMeta::rule`], [`PacketMeta::then`]: no rule.
 pub const RULE_NONE: u16 = 0xffff;
 
-/// What a rule says (`struct tam_rule`).
+/// Value of a rule (`struct tam_rule`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Pod, Zeroable)]
 pub struct Rule {
     /// Position among all rules, best first: unique.
     pub rank: u32,
-    /// The rule's number.
+    /// Number of the rule.
     pub rule: u32,
-    /// The session that pays.
+    /// Session that pays.
     pub session: u16,
-    /// The service's number in the cell.
+    /// Number of the service's entry in the cell.
     pub entry: u16,
     /// `ACTION_*`.
     pub action: u8,
@@ -266,13 +266,13 @@ pub struct Rule {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct RuleStats {
-    /// Packets that the rule was the best match of.
+    /// Packets for which the rule was the best match.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of `packets`.
     pub bytes: u64,
 }
 
-/// Where a packet ended in the front door: name and meaning, in the order of `enum tam_outcome`.
+/// Outcomes of packets in the front door: name and meaning, in the order of `enum tam_outcome`.
 pub const OUTCOMES: [(&str, &str); OUTCOME_COUNT] = [
     ("forwarded", "redirected to an egress port"),
     ("bridged", "sent out by the other end of the port's bridge"),
@@ -342,7 +342,7 @@ pub const OUTCOME_COUNT: usize = 39;
 pub struct PortStats {
     /// Packets that came in.
     pub rx_packets: u64,
-    /// Their bytes.
+    /// Bytes of `rx_packets`.
     pub rx_bytes: u64,
     /// Packets by outcome, in the order of [`OUTCOMES`]; their sum is `rx_packets`.
     pub outcomes: [u64; OUTCOME_COUNT],
@@ -366,14 +366,14 @@ pub const SLOW_RULES: u32 = 1 << 2;
 pub const SLOW_QDISC: u32 = 1 << 3;
 /// [`PortConfig::slow`]: `fast_path = "never"`.
 pub const SLOW_OPERATOR: u32 = 1 << 4;
-/// [`PortConfig::slow`]: the device takes no redirected frames; counts on the way out only.
+/// [`PortConfig::slow`]: the device takes no redirected frames; counts for egress only.
 pub const SLOW_NO_REDIRECT: u32 = 1 << 5;
 
 /// [`PortConfig::flags`]: its packets are IP packets without an Ethernet header.
 pub const PORT_RAW: u8 = 1 << 0;
 /// [`PortConfig::flags`]: XDP in the stack; tc may see its packets without their Ethernet header.
 pub const PORT_GENERIC: u8 = 1 << 1;
-/// [`PortConfig::flags`]: what leaves by it can come in by a port of the same node.
+/// [`PortConfig::flags`]: frames that leave by it can arrive at a port of the same node.
 pub const PORT_CABLED: u8 = 1 << 2;
 
 /// [`PortConfig::flags`]: its front door is at tc, behind the kernel's receive path.
@@ -389,22 +389,22 @@ pub const PORT_ACCEPTS_OWN: u8 = 1 << 6;
 /// [`PortConfig::flags`]: the kernel forwards no IPv6 packets that come in by it.
 pub const PORT_NO_V6: u8 = 1 << 7;
 
-/// [`PortConfig::rpf`]: no check of the way back.
+/// [`PortConfig::rpf`]: no reverse path check.
 pub const RPF_NONE: u8 = 0;
-/// [`PortConfig::rpf`]: the way back leads through the arrival port.
+/// [`PortConfig::rpf`]: the route to the source must lead through the arrival port.
 pub const RPF_STRICT: u8 = 1;
-/// [`PortConfig::rpf`]: there is a way back.
+/// [`PortConfig::rpf`]: a route to the source must exist.
 pub const RPF_LOOSE: u8 = 2;
 
-/// One port (`struct tam_port_config`).
+/// Configuration of a port (`struct tam_port_config`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct PortConfig {
-    /// The device, 0 when there is no such port.
+    /// Interface index of the device, 0 when there is no such port.
     pub ifindex: u32,
     /// `SLOW_*`; 0 lets plain forwarding take the fast path.
     pub slow: u32,
-    /// The device's address.
+    /// MAC address of the device.
     pub mac: [u8; 6],
     /// `RPF_*`.
     pub rpf: u8,
@@ -416,41 +416,42 @@ pub struct PortConfig {
     pub bridge: u32,
 }
 
-/// What the daemon tells the front door (`struct tam_config`).
+/// State that the daemon gives the front door (`struct tam_config`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct Config {
-    /// Generation of rules and routes; bit 0 is the index of the active rule set, the upper
-    /// bits say what the rules look at ([`GENERATION_FLAGS`], [`GENERATION_ETHERTYPES`]).
+    /// Generation of rules and routes; bit 0 is the index of the active rule set, the upper bits
+    /// name the fields that rules match on ([`GENERATION_FLAGS`], [`GENERATION_ETHERTYPES`]).
     pub generation: u64,
     /// Jiffies of the daemon's last heartbeat.
     pub routes_heard: u64,
-    /// Masks of each rule set.
+    /// Number of masks of each rule set.
     pub mask_count: [u32; 2],
-    /// Masks of each rule set for packets that hide something.
+    /// Number of masks of each rule set for packets that hide something.
     pub hidden_count: [u32; 2],
-    /// Nanoseconds of a jiffy.
+    /// Length of a jiffy in nanoseconds.
     pub tick_ns: u32,
     /// Not 0: sessions have shares of some port's rate.
     pub shares: u32,
-    /// The jiffy at which the first heartbeat came.
+    /// Jiffy of the first heartbeat.
     pub clock_jiffies: u64,
-    /// The coarse clock at that jiffy, in milliseconds.
+    /// Coarse clock at that jiffy, in milliseconds.
     pub clock_ms: u64,
-    /// The TAP device by which packets go from tc to the cell, 0 when there is none.
+    /// Interface index of the TAP device by which packets go from tc to the cell, 0 when there is
+    /// none.
     pub up_ifindex: u32,
-    /// The device by which the cell gives packets to the kernel, or 0.
+    /// Interface index of the device by which the cell gives packets to the kernel, or 0.
     pub kernel_ifindex: u32,
     /// Factors of the hash over keys, drawn when the node starts.
     pub hash_keys: [u64; HASH_KEYS],
 }
 
-/// Where in [`Config::generation`] the TCP flags begin that rules look at.
+/// Position in [`Config::generation`] of the TCP flags that rules match on.
 pub const GENERATION_FLAGS: u32 = 56;
 /// [`Config::generation`]: a rule names an ethertype.
 pub const GENERATION_ETHERTYPES: u64 = 1 << 55;
 
-/// The upper bits of [`Config::generation`] for rules with these masks.
+/// Returns the upper bits of [`Config::generation`] for rules with these masks.
 #[must_use]
 pub fn looked_at(masks: &[Mask]) -> u64 {
     masks.iter().fold(0, |bits, mask| {
@@ -459,34 +460,34 @@ pub fn looked_at(masks: &[Mask]) -> u64 {
     })
 }
 
-/// The part of [`Config::generation`] that counts.
+/// Returns the counting part of [`Config::generation`].
 #[must_use]
 pub const fn generation_number(generation: u64) -> u64 {
     generation & (GENERATION_ETHERTYPES - 1)
 }
 
-/// [`VlanKey::vlan`] of the way from an L3 device to its port.
+/// [`VlanKey::vlan`] of the direction from an L3 device to its port.
 pub const VLAN_UP: u32 = u32::MAX;
 
-/// A VLAN device above a port, keyed both ways (`struct tam_vlan_key`).
+/// VLAN device on top of a port, keyed in both directions (`struct tam_vlan_key`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Pod, Zeroable)]
 pub struct VlanKey {
-    /// The port's device, or the VLAN device with [`VLAN_UP`].
+    /// Interface index of the port's device, or of the VLAN device with [`VLAN_UP`].
     pub ifindex: u32,
     /// VLAN identifier, or [`VLAN_UP`].
     pub vlan: u32,
 }
 
-/// What [`VlanKey`] leads to (`struct tam_vlan`).
+/// Value of a [`VlanKey`] (`struct tam_vlan`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct Vlan {
-    /// The device at the other end.
+    /// Interface index of the device at the other end.
     pub ifindex: u32,
     /// VLAN identifier.
     pub vlan: u16,
-    /// Reverse path filter of what comes in by the VLAN device, one of `RPF_*`.
+    /// Reverse path filter of packets that arrive by the VLAN device, one of `RPF_*`.
     pub rpf: u8,
     /// [`PORT_NO_V6`] and [`PORT_ACCEPTS_OWN`].
     pub flags: u8,
@@ -496,35 +497,35 @@ pub struct Vlan {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Pod, Zeroable)]
 pub struct OwnPrefix {
-    /// Bits that count.
+    /// Prefix length in bits.
     pub length: u32,
-    /// The address, in network byte order.
+    /// Address, in network byte order.
     pub address_be: [u8; 4],
 }
 
-/// What travels with a packet to the cell (`struct tam_meta`).
+/// Metadata that travels with a packet to the cell (`struct tam_meta`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct PacketMeta {
-    /// The rule whose service has it, or [`RULE_NONE`].
+    /// Rule whose service gets the packet, or [`RULE_NONE`].
     pub rule: u16,
-    /// The rules of the stages behind that one, or [`RULE_NONE`].
+    /// Rules of the later stages, or [`RULE_NONE`].
     pub then: [u16; 2],
-    /// The service's number in the cell.
+    /// Number of the service's entry in the cell.
     pub entry: u16,
-    /// The egress port's number, with [`META_ROUTED`]; or [`ORIGIN_BELOW`].
+    /// Number of the egress port, with [`META_ROUTED`]; or [`ORIGIN_BELOW`].
     pub egress_port: u16,
     /// [`VLAN_PRESENT`] and an identifier, or 0; without a route [`VLAN_UNKNOWN`] or 0.
     pub egress_vlan: u16,
     /// MAC of the next hop.
     pub next_hop: [u8; 6],
-    /// The port that it came in by.
+    /// Number of the arrival port.
     pub arrival_port: u16,
-    /// Where the IP header begins.
+    /// Offset of the IP header in bytes.
     pub l3_offset: u16,
-    /// Where the L4 header begins, or 0xffff.
+    /// Offset of the L4 header in bytes, or 0xffff.
     pub l4_offset: u16,
-    /// Equal for both directions of a flow.
+    /// Hash of the flow, equal for both directions.
     pub flow_hash: u32,
     /// `META_*`, IP version in bits 8..15, protocol in bits 16..23, epoch of the lane in 24..31.
     pub flags: u32,
@@ -536,48 +537,50 @@ pub const META_ROUTED: u32 = 1 << 0;
 pub const META_FRAGMENT: u32 = 1 << 1;
 /// [`PacketMeta::flags`]: a fragment that is not the first.
 pub const META_LATER_FRAGMENT: u32 = 1 << 2;
-/// [`PacketMeta::flags`], from XDP to tc only: the packet is a lane's.
+/// [`PacketMeta::flags`], from XDP to tc only: the packet belongs to a lane.
 pub const META_TO_TC: u32 = 1 << 3;
-/// [`PacketMeta::flags`], from XDP to tc only: it cannot be run there.
+/// [`PacketMeta::flags`], from XDP to tc only: the module cannot run on it there.
 pub const META_UP: u32 = 1 << 4;
-/// [`PacketMeta::flags`], from XDP to tc only: it is to be marked for the listener whose port
-/// [`PacketMeta::entry`] is.
+/// [`PacketMeta::flags`], from XDP to tc only: to be marked for the listener whose port is
+/// [`PacketMeta::entry`].
 pub const META_INTERCEPT: u32 = META_UP | 1 << 7;
-/// Marks of packets for listeners here: this, and the listener's port in the lower half.
+/// Marks of packets for local listeners: this value, with the listener's port in the lower half.
 pub const MARK_LISTENER: u32 = 0x5441 << 16;
 /// [`PacketMeta::flags`]: the mark of the module before lies in front of the metadata.
 pub const META_MARK: u32 = 1 << 5;
 /// [`PacketMeta::flags`]: `egress_port` is the other end of a bridge; the packet leaves by it as it is.
 pub const META_BRIDGED: u32 = 1 << 6;
-/// [`PacketMeta::flags`], in the cell only: not a frame, but the payload of an active packet.
+/// [`PacketMeta::flags`], in the cell only: the payload of an active packet, not a frame.
 pub const META_DATA: u32 = 1 << 7;
-/// [`PacketMeta::flags`], on the way to the cell only: it has room in its session's queue.
+/// [`PacketMeta::flags`], on the way to the cell only: holds credit of its session's queue.
 pub const META_COUNTED: u32 = 1 << 3;
-/// Where in [`PacketMeta::flags`] the last bit of the epoch is in which that is counted.
+/// Position in [`PacketMeta::flags`] of the last bit of the epoch in which the credit was taken.
 pub const META_COUNTED_SHIFT: u32 = 4;
-/// [`PacketMeta::flags`], from tc to the cell only: it only has to leave by `egress_port` when it is
-/// its session's turn; `flow_hash` is the number of the [`Line`] that counts it, `then` the verdict,
+/// [`PacketMeta::flags`], from tc to the cell only: the packet only waits for its session's share
+/// of `egress_port`; `flow_hash` is the number of the [`Line`] that counts it, `then` the verdict,
 /// `arrival_port` the session that pays.
 pub const META_LEAVES: u32 = 1 << 7;
-/// [`PacketMeta::flags`], with [`META_LEAVES`]: the kernel is to route it then.
+/// [`PacketMeta::flags`], with [`META_LEAVES`]: the kernel routes the packet then.
 pub const META_BY_KERNEL: u32 = 1 << 0;
-/// Where in [`PacketMeta::flags`] the lane's epoch begins ([`ACTION_SERVICE`] only).
+/// Position in [`PacketMeta::flags`] of the lane's epoch ([`ACTION_SERVICE`] only).
 pub const META_EPOCH_SHIFT: u32 = 24;
 
 impl PacketMeta {
-    /// The epoch of its lane that the packet carries ([`ACTION_SERVICE`] only).
+    /// Returns the epoch of its lane that the packet carries ([`ACTION_SERVICE`] only).
     #[must_use]
     pub const fn epoch(&self) -> u8 {
         (self.flags >> META_EPOCH_SHIFT) as u8
     }
 
-    /// In which epoch of rooms it was sent up, if it was counted there.
+    /// Returns the epoch of the queue credit in which the packet was sent up, if it was counted
+    /// there.
     #[must_use]
     pub const fn room_epoch(&self) -> usize {
         (self.flags >> META_COUNTED_SHIFT & 1) as usize
     }
 
-    /// In which epoch's sum it has room in its session's queue; none when nobody took room for it.
+    /// Returns the index of the epoch's sum that holds the packet's queue credit, `None` when no
+    /// credit was taken.
     #[must_use]
     pub const fn counted_in(&self) -> Option<usize> {
         match self.flags & META_COUNTED {

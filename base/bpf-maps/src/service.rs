@@ -59,7 +59,7 @@ pub struct Lane {
     pub window: u16,
     /// Edges that lead to an entry: bit n of edge n.
     pub edges: u8,
-    /// `OVER_*`: state of the budget below user level.
+    /// State of the budget below user level (`OVER_*`).
     pub over: u8,
     /// 1 + the number of the CPU that is in the lane; 0 when none is. Written by the front door.
     pub busy: u32,
@@ -96,7 +96,7 @@ pub struct Lane {
     pub held: u32,
     /// Index of the entry's account, if `beyond` is not 0.
     pub account: u16,
-    /// `OVER_*` for packets while that account is empty; 0 when the entry has none.
+    /// Treatment of packets while that account is empty (`OVER_*`); 0 when the entry has none.
     pub beyond: u16,
 }
 
@@ -295,12 +295,13 @@ pub struct Account {
     pub unused: u64,
 }
 
-/// Accounts of shares of ports that there are; the first ones, by the number of the port, are for
-/// all sessions that have no share of it.
+/// Number of accounts of port shares; the first ones, by the number of the port, are for all
+/// sessions that have no share of it.
 pub const LINES_MAX: usize = crate::PORTS_MAX + 16_384;
-/// Number of the session whose services pay for no port.
+/// Session whose services pay for no port.
 pub const SESSION_SYSTEM: u16 = 0;
-/// Bytes beside each frame on an Ethernet: preamble, frame check sequence and inter-frame gap.
+/// Overhead of each frame on an Ethernet in bytes: preamble, frame check sequence and inter-frame
+/// gap.
 pub const ETHERNET_REST: u64 = 24;
 
 /// Account of one session's share of a port (`struct tam_line`), and its packets of `kernel` that
@@ -316,8 +317,8 @@ pub struct Line {
     /// Packets dropped: at `nic` as the share was used up, at `kernel` as the queue was full.
     /// Written by the front door.
     pub dropped: [u64; 2],
-    /// Packets in `up` that the device has got, less those of user level that wait. Written by the
-    /// cell, as are the next two.
+    /// Packets in `up` that the device has taken, less those of user level that wait. Written by
+    /// the cell, as are the next two.
     pub gone: u64,
     /// Bytes of packets of modules at `kernel` that waited, and left.
     pub sent_up: u64,
@@ -327,9 +328,9 @@ pub struct Line {
     pub unused: u64,
 }
 
-/// Rooms that there are: one for each session of a node, and [`ROOM_SHARED`].
+/// Number of queue records: one for each session of a node, and [`ROOM_SHARED`].
 pub const ROOMS_MAX: usize = 16_385;
-/// Number of the room in which the packets of all sessions without a queue count, too.
+/// Number of the record in which the packets of all sessions without a queue count, too.
 pub const ROOM_SHARED: usize = 16_384;
 /// Bytes of one frame of packet memory.
 pub const FRAME_MEMORY: usize = 4096;
@@ -340,7 +341,7 @@ pub const HEAD_BYTES: usize = 66;
 
 /// [`Room::head_state`]: no module watches the queue.
 pub const HEAD_NOT: u32 = 0;
-/// [`Room::head_state`]: the next packet that is dropped leaves its head. 2 while one does so.
+/// [`Room::head_state`]: the next packet that is dropped leaves its head. 2 while a CPU writes it.
 pub const HEAD_WANTED: u32 = 1;
 /// [`Room::head_state`]: the head is complete, and the cell may read it.
 pub const HEAD_THERE: u32 = 3;
@@ -354,7 +355,7 @@ pub struct Room {
     pub most: u64,
     /// Bytes given to user level, by the last bit of the epoch. Written by the front door.
     pub sent: [u64; 2],
-    /// Packets dropped for want of credit. Written by the front door.
+    /// Packets dropped for lack of credit. Written by the front door.
     pub dropped: u64,
     /// Epoch in which packets count, of which the last bit chooses `sent`. Written by the cell.
     pub epoch: u32,
@@ -370,7 +371,7 @@ pub struct Room {
     pub head_state: u32,
     /// Bytes in `head`. Written by the front door.
     pub head_length: u16,
-    /// Beginning of a packet that was dropped for want of credit. Written by the front door.
+    /// Beginning of a packet that was dropped for lack of credit. Written by the front door.
     pub head: [u8; HEAD_BYTES],
     /// Always 0.
     pub unused_end: [u8; 56],
@@ -408,7 +409,7 @@ mod tests {
 
     #[test]
     fn a_hand_over_begins_with_the_metadata_of_the_abi() {
-        // Every field has a number of its own: one that is elsewhere is noticed.
+        // Every field has a number of its own, so that a misplaced one is noticed.
         let meta = Meta {
             packet_length: 0x0102_0304,
             window_length: 0x0506_0708,

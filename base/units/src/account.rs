@@ -1,19 +1,20 @@
-//! Memory on somebody's account.
+//! Memory accounting.
 
 use crate::Bytes;
 use std::fmt;
 use std::rc::Rc;
 
-/// Keeps account of bytes: of what a session may have, or a part of the node.
+/// Memory account of a session or of a part of the node.
 pub trait Account {
-    /// Whether there may be so many more; if so, they are on the account.
+    /// Charges `bytes` to the account; returns false, charging nothing, when its limit does not
+    /// allow it.
     fn take(&self, bytes: Bytes) -> bool;
 
-    /// There are so many less.
+    /// Credits `bytes` to the account.
     fn give(&self, bytes: Bytes);
 }
 
-/// Bytes that are on an account, if there is one. Dropped, they are given back.
+/// Bytes charged to an account, if there is one; credited when dropped.
 #[derive(Default)]
 pub struct Held {
     account: Option<Rc<dyn Account>>,
@@ -21,26 +22,27 @@ pub struct Held {
 }
 
 impl Held {
-    /// None yet.
+    /// Makes a charge of zero bytes.
     #[must_use]
     pub fn new(account: Option<Rc<dyn Account>>) -> Self {
         Self { account, bytes: Bytes::ZERO }
     }
 
-    /// So many; `None` when the account has not that many.
+    /// Charges `bytes`; returns `None` when the account's limit does not allow it.
     #[must_use]
     pub fn take(account: Option<Rc<dyn Account>>, bytes: Bytes) -> Option<Self> {
         let mut held = Self::new(account);
         held.grow(bytes).then_some(held)
     }
 
-    /// How many they are.
+    /// Returns the bytes charged.
     #[must_use]
     pub const fn bytes(&self) -> Bytes {
         self.bytes
     }
 
-    /// Whether they may be so many, if they are not.
+    /// Raises the charge to `bytes`; returns false when the account's limit does not allow it. A
+    /// larger charge stays.
     pub fn grow(&mut self, bytes: Bytes) -> bool {
         let more = bytes.saturating_sub(self.bytes);
         let account = self.account.as_ref().filter(|_| more > Bytes::ZERO);
@@ -51,7 +53,7 @@ impl Held {
         may
     }
 
-    /// They are so many at most.
+    /// Lowers the charge to at most `bytes`.
     pub fn shrink(&mut self, bytes: Bytes) {
         let less = self.bytes.saturating_sub(bytes);
         if let Some(account) = self.account.as_ref().filter(|_| less > Bytes::ZERO) {

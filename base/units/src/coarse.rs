@@ -1,13 +1,13 @@
 //! Time of a coarse clock: whole milliseconds, as instants and as durations.
 //!
-//! A loop reads such a clock once a round and hands the instant on. An instant and a duration are
-//! two types, so that one cannot be taken for the other; neither wraps.
+//! A loop reads such a clock once per iteration and passes the instant on. Instants and durations
+//! are two types, so that one cannot be taken for the other; neither wraps.
 
 use crate::{Millis, Nanos};
 use core::ops::Add;
 
 impl Millis {
-    /// Returns the same time in nanoseconds; the most that there are when it has more.
+    /// Returns the same time in nanoseconds, saturating.
     #[must_use]
     pub const fn as_nanos(self) -> Nanos {
         Nanos::from_millis(self.0)
@@ -21,34 +21,34 @@ pub struct CoarseInstant(u64);
 impl CoarseInstant {
     /// Start of the clock.
     pub const ZERO: Self = Self(0);
-    /// Instant that no clock reaches: a deadline that is none.
+    /// Instant that no clock reaches: the value of an absent deadline.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// Returns the instant so many milliseconds after the clock's start.
+    /// Returns the instant `millis` milliseconds after the clock's start.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis)
     }
 
-    /// Returns milliseconds since the clock's start, as module interfaces and records have them.
+    /// Returns milliseconds since the clock's start, the form of module interfaces and records.
     #[must_use]
     pub const fn as_millis(self) -> u64 {
         self.0
     }
 
-    /// Returns the last coarse instant that is not later than `nanos` of the same clock.
+    /// Returns the last coarse instant not later than `nanos` of the same clock.
     #[must_use]
     pub const fn from_nanos(nanos: Nanos) -> Self {
         Self(nanos.as_millis())
     }
 
-    /// Returns the same instant in nanoseconds; the last that there is for [`Self::NEVER`].
+    /// Returns the same instant in nanoseconds, saturating; the maximum for [`Self::NEVER`].
     #[must_use]
     pub const fn as_nanos(self) -> Nanos {
         Nanos::from_millis(self.0)
     }
 
-    /// Returns how long ago `earlier` was; no time when it is later.
+    /// Returns the time since `earlier`, zero when that is later.
     #[must_use]
     pub const fn saturating_since(self, earlier: Self) -> Millis {
         Millis(self.0.saturating_sub(earlier.0))
@@ -58,7 +58,7 @@ impl CoarseInstant {
 impl Add<Millis> for CoarseInstant {
     type Output = Self;
 
-    /// Returns the instant a duration later; [`CoarseInstant::NEVER`] when it has no number.
+    /// Returns the instant a duration later, [`CoarseInstant::NEVER`] on overflow.
     fn add(self, later: Millis) -> Self {
         Self(self.0.saturating_add(later.0))
     }

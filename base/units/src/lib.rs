@@ -1,7 +1,7 @@
-//! Quantities with their unit in the type, and the names of things.
+//! Quantities with their unit in the type, and the names of objects.
 //!
-//! What every other crate says. It decides nothing and knows no protocol: a
-//! bare `u64` of bytes never crosses a crate boundary, a [`Bytes`] does.
+//! Shared by every other crate. Decides nothing and knows no protocol: a bare `u64` of bytes never
+//! crosses a crate boundary, a [`Bytes`] does.
 
 #![forbid(unsafe_code)]
 
@@ -25,7 +25,7 @@ macro_rules! quantity {
         pub struct $name(pub u64);
 
         impl $name {
-            /// None of it.
+            /// Zero.
             pub const ZERO: Self = Self(0);
 
             /// `self - other`, or zero: counters that were reset never go negative.
@@ -67,11 +67,11 @@ quantity!(
     Nanos, "ns"
 );
 quantity!(
-    /// Milliseconds of a duration, whole ones: the step of a [`CoarseInstant`].
+    /// Whole milliseconds of a duration: the step of a [`CoarseInstant`].
     Millis, "ms"
 );
 quantity!(
-    /// Bytes as they are on the wire, without preamble and frame check sequence.
+    /// Bytes on the wire, without preamble and frame check sequence.
     Bytes, "B"
 );
 quantity!(
@@ -84,58 +84,58 @@ quantity!(
 );
 
 impl Nanos {
-    /// From whole milliseconds.
+    /// Converts whole milliseconds.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis.saturating_mul(1_000_000))
     }
 
-    /// Whole milliseconds, rounded down: the step of a module's clock.
+    /// Returns whole milliseconds, rounded down: the step of a module's clock.
     #[must_use]
     pub const fn as_millis(self) -> u64 {
         self.0 / 1_000_000
     }
 }
 
-/// A session's number: the resource container that every rule, instance and queue carries.
+/// Number of a session: the resource container that every rule, instance and queue carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SessionId(pub u16);
 
 impl SessionId {
-    /// Housekeeping and infrastructure: charged to nobody.
+    /// Session of housekeeping and infrastructure, charged to no principal.
     pub const SYSTEM: Self = Self(0);
-    /// Those who reserved nothing.
+    /// Session of all services without a reservation.
     pub const BEST_EFFORT: Self = Self(1);
 }
 
-/// A rule's number: the index of its counters, reused only after the rule is gone.
+/// Number of a rule: the index of its counters, reused only after the rule is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RuleId(pub u32);
 
-/// A port's number within its node: the index of its counters and its place in the device map.
+/// Number of a port within its node: the index of its counters and of its slot in the device map.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(transparent)]
 pub struct PortId(pub u16);
 
-/// The number of a service's entry in a cell: which instances get the packets of a rule.
+/// Number of a service's entry in a cell: selects the instances that get the packets of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct EntryId(pub u16);
 
-/// Where an edge out of a service leads.
+/// Destination of an edge out of a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Edge {
-    /// Out of the graph: the packet is forwarded.
+    /// The edge leaves the graph: the packet is forwarded.
     #[default]
     Out,
-    /// To another service.
+    /// The edge leads to another service.
     To(EntryId),
-    /// To one that is down, and whose packets are dropped meanwhile.
+    /// The edge leads to a service that is down: packets are dropped meanwhile.
     Down,
 }
 
@@ -159,30 +159,30 @@ pub const NAME_LENGTH_MAX: usize = 32;
 #[serde(try_from = "String", into = "String")]
 pub struct Name(String);
 
-/// Why a name was refused. The operator's or the author's fault.
+/// Reason why a name was refused: a fault of the operator or the author.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Nothing at all.
+    /// The name is empty.
     #[error("a name is empty; use letters a-z, digits, '-' and '_'")]
     Empty,
-    /// More than [`NAME_LENGTH_MAX`] bytes.
+    /// The name has more than [`NAME_LENGTH_MAX`] bytes.
     #[error("the name '{name}' has {length} characters, at most {NAME_LENGTH_MAX} are allowed")]
     TooLong {
         /// The name as given, shortened for the message.
         name: String,
-        /// Its length in bytes.
+        /// Length of the name in bytes.
         length: usize,
     },
-    /// A character that has a meaning in a path or a shell.
+    /// The name has a character that has a meaning in a path or a shell.
     #[error(
         "the name '{name}' has the character {character:?} at position {position}; use letters a-z, digits, '-' and '_', and begin with a letter or digit"
     )]
     Character {
         /// The name as given, with control characters escaped.
         name: String,
-        /// The first character that is not allowed.
+        /// First character that is not allowed.
         character: char,
-        /// Its place, counted from 1.
+        /// Position of the character, counted from 1.
         position: usize,
     },
 }
@@ -213,7 +213,7 @@ impl Name {
         }
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -2,10 +2,10 @@
 
 use crate::Nanos;
 
-/// Periodic timer: its ticks are due at multiples of the period behind its beginning.
+/// Periodic timer whose ticks are due at multiples of the period after its start.
 ///
-/// The next tick is counted from when the last one was due and not from when it came, so that
-/// lateness does not add up. Ticks that have been missed altogether come as one.
+/// The next tick is computed from the due time of the last one, not from when that was taken, so
+/// that lateness does not add up. Missed ticks are delivered as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticks {
     period: Nanos,
@@ -20,14 +20,13 @@ impl Ticks {
         Self { period, due: Nanos(now.0.saturating_add(period.0)) }
     }
 
-    /// Returns when the next tick is due.
+    /// Returns the due time of the next tick.
     #[must_use]
     pub const fn due(&self) -> Nanos {
         self.due
     }
 
-    /// Takes the tick that is due, and all others that have been missed with it: true once for
-    /// all of them.
+    /// Takes the tick that is due together with all missed ones: returns true once for all of them.
     pub const fn take(&mut self, now: Nanos) -> bool {
         if now.0 < self.due.0 {
             return false;

@@ -1,8 +1,7 @@
-//! Building frames: what a test or a tool wants to send, with right lengths and checksums.
+//! Frame builder for tests and tools, with correct lengths and checksums.
 //!
-//! It builds what it is told, also nonsense (ten tags, a chain of nine
-//! extension headers, TTL 0), and [`FrameBuilder::patch`] breaks what came out
-//! right. It is for tests and tools, not for the data plane: it allocates.
+//! Builds malformed frames on request (ten tags, a chain of nine extension headers, TTL 0), and
+//! [`FrameBuilder::patch`] breaks correct ones. Not for the data plane: it allocates.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -10,12 +9,13 @@ use crate::checksum::{Sum, checksum};
 use crate::parse::VlanTag;
 use crate::protocol::{self as p, ETHERNET_LENGTH, IPV4_LENGTH};
 
-/// The MAC addresses of a frame whose builder was told none: locally administered (IEEE 802).
+/// Source MAC address of a frame without [`FrameBuilder::ethernet`]: locally administered (IEEE
+/// 802).
 pub const DEFAULT_SOURCE_MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x01];
-/// See [`DEFAULT_SOURCE_MAC`].
+/// Destination MAC address of a frame without [`FrameBuilder::ethernet`].
 pub const DEFAULT_DESTINATION_MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x02];
 
-/// A frame in the making.
+/// Builder of one frame.
 ///
 /// The order of calls matters only among VLAN tags, IPv6 extension headers and
 /// patches; of two IP headers or two L4 headers the later one counts. A length
@@ -52,17 +52,17 @@ pub struct FrameBuilder {
     patches: Vec<(usize, Vec<u8>)>,
 }
 
-/// The IP header that was asked for.
+/// IP header of the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ip {
     V4 { source: Ipv4Addr, destination: Ipv4Addr, ttl: u8 },
     V6 { source: Ipv6Addr, destination: Ipv6Addr, hop_limit: u8 },
 }
 
-/// The L4 header that was asked for.
+/// L4 header of the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum L4 {
-    /// Nothing in front of the payload.
+    /// No L4 header, only a protocol number.
     Bare(u8),
     Udp {
         source: u16,
@@ -82,10 +82,10 @@ enum L4 {
     },
 }
 
-/// A fragment field, and behind how many extension headers its IPv6 header stands.
+/// Fragment field, with the number of extension headers in front of its IPv6 header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FragmentField {
-    /// In units of 8 bytes.
+    /// Offset in units of 8 bytes.
     offset: u16,
     more: bool,
     extensions_before: usize,
@@ -98,7 +98,7 @@ impl Default for FrameBuilder {
 }
 
 impl FrameBuilder {
-    /// An empty Ethernet II frame.
+    /// Starts with an empty Ethernet II frame.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -120,7 +120,7 @@ impl FrameBuilder {
         }
     }
 
-    /// MAC addresses.
+    /// Sets the MAC addresses.
     #[must_use]
     pub const fn ethernet(mut self, source: [u8; 6], destination: [u8; 6]) -> Self {
         self.source_mac = source;
@@ -128,27 +128,27 @@ impl FrameBuilder {
         self
     }
 
-    /// One more customer tag (0x8100), behind those before; `id` has 12 bits.
+    /// Appends a customer tag (0x8100); `id` has 12 bits.
     #[must_use]
     pub fn vlan(self, id: u16) -> Self {
         self.vlan_tag(VlanTag { protocol: p::ETHERTYPE_VLAN, id, ..VlanTag::default() })
     }
 
-    /// One more tag, behind those before.
+    /// Appends a tag.
     #[must_use]
     pub fn vlan_tag(mut self, tag: VlanTag) -> Self {
         self.tags.push(tag);
         self
     }
 
-    /// The innermost ethertype, instead of that of the IP header (0xffff without one).
+    /// Sets the innermost ethertype, which otherwise is that of the IP header (0xffff without one).
     #[must_use]
     pub const fn ethertype(mut self, ethertype: u16) -> Self {
         self.ethertype = Some(ethertype);
         self
     }
 
-    /// An IPv4 header.
+    /// Sets an IPv4 header.
     #[must_use]
     pub fn ipv4(
         mut self,
@@ -160,7 +160,7 @@ impl FrameBuilder {
         self
     }
 
-    /// An IPv6 header.
+    /// Sets an IPv6 header.
     #[must_use]
     pub fn ipv6(
         mut self,
@@ -173,33 +173,33 @@ impl FrameBuilder {
         self
     }
 
-    /// DSCP, 6 bits; higher ones are cut off.
+    /// Sets the DSCP, 6 bits; higher ones are cut off.
     #[must_use]
     pub const fn dscp(mut self, dscp: u8) -> Self {
         self.dscp = dscp & 0x3f;
         self
     }
 
-    /// ECN, 2 bits; higher ones are cut off.
+    /// Sets the ECN field, 2 bits; higher ones are cut off.
     #[must_use]
     pub const fn ecn(mut self, ecn: u8) -> Self {
         self.ecn = ecn & 0x03;
         self
     }
 
-    /// Identification; IPv4 keeps the lower 16 bits, IPv6 has it in fragments only.
+    /// Sets the identification; IPv4 keeps the lower 16 bits, IPv6 has it in fragments only.
     #[must_use]
     pub const fn identification(mut self, identification: u32) -> Self {
         self.identification = identification;
         self
     }
 
-    /// Makes the packet a fragment that begins `offset` bytes into its datagram,
-    /// a multiple of 8 below 65,536. One with an offset gets no L4 header. In
-    /// IPv6 the fragment header stands behind the extension headers so far.
+    /// Makes the packet a fragment that begins `offset` bytes into its datagram, a multiple of 8
+    /// below 65,536. A fragment with an offset gets no L4 header. In IPv6 the fragment header
+    /// stands after the extension headers added so far.
     ///
-    /// The L4 checksum covers this fragment's payload only; fragments that
-    /// belong together come from [`Self::build_fragments`].
+    /// The L4 checksum covers this fragment's payload only; [`Self::build_fragments`] makes
+    /// fragments that belong together.
     #[must_use]
     pub const fn fragment(mut self, offset: u16, more: bool) -> Self {
         let extensions_before = self.extensions.len();
@@ -207,7 +207,7 @@ impl FrameBuilder {
         self
     }
 
-    /// IPv4 options, zeroes added to a multiple of 4; at most 40 bytes are kept.
+    /// Sets IPv4 options, padded with zeroes to a multiple of 4; at most 40 bytes are kept.
     #[must_use]
     pub fn options(mut self, options: &[u8]) -> Self {
         self.options = options[..options.len().min(40)].to_vec();
@@ -215,9 +215,9 @@ impl FrameBuilder {
         self
     }
 
-    /// One more IPv6 extension header of the given kind. `body` is what follows
-    /// its next-header and length bytes; zeroes are added to a multiple of 8,
-    /// and at most 2,046 bytes (1,022 of an Authentication Header) are kept.
+    /// Appends an IPv6 extension header of the given kind. `body` follows its next-header and
+    /// length bytes; it is padded with zeroes to a multiple of 8, and at most 2,046 bytes (1,022 of
+    /// an Authentication Header) are kept.
     #[must_use]
     pub fn extension(mut self, kind: u8, body: &[u8]) -> Self {
         let body_length_max = if kind == p::AUTHENTICATION { 1022 } else { 2046 };
@@ -227,20 +227,20 @@ impl FrameBuilder {
         self
     }
 
-    /// A UDP header.
+    /// Sets a UDP header.
     #[must_use]
     pub const fn udp(mut self, source: u16, destination: u16) -> Self {
         self.l4 = Some(L4::Udp { source, destination });
         self
     }
 
-    /// A TCP header without options; `flags` as in [`crate::protocol`].
+    /// Sets a TCP header without options; `flags` as in [`crate::protocol`].
     #[must_use]
     pub const fn tcp(self, source: u16, destination: u16, flags: u8) -> Self {
         self.tcp_segment(source, destination, flags, 0, 0)
     }
 
-    /// A TCP header with sequence and acknowledgment numbers.
+    /// Sets a TCP header with sequence and acknowledgment numbers.
     #[must_use]
     pub const fn tcp_segment(
         mut self,
@@ -254,51 +254,51 @@ impl FrameBuilder {
         self
     }
 
-    /// An ICMP or, in IPv6, ICMPv6 echo request.
+    /// Sets an ICMP or, in IPv6, ICMPv6 echo request.
     #[must_use]
     pub const fn icmp_echo(mut self, id: u16, sequence: u16) -> Self {
         self.l4 = Some(L4::Echo { reply: false, id, sequence });
         self
     }
 
-    /// The reply to [`Self::icmp_echo`].
+    /// Sets the reply to [`Self::icmp_echo`].
     #[must_use]
     pub const fn icmp_echo_reply(mut self, id: u16, sequence: u16) -> Self {
         self.l4 = Some(L4::Echo { reply: true, id, sequence });
         self
     }
 
-    /// Another protocol: the payload follows the IP header at once.
+    /// Sets another protocol, without an L4 header: the payload follows the IP header.
     #[must_use]
     pub const fn protocol(mut self, protocol: u8) -> Self {
         self.l4 = Some(L4::Bare(protocol));
         self
     }
 
-    /// What follows the last header.
+    /// Sets the payload after the last header.
     #[must_use]
     pub fn payload(mut self, payload: &[u8]) -> Self {
         self.payload = payload.to_vec();
         self
     }
 
-    /// Zeroes behind the IP packet until the frame has `length` bytes; 60 is the
-    /// shortest frame on a wire.
+    /// Pads with zeroes after the IP packet up to `length` bytes of frame; 60 is the shortest frame
+    /// on a wire.
     #[must_use]
     pub const fn pad_to(mut self, length: usize) -> Self {
         self.length_min = length;
         self
     }
 
-    /// Writes `bytes` at `offset` of the finished frame, checksums untouched;
-    /// what would lie behind its end is left out.
+    /// Overwrites bytes at `offset` of the finished frame, without updating checksums; bytes beyond
+    /// its end are ignored.
     #[must_use]
     pub fn patch(mut self, offset: usize, bytes: &[u8]) -> Self {
         self.patches.push((offset, bytes.to_vec()));
         self
     }
 
-    /// The frame.
+    /// Returns the frame.
     #[must_use]
     pub fn build(&self) -> Vec<u8> {
         let later = self.fragment.is_some_and(|field| field.offset != 0);
@@ -306,8 +306,8 @@ impl FrameBuilder {
         self.frame(&l4, self.fragment)
     }
 
-    /// The datagram as fragments whose L4 bytes are at most `length_max` each
-    /// (rounded down to a multiple of 8, at least 8); one that fits stays whole.
+    /// Returns the datagram as fragments whose L4 bytes are at most `length_max` each (rounded down
+    /// to a multiple of 8, at least 8); one that fits stays whole.
     #[must_use]
     pub fn build_fragments(&self, length_max: usize) -> Vec<Vec<u8>> {
         let l4 = self.l4_bytes();
@@ -378,7 +378,7 @@ impl FrameBuilder {
         out
     }
 
-    /// An IPv4 header in front of `l4_length` bytes (RFC 791 section 3.1).
+    /// Returns an IPv4 header in front of `l4_length` bytes (RFC 791 section 3.1).
     fn ipv4_header(
         &self,
         source: Ipv4Addr,
@@ -402,7 +402,7 @@ impl FrameBuilder {
         header
     }
 
-    /// The first next-header value and the extension headers (RFC 8200 section 4).
+    /// Returns the first next-header value and the extension headers (RFC 8200 section 4).
     fn extension_bytes(&self, fragment: Option<FragmentField>) -> (u8, Vec<u8>) {
         let mut chain = self.extensions.clone();
         if let Some(field) = fragment {
@@ -482,7 +482,7 @@ impl FrameBuilder {
         out
     }
 
-    /// The pseudo-header for `length` bytes of L4; ICMP over IPv4 has none.
+    /// Returns the pseudo-header for `length` bytes of L4; ICMP over IPv4 has none.
     fn pseudo_header(&self, length: usize) -> Sum {
         let protocol = self.protocol_number();
         match self.ip {
@@ -499,7 +499,7 @@ impl FrameBuilder {
     }
 }
 
-/// A 16-bit length field; what does not fit is written as the largest value.
+/// Returns a 16-bit length field, saturating.
 fn length_field(length: usize) -> [u8; 2] {
     u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes()
 }

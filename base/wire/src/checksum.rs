@@ -1,26 +1,26 @@
-//! Checksums of packets that were parsed. Their arithmetic is in `sum.rs`; SCTP's CRC32c is not here.
+//! Checksums of parsed packets. Their arithmetic is in `sum.rs`; SCTP's CRC32c is not here.
 
 use crate::parse::{Fragment, Parsed};
 use crate::protocol as p;
 pub use crate::sum::{Sum, checksum, update_u16, update_u32};
 
-/// What the checksum in an L4 header says of its packet.
+/// Result of checking an L4 checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum L4Checksum {
-    /// It is right.
+    /// The checksum is correct.
     Right,
-    /// It is wrong, or the lengths that it covers are.
+    /// The checksum is wrong, or the lengths that it covers are.
     Wrong,
     /// The sender left it out, as UDP over IPv4 may (RFC 768).
     Absent,
-    /// Not to be judged here: a fragment, or another protocol than TCP, UDP, ICMP and ICMPv6.
+    /// Not decidable: a fragment, or another protocol than TCP, UDP, ICMP and ICMPv6.
     Unknown,
 }
 
-/// Judges the checksum of the L4 header in `frame`, the one that `parsed` was read from.
+/// Checks the L4 checksum in `frame`, the frame that `parsed` was read from.
 ///
-/// The destination in the pseudo-header is that of the IP header: a packet on
-/// its way through a routing header (RFC 8200 section 8.1) looks wrong.
+/// The destination in the pseudo-header is that of the IP header: a packet on its way through a
+/// routing header (RFC 8200 section 8.1) looks wrong.
 #[must_use]
 pub fn l4_checksum(frame: &[u8], parsed: &Parsed) -> L4Checksum {
     let Some(offset) = parsed.l4_offset.filter(|_| parsed.fragment == Fragment::None) else {
@@ -51,14 +51,14 @@ pub fn l4_checksum(frame: &[u8], parsed: &Parsed) -> L4Checksum {
     if sum.with(segment).checksum() == 0 { L4Checksum::Right } else { L4Checksum::Wrong }
 }
 
-/// Whether nothing is wrong with the L4 checksum: it is right, absent where it
-/// may be, or not one that [`l4_checksum`] can judge.
+/// Returns true unless the L4 checksum is known to be wrong: correct, legally absent, or not
+/// decidable by [`l4_checksum`].
 #[must_use]
 pub fn verify_l4(frame: &[u8], parsed: &Parsed) -> bool {
     l4_checksum(frame, parsed) != L4Checksum::Wrong
 }
 
-/// The pseudo-header of a packet whose L4 part has `length` bytes.
+/// Returns the pseudo-header of a packet whose L4 part has `length` bytes.
 fn pseudo_header_of(parsed: &Parsed, length: usize) -> Sum {
     // An IPv4 address is the first four bytes and zeros, which add nothing, and
     // the two pseudo-headers differ only in where zeros stand.

@@ -1,9 +1,9 @@
-//! The parser: from the bytes of a frame to what rules and routes look at.
+//! Parser: reads the fields of a frame that rules and routes match on.
 //!
-//! It decides exactly as the front door does (`levels/bpf/c/front_door.bpf.c`);
-//! a differential test compares the two, so a change here is a change there. It
-//! reads headers up to L4 and judges no payload, no address and no L4 checksum; what it cannot
-//! read behind the IP header is no error but [`Hidden`], for a router needs none of it.
+//! Decides exactly as the front door does (`levels/bpf/c/front_door.bpf.c`);
+//! a differential test compares the two, so a change here is a change there.
+//! Reads headers up to L4 and judges no payload, no address and no L4 checksum. Unreadable data
+//! after the IP header is no error but [`Hidden`], for a router needs none of it.
 //!
 //! ```text
 //! 0            14    18    22           l4_offset        ip_end
@@ -21,18 +21,18 @@ pub use values::{Ethernet, Fragment, Hidden, Outcome, Parsed, VlanTag};
 use crate::protocol::{self as p, ETHERNET_LENGTH, IPV4_LENGTH, IPV6_LENGTH, VLAN_TAG_LENGTH};
 use crate::sum::checksum;
 
-/// VLAN tags that are looked behind: one of the provider, one of the customer (IEEE 802.1ad).
+/// Most VLAN tags that are parsed: one of the provider, one of the customer (IEEE 802.1ad).
 pub const VLAN_TAGS_MAX: u8 = 2;
-/// IPv6 extension headers that are looked behind. RFC 8200 section 4.1 lists
-/// six in a full chain; a longer one is more likely an attack than a protocol.
+/// Most IPv6 extension headers that are parsed. RFC 8200 section 4.1 lists six in a full chain; a
+/// longer one is more likely an attack than a protocol.
 pub const EXTENSIONS_MAX: u8 = 8;
-/// Headers that begin behind this many bytes of a frame are not read.
+/// Limit of header offsets, bytes: headers that begin beyond it are not read.
 pub const HEADERS_MAX: usize = 4096;
 
 /// Offset of the flags in a TCP header (RFC 9293 section 3.1).
 const TCP_FLAGS_AT: usize = 13;
 
-/// The longest extension header: a length field of 255 counts 256 units of 8 bytes.
+/// Longest extension header in bytes: a length field of 255 counts 256 units of 8 bytes.
 const EXTENSION_LENGTH_MAX: usize = 256 * 8;
 const _: () = assert!(
     ETHERNET_LENGTH
@@ -61,7 +61,7 @@ pub fn parse_frame(frame: &[u8]) -> Result<Parsed, Outcome> {
     Ok(parsed)
 }
 
-/// A hash of the flow that is equal for both directions: it chooses the lane.
+/// Returns a hash of the flow that is equal for both directions: it chooses the lane.
 ///
 /// The front door computes the same. With `a0..a3` the source and `b0..b3` the
 /// destination as four little-endian `u32` each, in wrapping arithmetic:
@@ -75,8 +75,8 @@ pub fn parse_frame(frame: &[u8]) -> Result<Parsed, Outcome> {
 ///
 /// The last line is the finalizer of MurmurHash3. The first fragment's L4 ports
 /// are left out so that all fragments of a datagram meet in one lane. Where an IPv6 datagram has
-/// extension headers behind the fragment header only its first fragment shows the protocol
-/// behind those: whoever knows the first gives its `protocol` to the later ones.
+/// extension headers after the fragment header only its first fragment shows the protocol
+/// after those: a caller that knows the first gives its `protocol` to the later ones.
 #[must_use]
 pub fn flow_hash(parsed: &Parsed) -> u32 {
     let mut x = 0;
@@ -133,7 +133,7 @@ pub fn parse_link(frame: &[u8]) -> Result<Parsed, Outcome> {
     Ok(parsed)
 }
 
-/// RFC 791 section 3.1.
+/// Parses an IPv4 header (RFC 791 section 3.1).
 fn parse_ipv4(frame: &[u8], parsed: &mut Parsed) -> Result<(), Outcome> {
     let l3 = usize::from(parsed.l3_offset);
     let header: &[u8; IPV4_LENGTH] = chunk(frame, l3)?;
@@ -172,7 +172,7 @@ fn parse_ipv4(frame: &[u8], parsed: &mut Parsed) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// RFC 8200 sections 3 and 4.
+/// Parses an IPv6 header and its extensions (RFC 8200 sections 3 and 4).
 fn parse_ipv6(frame: &[u8], parsed: &mut Parsed) -> Result<(), Outcome> {
     let l3 = usize::from(parsed.l3_offset);
     let header: &[u8; IPV6_LENGTH] = chunk(frame, l3)?;
@@ -202,8 +202,8 @@ fn parse_ipv6(frame: &[u8], parsed: &mut Parsed) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// Walks the extension headers from `offset` on, in a packet that ends where
-/// the IP packet does. Answers where L4 begins, if there is L4 and it is not hidden.
+/// Walks the extension headers from `offset` on, in a packet that ends where the IP packet does.
+/// Returns the offset of the L4 header, if there is one and it is not hidden.
 fn walk_extensions(
     packet: &[u8],
     parsed: &mut Parsed,
@@ -245,7 +245,8 @@ fn walk_extensions(
     l4.then_some(offset)
 }
 
-/// Reads L4 ports and TCP flags of a packet that is no later fragment, as far as they are there.
+/// Reads L4 ports and TCP flags of a packet that is no later fragment, as far as the packet holds
+/// them.
 fn parse_l4(frame: &[u8], parsed: &mut Parsed, offset: usize) {
     let needed = p::l4_header_length(parsed.protocol).unwrap_or(0);
     let header = frame.get(offset..parsed.ip_end()).unwrap_or_default();
@@ -270,7 +271,7 @@ fn parse_l4(frame: &[u8], parsed: &mut Parsed, offset: usize) {
     }
 }
 
-/// The `N` bytes at `offset`, or the frame is cut off.
+/// Returns the `N` bytes at `offset`, or an error when the frame is cut off.
 fn chunk<const N: usize>(frame: &[u8], offset: usize) -> Result<&[u8; N], Outcome> {
     frame.get(offset..).and_then(|rest| rest.first_chunk()).ok_or(Outcome::Truncated)
 }

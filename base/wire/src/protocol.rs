@@ -1,6 +1,6 @@
-//! The numbers of the protocols that this crate knows, and the lengths of their headers.
+//! Protocol numbers that this crate knows, and the lengths of their headers.
 //!
-//! Numbers only: what is done with them stands in `parse` and `build`.
+//! Numbers only: `parse` and `build` use them.
 
 /// Bytes of an Ethernet II header without tags: destination, source, ethertype (IEEE 802.3).
 pub const ETHERNET_LENGTH: usize = 14;
@@ -30,7 +30,7 @@ pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
 /// DCCP (RFC 4340).
 pub const DCCP: u8 = 33;
-/// Encapsulating Security Payload (RFC 4303): what follows it is not readable.
+/// Encapsulating Security Payload (RFC 4303): the bytes after it are not readable.
 pub const ESP: u8 = 50;
 /// ICMPv6 (RFC 4443).
 pub const ICMPV6: u8 = 58;
@@ -69,7 +69,7 @@ pub const TCP_PSH: u8 = 0x08;
 /// TCP flag: the acknowledgment number counts.
 pub const TCP_ACK: u8 = 0x10;
 
-/// Whether `next_header` is an IPv6 extension header that the parser looks behind.
+/// Returns true if `next_header` is an IPv6 extension header that the parser walks.
 #[must_use]
 pub const fn is_extension(next_header: u8) -> bool {
     matches!(
@@ -85,8 +85,8 @@ pub const fn is_extension(next_header: u8) -> bool {
     )
 }
 
-/// Bytes of the L4 header that must be there for the protocol to be understood,
-/// without options; `None` for protocols that the parser does not look into.
+/// Returns the length of the fixed part of the L4 header in bytes; `None` for protocols that the
+/// parser does not look into.
 #[must_use]
 pub const fn l4_header_length(protocol: u8) -> Option<usize> {
     match protocol {
@@ -97,7 +97,7 @@ pub const fn l4_header_length(protocol: u8) -> Option<usize> {
     }
 }
 
-/// Whether the L4 header begins with a source and a destination L4 port.
+/// Returns true if the L4 header begins with a source and a destination L4 port.
 #[must_use]
 pub const fn has_l4_ports(protocol: u8) -> bool {
     matches!(protocol, TCP | UDP | UDP_LITE | SCTP | DCCP)

@@ -1,9 +1,8 @@
-//! What a node changes in a packet on its way: MAC addresses, TTL, DSCP.
+//! Packet rewriting on forwarding: MAC addresses, TTL, DSCP.
 //!
-//! Used at user level after a verdict. Each function checks everything before
-//! it writes anything, so a refused packet is unchanged. Checksums are updated,
-//! not computed anew: one that was wrong stays wrong, so that nothing damaged
-//! on its way to us looks whole behind us.
+//! Used at user level after a verdict. Each function checks everything before it writes anything,
+//! so a refused packet is unchanged. Checksums are updated, not recomputed: a wrong one stays
+//! wrong, so that a packet damaged before this node does not look intact after it.
 
 use crate::checksum::update_u16;
 use crate::protocol::{ETHERNET_LENGTH, IPV4_LENGTH, IPV6_LENGTH};
@@ -11,44 +10,43 @@ use crate::protocol::{ETHERNET_LENGTH, IPV4_LENGTH, IPV6_LENGTH};
 /// The shortest Ethernet frame without its FCS, in bytes (IEEE 802.3).
 pub const FRAME_LENGTH_MIN: usize = 60;
 
-/// Why a packet was not rewritten: mostly the module's or the sender's fault.
+/// Reason why a packet was not rewritten: mostly a fault of the module or the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RewriteError {
     /// The frame ends before the header that is to be written.
     #[error("the frame has {length} bytes, the header to be rewritten ends at {needed}")]
     Truncated {
-        /// Bytes of the frame that are there.
+        /// Bytes of the frame.
         length: usize,
-        /// Bytes that must be there.
+        /// Bytes needed.
         needed: usize,
     },
     /// The header does not begin with version 4 or 6.
     #[error("the header at offset {l3_offset} says IP version {version}, expected 4 or 6")]
     IpVersion {
-        /// Where the header begins.
+        /// Offset of the header in bytes.
         l3_offset: u16,
-        /// What it says.
+        /// Version field of the header.
         version: u8,
     },
     /// The packet may not be forwarded any further (RFC 1812 section 5.3.1).
     #[error("the TTL or hop limit is {ttl}: the packet ends here")]
     TtlExpired {
-        /// 0 or 1.
+        /// TTL of the packet, 0 or 1.
         ttl: u8,
     },
     /// A DSCP has 6 bits.
     #[error("the DSCP {dscp} is above 63, the largest that 6 bits hold")]
     DscpRange {
-        /// As given.
+        /// DSCP as given.
         dscp: u8,
     },
 }
 
-/// Routes the packet: writes both MAC addresses and takes one off the TTL or hop limit.
+/// Rewrites a routed packet: writes both MAC addresses and lowers the TTL or hop limit by one.
 ///
-/// # Errors
-/// [`RewriteError::Truncated`], [`RewriteError::IpVersion`],
-/// [`RewriteError::TtlExpired`]; the frame is then unchanged.
+/// # Errors [`RewriteError::Truncated`], [`RewriteError::IpVersion`], [`RewriteError::TtlExpired`];
+/// the frame is then unchanged.
 pub fn route(
     frame: &mut [u8],
     l3_offset: u16,
@@ -70,11 +68,10 @@ pub fn route(
     Ok(())
 }
 
-/// Returns the length of a frame without what lies behind its IP packet: a trailer belongs to the
-/// link that it came by. What pads a frame up to [`FRAME_LENGTH_MIN`] stays.
+/// Returns the length of a frame without the trailer after its IP packet, which belongs to the link
+/// that the frame came by. Padding up to [`FRAME_LENGTH_MIN`] stays.
 ///
-/// # Errors
-/// [`RewriteError::Truncated`], [`RewriteError::IpVersion`].
+/// # Errors [`RewriteError::Truncated`], [`RewriteError::IpVersion`].
 pub fn length_without_trailer(frame: &[u8], l3_offset: u16) -> Result<usize, RewriteError> {
     let version = ip_version(frame, l3_offset)?;
     let header = &frame[usize::from(l3_offset)..];
@@ -122,7 +119,8 @@ pub fn set_dscp(frame: &mut [u8], l3_offset: u16, dscp: u8) -> Result<(), Rewrit
     Ok(())
 }
 
-/// The IP version at `l3_offset`, when the fixed part of that version's header is all there.
+/// Returns the IP version at `l3_offset`, if the frame holds the fixed part of that version's
+/// header.
 fn ip_version(frame: &[u8], l3_offset: u16) -> Result<u8, RewriteError> {
     let start = usize::from(l3_offset).max(ETHERNET_LENGTH);
     let truncated = |needed| RewriteError::Truncated { length: frame.len(), needed };
@@ -136,12 +134,12 @@ fn ip_version(frame: &[u8], l3_offset: u16) -> Result<u8, RewriteError> {
     if frame.len() < needed { Err(truncated(needed)) } else { Ok(version) }
 }
 
-/// The TTL, when it may be lowered.
+/// Returns the TTL, if it may be lowered.
 const fn routable(ttl: u8) -> Result<u8, RewriteError> {
     if ttl > 1 { Ok(ttl) } else { Err(RewriteError::TtlExpired { ttl }) }
 }
 
-/// Tells an IPv4 header's checksum that one of its words changed.
+/// Updates an IPv4 header's checksum for one changed word.
 fn update_ipv4_checksum(header: &mut [u8], old: u16, new: u16) {
     let before = u16::from_be_bytes([header[10], header[11]]);
     header[10..12].copy_from_slice(&update_u16(before, old, new).to_be_bytes());

@@ -1,26 +1,25 @@
-//! Sample frames, good and bad, and mutations of them: the same for every parser.
+//! Sample frames, well-formed and malformed, and mutations of them: the same for every parser.
 //!
-//! `parse`'s tests and the comparison with the front door both run these, so
-//! that no case is known to one of them only. Nothing here says what is right:
-//! the answers stand in the tests and in `vectors/wire`.
+//! `parse`'s tests and the comparison with the front door both run these, so that no case is known
+//! to one of them only. Expected results are not here but in the tests and in `vectors/wire`.
 
 use crate::build::FrameBuilder;
 use crate::parse::{EXTENSIONS_MAX, VlanTag};
 use crate::protocol as p;
 
-/// A frame with a name that says what is in it.
+/// Frame with a descriptive name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// For messages of failed tests.
+    /// Name for messages of failed tests.
     pub name: &'static str,
-    /// From the destination MAC address on.
+    /// Bytes from the destination MAC address on.
     pub frame: Vec<u8>,
 }
 
 /// Bytes of an Ethernet frame with the largest common jumbo MTU of 9,000.
 pub const JUMBO_FRAME_LENGTH: usize = 9014;
 
-/// Every sample: well-formed ones first.
+/// Returns every sample, well-formed ones first.
 #[must_use]
 pub fn samples() -> Vec<Sample> {
     let named = |(name, builder): (_, FrameBuilder)| Sample { name, frame: builder.build() };
@@ -32,18 +31,18 @@ pub fn samples() -> Vec<Sample> {
     well_formed.chain(unusual).chain(broken).chain(cut).collect()
 }
 
-/// IPv4 from 10.0.0.1 to 10.0.1.2.
+/// Starts an IPv4 packet from 10.0.0.1 to 10.0.1.2.
 fn v4() -> FrameBuilder {
     FrameBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 1, 2], 64)
 }
 
-/// IPv6 from 2001:db8::1 to 2001:db8:1::2.
+/// Starts an IPv6 packet from 2001:db8::1 to 2001:db8:1::2.
 fn v6() -> FrameBuilder {
     let source = [0x2001, 0x0db8, 0, 0, 0, 0, 0, 1];
     FrameBuilder::new().ipv6(source, [0x2001, 0x0db8, 1, 0, 0, 0, 0, 2], 64)
 }
 
-/// What ordinary programs send.
+/// Returns frames that ordinary programs send.
 fn well_formed() -> Vec<(&'static str, FrameBuilder)> {
     let service =
         VlanTag { protocol: p::ETHERTYPE_SERVICE_VLAN, id: 10, priority: 5, drop_eligible: true };
@@ -66,7 +65,7 @@ fn well_formed() -> Vec<(&'static str, FrameBuilder)> {
     ]
 }
 
-/// Right, but seldom seen: fragments, options, extension headers, other protocols.
+/// Returns correct but rare frames: fragments, options, extension headers, other protocols.
 fn unusual() -> Vec<(&'static str, FrameBuilder)> {
     let id = |builder: FrameBuilder| builder.identification(0xbeef);
     let chain = |count: u8| {
@@ -106,7 +105,7 @@ fn unusual() -> Vec<(&'static str, FrameBuilder)> {
         ),
         ("IPv6 eight extension headers", chain(EXTENSIONS_MAX)),
         ("IPv6 nine extension headers", chain(EXTENSIONS_MAX + 1)),
-        // What lies behind the IP header is for its receiver to judge.
+        // The payload after the IP header is for its receiver to judge.
         ("IPv6 payload length 0 before UDP", v6().udp(1, 2).payload(&[1; 20]).patch(18, &[0, 0])),
         ("IPv4 TCP of 19 bytes", v4().protocol(p::TCP).payload(&[0; 19]).pad_to(60)),
         ("IPv4 ICMP of 7 bytes", v4().protocol(p::ICMP).payload(&[0; 7])),
@@ -120,7 +119,8 @@ fn unusual() -> Vec<(&'static str, FrameBuilder)> {
     ]
 }
 
-/// Lies and damage. Offsets count from the frame's start: IP at 14, L4 at 34 or 54.
+/// Returns malformed and damaged frames. Offsets count from the frame's start: IP at 14, L4 at 34
+/// or 54.
 fn broken() -> Vec<(&'static str, FrameBuilder)> {
     let udp4 = || v4().udp(1, 2).payload(&[1; 20]);
     let udp6 = || v6().udp(1, 2).payload(&[1; 20]);
@@ -156,13 +156,14 @@ pub struct Mutations {
 }
 
 impl Mutations {
-    /// The mutations that belong to `seed`.
+    /// Starts the sequence of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { state: seed, samples: samples() }
     }
 
-    /// SplitMix64 (Steele, Lea, Flood 2014), below `bound`; its bias at these bounds is no matter.
+    /// Returns a number below `bound` by SplitMix64 (Steele, Lea, Flood 2014); its bias at these
+    /// bounds is negligible.
     fn below(&mut self, bound: usize) -> usize {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;
@@ -178,8 +179,8 @@ const MUTATED_HEAD: usize = 96;
 impl Iterator for Mutations {
     type Item = Vec<u8>;
 
-    /// One sample with up to four changed bytes, now and then shorter or longer.
-    /// Half of them get a right IPv4 checksum again, to be read further.
+    /// Returns a sample with up to four changed bytes, sometimes shorter or longer. Half of them
+    /// get a correct IPv4 checksum again, to be parsed further.
     fn next(&mut self) -> Option<Vec<u8>> {
         let chosen = self.below(self.samples.len());
         let mut frame = self.samples[chosen].frame.clone();
@@ -206,7 +207,7 @@ impl Iterator for Mutations {
     }
 }
 
-/// Writes the right header checksum into an untagged IPv4 frame, if it is one.
+/// Writes the correct header checksum into an untagged IPv4 frame, if it is one.
 fn refresh_ipv4_checksum(frame: &mut [u8]) {
     let Some(first) = frame.get(p::ETHERNET_LENGTH) else { return };
     let end = p::ETHERNET_LENGTH + usize::from(first & 0x0f) * 4;

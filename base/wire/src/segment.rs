@@ -1,4 +1,4 @@
-//! A long TCP or UDP packet that its sender left to a device to cut up becomes packets.
+//! Segmentation of long TCP and UDP packets that their sender left to a device to segment.
 //!
 //! ```text
 //! │ Ethernet, IP, L4 │ payload ……………………………………………………………… │
@@ -7,7 +7,7 @@
 //! │ headers, each with its own lengths, identification, sequence number, flags and sums │
 //! ```
 //!
-//! What comes out is what Linux makes of it (`tcp_gso_segment`, `__udp_gso_segment`).
+//! The result is that of Linux (`tcp_gso_segment`, `__udp_gso_segment`).
 
 use crate::checksum::{Sum, checksum};
 use crate::parse::{Fragment, Parsed, parse_frame};
@@ -15,17 +15,17 @@ use crate::protocol::{
     IPV4_LENGTH, IPV6_LENGTH, TCP, TCP_FIN, TCP_PSH, UDP, has_l4_ports, l4_header_length,
 };
 
-/// CWR stands in the first segment only (RFC 3168 section 6.1.2).
+/// CWR flag, set in the first segment only (RFC 3168 section 6.1.2).
 const TCP_CWR: u8 = 0x80;
-/// Where in a TCP header sequence number, flags and checksum are (RFC 9293 section 3.1).
+/// Offsets of sequence number, flags and checksum in a TCP header (RFC 9293 section 3.1).
 const TCP_SEQUENCE: usize = 4;
 const TCP_FLAGS: usize = 13;
 const TCP_SUM: usize = 16;
-/// The length and the checksum of UDP (RFC 768).
+/// Offsets of length and checksum in a UDP header (RFC 768).
 const UDP_LENGTH: usize = 4;
 const UDP_SUM: usize = 6;
 
-/// The packets of a long one, one after the other.
+/// Segments of a long packet, one after the other.
 #[derive(Debug)]
 pub struct Segments<'a> {
     parsed: Parsed,
@@ -38,8 +38,8 @@ pub struct Segments<'a> {
 }
 
 impl<'a> Segments<'a> {
-    /// Of a frame, with so many bytes of payload in each. None when it is neither TCP nor UDP,
-    /// or a fragment, or its headers lie.
+    /// Starts the segmentation of a frame with `size` bytes of payload in each segment. Returns
+    /// `None` when the packet is neither TCP nor UDP, is a fragment, or has inconsistent headers.
     #[must_use]
     pub fn of(frame: &'a [u8], size: u16) -> Option<Self> {
         let parsed = parse_frame(frame).ok().filter(|parsed| parsed.fragment == Fragment::None)?;
@@ -64,7 +64,7 @@ impl<'a> Segments<'a> {
         })
     }
 
-    /// Puts the next one in place of what `into` has; false when there is none.
+    /// Replaces the contents of `into` by the next segment; returns false when there is none.
     pub fn next_into(&mut self, into: &mut Vec<u8>) -> bool {
         if self.next >= self.payload.len() && self.index > 0 {
             return false;
@@ -125,7 +125,7 @@ impl<'a> Segments<'a> {
         self.write_sum(into, UDP_SUM);
     }
 
-    /// The checksum of the L4 part; of UDP never 0, which would say that there is none.
+    /// Writes the checksum of the L4 part; of UDP never 0, which would mean that there is none.
     fn write_sum(&self, into: &mut [u8], at: usize) {
         let at = self.l4 + at;
         into[at..at + 2].fill(0);

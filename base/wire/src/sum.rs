@@ -1,24 +1,24 @@
-//! The Internet checksum (RFC 1071): whole, with pseudo-headers, and updated in place (RFC 1624).
+//! Internet checksum (RFC 1071): whole, with pseudo-headers, and updated in place (RFC 1624).
 //!
 //! Arithmetic only. Values are in the host's order: a checksum is stored with `to_be_bytes`.
 
-/// The checksum of `bytes`: the complement of their one's complement sum.
+/// Returns the checksum of `bytes`: the complement of their one's complement sum.
 ///
-/// Over a header that contains its own checksum it is 0 when that is right.
+/// Over a header that contains its own checksum it is 0 when that is correct.
 #[must_use]
 pub fn checksum(bytes: &[u8]) -> u16 {
     Sum::default().with(bytes).checksum()
 }
 
-/// Bytes that are added side by side.
+/// Bytes that are added in parallel.
 const BLOCK: usize = 32;
 
-/// A one's complement sum that is still open: pieces are added, then it is closed.
+/// One's complement sum that is still open: pieces are added, then it is closed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum(u64);
 
 impl Sum {
-    /// The pseudo-header of TCP, UDP and others over IPv4 (RFC 9293 section 3.1);
+    /// Starts with the pseudo-header of TCP, UDP and others over IPv4 (RFC 9293 section 3.1);
     /// `length` counts the L4 header and its payload, in bytes.
     #[must_use]
     pub fn pseudo_header_v4(
@@ -31,8 +31,8 @@ impl Sum {
         Self::default().with(&source).with(&destination).with(&[0, protocol, high, low])
     }
 
-    /// The pseudo-header over IPv6 (RFC 8200 section 8.1); `length` counts the
-    /// L4 header and its payload, in bytes.
+    /// Starts with the pseudo-header over IPv6 (RFC 8200 section 8.1); `length` counts the L4
+    /// header and its payload, in bytes.
     #[must_use]
     pub fn pseudo_header_v6(
         source: [u8; 16],
@@ -44,13 +44,13 @@ impl Sum {
         sum.with(&length.to_be_bytes()).with(&[0, 0, 0, next_header])
     }
 
-    /// Adds a piece that begins at an even position. One of odd length counts
-    /// as if a zero byte followed, so only the last piece may be odd.
+    /// Adds a piece that begins at an even position. A piece of odd length counts as if a zero byte
+    /// followed, so only the last piece may be odd.
     #[must_use]
     #[inline]
     pub fn with(mut self, bytes: &[u8]) -> Self {
-        // Words of 32 bits in the host's order, lane by lane: the sum comes out with its bytes
-        // swapped where the words had them swapped (RFC 1071 section 2, B and C).
+        // Words of 32 bits in the host's order, lane by lane: the sum has its bytes swapped where
+        // the words had them swapped (RFC 1071 section 2, B and C).
         let (blocks, rest) = bytes.as_chunks::<BLOCK>();
         let mut lanes = [0; BLOCK / 4];
         for block in blocks {
@@ -76,11 +76,10 @@ impl Sum {
     }
 }
 
-/// The checksum after the 16-bit word `old`, at an even position, became `new`
-/// (RFC 1624 equation 3).
+/// Returns the checksum after the 16-bit word `old`, at an even position, became `new` (RFC 1624
+/// equation 3).
 ///
-/// Equal to the checksum computed anew, unless all covered bytes are now zero,
-/// which no header is.
+/// Equal to the recomputed checksum, unless all covered bytes are now zero, which no header is.
 #[must_use]
 pub const fn update_u16(checksum: u16, old: u16, new: u16) -> u16 {
     !fold(!checksum as u64 + !old as u64 + new as u64)
@@ -93,8 +92,8 @@ pub const fn update_u32(checksum: u16, old: u32, new: u32) -> u16 {
     update_u16(high, old as u16, new as u16)
 }
 
-/// Adds the carries back in until none is left: each round takes 15 bits or
-/// more off the sum, so four or five are enough for any `u64`.
+/// Folds the carries back in until none is left: each round takes 15 bits or more off the sum, so
+/// four or five are enough for any `u64`.
 pub(crate) const fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);

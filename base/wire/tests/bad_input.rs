@@ -1,11 +1,11 @@
-//! Frames that lie, and what they are called: each row is a frame that a stranger could send.
+//! Tests of malformed frames: each row is a frame that an attacker could send, with its outcome.
 
 #![forbid(unsafe_code)]
 
 use wire::samples::{JUMBO_FRAME_LENGTH, Mutations, samples};
 use wire::{Fragment, FrameBuilder, Hidden, Outcome, Parsed, flow_hash, parse_frame};
 
-/// The parser's answer to the sample with this name.
+/// Returns the parser's result for the sample with this name.
 fn answer(name: &str) -> Result<Parsed, Outcome> {
     let all = samples();
     let sample = all.iter().find(|sample| sample.name == name).expect("a sample with that name");

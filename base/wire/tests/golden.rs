@@ -1,4 +1,4 @@
-//! Runs the golden packets of `vectors/wire`: another implementation's answers, not ours.
+//! Runs the golden packets of `vectors/wire`: results of another implementation, not ours.
 
 #![forbid(unsafe_code)]
 
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use wire::checksum::{L4Checksum, l4_checksum};
 use wire::{Fragment, Hidden, Parsed, parse_frame};
 
-/// The folder of the golden packets.
+/// Returns the folder of the golden packets.
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors/wire")
 }
@@ -39,7 +39,7 @@ fn every_golden_packet_parses_as_its_source_says() {
     assert!(count >= 50, "only {count} golden packets were found");
 }
 
-/// The parser's answer in the words of the files.
+/// Returns the parser's result in the format of the files.
 fn describe(frame: &[u8]) -> String {
     match parse_frame(frame) {
         Err(outcome) => format!("outcome: {}", outcome.name()),
@@ -47,7 +47,7 @@ fn describe(frame: &[u8]) -> String {
     }
 }
 
-/// Every field, one line each.
+/// Returns every field, one line each.
 fn describe_parsed(frame: &[u8], parsed: &Parsed) -> String {
     let mac = |bytes: [u8; 6]| bytes.map(|byte| format!("{byte:02x}")).join(":");
     let vlan = parsed.vlan.map_or("none".to_owned(), |tag| {
@@ -90,7 +90,7 @@ fn describe_parsed(frame: &[u8], parsed: &Parsed) -> String {
         ("tcp_flags", format!("{:#04x}", parsed.tcp_flags)),
         ("l4_checksum", l4_checksum.to_owned()),
     ];
-    // Of most nothing is hidden.
+    // Most packets hide nothing.
     let hidden =
         (parsed.hidden != Hidden::Nothing).then(|| ("hidden", format!("{:?}", parsed.hidden)));
     lines

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use wire::checksum::{L4Checksum, checksum, l4_checksum, update_u16, update_u32, verify_l4};
 use wire::{Fragment, FrameBuilder, Outcome, parse_frame, protocol, rewrite};
 
-/// What a generated frame is made of.
+/// Parts of a generated frame.
 #[derive(Clone, Debug)]
 struct Plan {
     tags: Vec<u16>,
@@ -55,7 +55,7 @@ fn plan() -> impl Strategy<Value = Plan> {
     })
 }
 
-/// The builder that carries out the plan, without padding.
+/// Returns the builder of the plan's frame, without padding.
 fn builder(plan: &Plan) -> FrameBuilder {
     let mut builder = plan.tags.iter().fold(FrameBuilder::new(), |builder, id| builder.vlan(*id));
     let (source, destination) = plan.addresses;

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
-/* The second half of the front door: does what a module's verdict says, at nic and
- * at kernel.
+/* Second half of the front door: carries out a module's verdict, at nic and at kernel.
  *
- * A module's program ends here by a tail call, still in its lane; what it left in
- * the hand-over is read before another CPU may be in there. What it passes by an edge
- * that leads to another module goes into that one's lane from here. The way of the packet
- * is this CPU's; the packet itself is looked at anew, for the module may have
- * changed all of it. node/cell's deliver.rs does the same at user level.
+ * A module's program ends here by a tail call, still in its lane; its result in the
+ * hand-over is read before another CPU can enter. A packet passed by an edge to another
+ * module enters that module's lane from here. The packet's passage is per CPU; the packet
+ * itself is parsed anew, for the module may have changed all of it. node/cell's
+ * deliver.rs does the same at user level.
  */
 #ifndef TAM_AFTERWARDS_H
 #define TAM_AFTERWARDS_H
@@ -18,7 +17,7 @@
 #include "tun.h"
 #include "ways.h"
 
-/* Verdicts: docs/reference/module-abi.md. */
+/* Verdict codes: docs/reference/module-abi.md. */
 #define VERDICT_PASS 0
 #define VERDICT_REROUTE 0x100
 #define VERDICT_DROP 1
@@ -28,8 +27,8 @@
 
 #define TAM_ENTRY_NONE 0xffffffff
 
-/* Takes one off TTL or hop limit: TAM_FORWARDED, TAM_KERNEL_TTL, or TAM_DROP_HEADER_LENGTH
- * when there is no whole header. */
+/* Decrements TTL or hop limit. Returns TAM_FORWARDED, TAM_KERNEL_TTL, or
+ * TAM_DROP_HEADER_LENGTH when there is no whole header. */
 static __always_inline int one_hop(void *l3, const void *data_end)
 {
 	struct iphdr *ip = l3;
@@ -51,7 +50,7 @@ static __always_inline int one_hop(void *l3, const void *data_end)
 	return TAM_FORWARDED;
 }
 
-/* Takes off what lies behind a frame's IP packet; 0, or an error. */
+/* Cuts the trailer behind a frame's IP packet off. Returns 0, or an error. */
 static __always_inline int trim_behind(struct xdp_md *ctx)
 {
 	__u32 l3 = find_l3(first_byte(ctx, TAM_LEVEL_NIC), last_byte(ctx, TAM_LEVEL_NIC));
@@ -59,13 +58,14 @@ static __always_inline int trim_behind(struct xdp_md *ctx)
 	return !l3 || trim(ctx, TAM_LEVEL_NIC, l3);
 }
 
-/* One hop further, with the MACs of the next one; 0, or an error. */
+/* Routes the packet one hop: decrements the TTL and writes the next hop's MACs. Returns
+ * 0, or an error. */
 static __always_inline int hop(struct xdp_md *ctx, const struct tam_passage *way)
 {
 	void *data = first_byte(ctx, TAM_LEVEL_NIC), *data_end = last_byte(ctx, TAM_LEVEL_NIC);
 	__u32 l3 = find_l3(data, data_end);
 
-	/* The hop limit was looked at. */
+	/* The hop limit was checked before. */
 	return !l3 || one_hop(data + l3, data_end) != TAM_FORWARDED ||
 	       readdress(ctx, TAM_LEVEL_NIC, &way->meta, way->own_mac, l3);
 }
@@ -82,7 +82,7 @@ static __always_inline int dropped_at_kernel(struct tam_line *line, struct tam_s
 	return dropped_as_beyond(TAM_LEVEL_KERNEL, stats);
 }
 
-/* The number of the TAP device, 0 while there is no cell. */
+/* Returns the interface index of the TAP device, 0 while there is no cell. */
 static __always_inline __u32 up_device(void)
 {
 	__u32 zero = 0;
@@ -91,14 +91,15 @@ static __always_inline __u32 up_device(void)
 	return shared ? *(volatile __u32 *)&shared->up_ifindex : 0;
 }
 
-/* In the port of wait_for_turn(): the packet is as the kernel is to route it then. */
+/* Flag in the `port` argument of wait_for_turn(): the kernel is to route the packet then. */
 #define TAM_WAIT_BY_KERNEL (1 << 16)
 
-/* Has a packet that is ready to leave by a port wait for its session's turn there, in the cell;
- * `number` is the line that it could not pay from. TC_ACT_REDIRECT, or it is dropped and counted.
+/* Sends a packet that is ready to leave by a port to the cell, where it waits for its
+ * session's share of that port; `number` is the account that could not pay. Returns
+ * TC_ACT_REDIRECT, or drops and counts it.
  *
- * Its lane counts it as sent up, so that the lane goes nowhere where others could overtake it; but
- * the module stays where it is. */
+ * The lane counts the packet as sent up, so that the lane does not move while others
+ * could overtake it; but the module stays at its level. */
 static __noinline int wait_for_turn(struct __sk_buff *ctx, const struct tam_passage *way, __u32 port,
 				    __u32 number, struct tam_service_stats *stats)
 {
@@ -145,7 +146,8 @@ static __noinline int wait_for_turn(struct __sk_buff *ctx, const struct tam_pass
 	return bpf_redirect(device, 0);
 }
 
-/* Has the kernel route a packet, which pays where it will leave. */
+/* Leaves a packet to the kernel to route, charged to the share of the port by which it
+ * will leave. */
 static __always_inline int leave_to_kernel(void *ctx, enum tam_level level,
 					   const struct tam_passage *way, __u32 l3,
 					   struct tam_service_stats *stats)
@@ -169,7 +171,7 @@ static __always_inline int leave_to_kernel(void *ctx, enum tam_level level,
 	return to_stack(ctx, level, way);
 }
 
-/* Forwards by the route that came with the packet, or has the kernel do it. */
+/* Forwards by the packet's route, or leaves the packet to the kernel. */
 static __always_inline int pass_by_route(void *ctx, enum tam_level level, const struct tam_passage *way,
 				   struct tam_service_stats *stats)
 {
@@ -179,7 +181,8 @@ static __always_inline int pass_by_route(void *ctx, enum tam_level level, const 
 	__u32 port = way->meta.egress_port;
 	int outcome = TAM_KERNEL_OTHER;
 
-	/* What came as another protocol than IP has no route: it is the stack's. */
+	/* A packet that arrived as another protocol than IP has no route: it goes to the
+	 * stack. */
 	if (!l3 && !(way->meta.flags >> 8 & 0xff)) {
 		stats->to_kernel++;
 		return to_stack(ctx, level, way);
@@ -221,7 +224,7 @@ static __always_inline int pass_by_route(void *ctx, enum tam_level level, const 
 	return to_stack(ctx, level, way);
 }
 
-/* The same between the two ends of a bridge: as it is. */
+/* Passes the packet unchanged to the other end of the bridge. */
 static __always_inline int pass_across(void *ctx, enum tam_level level,
 				       const struct tam_passage *way,
 				       struct tam_service_stats *stats)
@@ -272,7 +275,8 @@ static __noinline int pass_on_tc(struct __sk_buff *ctx, const struct tam_passage
 		       : pass_by_route(ctx, TAM_LEVEL_KERNEL, way, stats);
 }
 
-/* One copy of it for each level: it is called at two places. */
+/* Continues a packet that left its graph. Not inlined: one copy for each level, called at
+ * two places. */
 static __always_inline int go_on(void *ctx, enum tam_level level, const struct tam_passage *way,
 				 struct tam_service_stats *stats)
 {
@@ -334,12 +338,12 @@ static __always_inline int redirect(void *ctx, enum tam_level level,
 		stats->drop_no_port++;
 		return dropped(level);
 	}
-	/* What the kernel would drop without a counter (xdp_ok_fwd_dev). */
+	/* The kernel would drop it without a counter (xdp_ok_fwd_dev). */
 	if (!fits(config, frame_length(ctx, level))) {
 		stats->drop_too_long++;
 		return dropped(level);
 	}
-	/* Without Ethernet IP leaves, and nothing else. At tc the kernel sees to that. */
+	/* A device without Ethernet takes only IP. At tc the kernel sees to that. */
 	if (to_raw) {
 		l3 = find_l3(first_byte(ctx, level), last_byte(ctx, level));
 		if (!l3) {
@@ -356,7 +360,7 @@ static __always_inline int redirect(void *ctx, enum tam_level level,
 		stats->redirected += action == redirected(level);
 		return action;
 	}
-	/* Any device takes what tc redirects, and what XDP in the stack does. */
+	/* Any device takes frames that tc redirects, or XDP in the stack. */
 	if (level == TAM_LEVEL_NIC && (to_raw || config->slow & TAM_SLOW_NO_REDIRECT) &&
 	    crosses_at_tc(way->meta.arrival_port)) {
 		int action = cross_at_tc(ctx, port);
@@ -391,7 +395,8 @@ static __noinline int redirect_tc(struct __sk_buff *ctx, const struct tam_passag
 	return way && stats ? redirect(ctx, TAM_LEVEL_KERNEL, way, port, stats) : TC_ACT_SHOT;
 }
 
-/* A rule of a further stage has it leave by a port: by its route, if that leads there. */
+/* A rule of a later stage names an egress port: uses the packet's route, if that leads
+ * there. */
 static __always_inline int leave_as_ruled(void *ctx, enum tam_level level,
 					  const struct tam_passage *way, __u32 port,
 					  struct tam_service_stats *stats)
@@ -417,7 +422,7 @@ static __noinline int count_reason(__u32 entry, __u32 reason, struct tam_service
 	return 0;
 }
 
-/* What was not run goes as if there were no rule. */
+/* Continues a packet that the module did not run on, as if there were no rule. */
 static __always_inline int go_plainly(void *ctx, enum tam_level level, const struct tam_passage *way,
 				      struct tam_service_stats *stats)
 {
@@ -448,7 +453,7 @@ static __always_inline int is_verdict(__u32 verdict)
 	}
 }
 
-/* The entry after this one, or TAM_ENTRY_NONE: the packet is out of its graph. */
+/* Returns the entry after this one, or TAM_ENTRY_NONE when the packet leaves its graph. */
 static __always_inline __u32 entry_after(const struct tam_lane *lane, __u32 verdict)
 {
 	__u32 edge = verdict >> 16 & (TAM_EDGES_MAX - 1);
@@ -458,10 +463,10 @@ static __always_inline __u32 entry_after(const struct tam_lane *lane, __u32 verd
 	return lane->next[edge];	/* or TAM_NEXT_DOWN */
 }
 
-/* Where a packet goes that is out of its graph: to the service of the next stage, or as
- * enum tam_action says beyond the entries. */
+/* Destination of a packet that left its graph: the service of the next stage, or a value
+ * beyond the entries for its enum tam_action. */
 #define TAM_ENTRY_DROP 0xfffe
-#define TAM_ENTRY_OUT 0x10000	/* | the number of the port by which its rule has it leave */
+#define TAM_ENTRY_OUT 0x10000	/* | the number of the port that its rule names */
 static __noinline __u32 next_stage(struct tam_passage *way)
 {
 	if (!way)
@@ -490,7 +495,7 @@ static __noinline __u32 next_stage(struct tam_passage *way)
 	return TAM_ENTRY_NONE;
 }
 
-/* Whether a frame has no VLAN tag, which the kernel would take out of it before tc. */
+/* Returns true if a frame has no VLAN tag, which the kernel would strip before tc. */
 static __always_inline int is_untagged(struct xdp_md *ctx)
 {
 	const struct ethhdr *eth = first_byte(ctx, TAM_LEVEL_NIC);
@@ -499,8 +504,8 @@ static __always_inline int is_untagged(struct xdp_md *ctx)
 	       eth->h_proto != bpf_htons(ETH_P_8021Q) && eth->h_proto != bpf_htons(ETH_P_8021AD);
 }
 
-/* Into the lane of another module, with the mark; as to_service() and arrive(). Along the
- * graph or up, never down. Returns an action, or TAM_RUN. */
+/* Enters the lane of another module, with the mark; as to_service() and arrive(). Along
+ * the graph or up, never down. Returns an action, or TAM_RUN. */
 static __always_inline int visit(void *ctx, enum tam_level level, struct tam_passage *way,
 				 __u32 entry)
 {
@@ -558,14 +563,14 @@ static __noinline int visit_tc(struct __sk_buff *ctx, struct tam_passage *way, _
 	return way ? visit(ctx, TAM_LEVEL_KERNEL, way, entry) : TC_ACT_SHOT;
 }
 
-/* Does what a verdict says. Returns an action, or TAM_RUN. */
+/* Carries out a verdict. Returns an action, or TAM_RUN. */
 static __always_inline int afterwards(void *ctx, enum tam_level level)
 {
 	__u32 zero = 0;
 	struct tam_passage *way = bpf_map_lookup_elem(&tam_passages, &zero);
 
 	if (!way)
-		return dropped(level);	/* the maps have what is asked for: not reached */
+		return dropped(level);	/* the maps have every index: not reached */
 
 	__u32 entry = way->meta.entry;
 	const struct tam_hand_over *hand_over = hand_over_of(entry);
@@ -645,7 +650,8 @@ static __always_inline int afterwards(void *ctx, enum tam_level level)
 	}
 }
 
-/* What is left to the kernel is as it came by a port without Ethernet. */
+/* Restores a packet for the kernel to the form in which it arrived by a port without
+ * Ethernet. */
 static __noinline int pass_to_kernel(struct xdp_md *ctx)
 {
 	__u32 zero = 0;

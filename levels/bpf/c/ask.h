@@ -7,13 +7,14 @@
  *
  *   TAM_ASK_EGRESS  │ zero, 12 │ TAM_ETHERTYPE_ASKED │ head of the IP packet │
  *                   by which port would the kernel send it?
- *   TAM_ASK_NOTE    the same, and it leaves with another source than the kernel has it with, or came
- *                   with another destination (translate.h)
+ *   TAM_ASK_NOTE    the same, and records that it leaves with another source than the kernel sees, or
+ *                   arrived with another destination (translate.h)
  *   TAM_ASK_ARRIVE  │ frame │ is received by its arrival port's device, as if the front door had
  *                   left it to the kernel (docs/adr/0016)
  *
- * The request comes last: the kernel takes bytes off the end of any frame, but off the beginning of
- * few, and so nothing that a stranger sent is ever read as one. All but what arrives ends here.
+ * The request is a trailer: the kernel removes bytes at the end of any frame, but at the beginning
+ * of few, and so no bytes of a packet are ever read as one. All but frames to receive end here.
+ *
  */
 #ifndef TAM_ASK_H
 #define TAM_ASK_H
@@ -28,7 +29,8 @@ struct {
 	__type(value, struct tam_answer);
 } tam_answers SEC(".maps");
 
-/* Notes what a module has changed of a packet; 0: the kernel is to have it with the module's source. */
+/* Records a module's changes of a packet. Returns 0 when the kernel must get it with the
+ * module's source. */
 static __always_inline int take_note(struct __sk_buff *ctx, const struct tam_request *request,
 				     __u32 egress, __u32 arrival)
 {
@@ -47,8 +49,9 @@ static __always_inline int take_note(struct __sk_buff *ctx, const struct tam_req
 	return 1;
 }
 
-/* The device by which a frame arrives anew; 0: none, or one where it would meet the front door
- * again, which is behind the place where a device receives it. */
+/* Returns the device by which a frame is received again, or 0: there is none, or the
+ * frame would meet a front door at tc again, which is behind the point where a device
+ * receives it. */
 static __always_inline __u32 arrival_device(__u32 port)
 {
 	const struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
@@ -57,7 +60,7 @@ static __always_inline __u32 arrival_device(__u32 port)
 		       ? config->ifindex : 0;
 }
 
-/* Answers by which port the kernel would send a packet that it receives by `device`. */
+/* Answers by which port the kernel would send a packet that arrives by `device`. */
 static __always_inline __u32 answer_question(struct __sk_buff *ctx, const struct tam_request *request,
 					     __u32 device)
 {
@@ -68,7 +71,8 @@ static __always_inline __u32 answer_question(struct __sk_buff *ctx, const struct
 	return port == TAM_ANSWERED ? TAM_NO_EGRESS : port;
 }
 
-/* Ends what is written to this device, also where it is no request: it is for nobody else. */
+/* Consumes every frame that is written to this device, requests or not: they have no
+ * other receiver. */
 SEC("tcx/ingress")
 int tam_ask(struct __sk_buff *ctx)
 {

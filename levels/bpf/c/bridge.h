@@ -3,26 +3,28 @@
  *
  *        ┌─ a rule's service ─── pass ───────────────────┐
  *   a ───┤                                               ├──▶ b, byte for byte
- *        └─ no rule, or nothing that a rule can match ───┘
- *           (ARP, STP, LLDP, neighbour discovery, headers that lie)
+ *        └─ no rule, or a frame that no rule can match ──┘
+ *           (ARP, STP, LLDP, neighbour discovery, malformed headers)
  *
- * No route is asked for, no TTL counted, no MAC compared. A port's configuration
+ * No route lookup, no TTL decrement, no MAC check. A port's configuration
  * names its other end; a flow's egress port is that end, with TAM_META_BRIDGED.
  *
- * What XDP cannot give to b crosses one step later, at tc (tc.h), on the word of
+ * Frames that XDP cannot give to b cross one step later, at tc (tc.h), marked by
  * metadata with TAM_META_CROSS: where b takes no redirected frames, and packets
  * whose checksum only the kernel knows to be unfinished. XDP in the stack can do both
  * by itself.
+ *
  */
 #ifndef TAM_BRIDGE_H
 #define TAM_BRIDGE_H
 
 #include "classify.h"
 
-/* Has tam_tc send the frame out of `port`: XDP_PASS, or XDP_DROP when there is no room. */
+/* Makes tam_tc send the frame out of `port`. Returns XDP_PASS, or XDP_DROP when there is
+ * no space for metadata. */
 static __always_inline int cross_at_tc(struct xdp_md *ctx, __u32 port)
 {
-	/* On its way to a socket that is not there it got metadata already. */
+	/* On its way to a missing socket it got metadata already. */
 	int have = (int)(ctx->data - ctx->data_meta);
 
 	if (bpf_xdp_adjust_meta(ctx, have - (int)sizeof(struct tam_meta)))
@@ -38,7 +40,7 @@ static __always_inline int cross_at_tc(struct xdp_md *ctx, __u32 port)
 	return XDP_PASS;
 }
 
-/* Whether tc sees a port's packets as XDP does. */
+/* Returns true if tc sees a port's packets as XDP does. */
 static __always_inline int crosses_at_tc(__u32 port)
 {
 	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
@@ -46,14 +48,14 @@ static __always_inline int crosses_at_tc(__u32 port)
 	return config && !(config->flags & (TAM_PORT_RAW | TAM_PORT_GENERIC));
 }
 
-/* Whether a device takes a frame (xdp_ok_fwd_dev, include/linux/filter.h): what it does not is
- * dropped without a counter. */
+/* Returns true if a device takes a frame of this length (xdp_ok_fwd_dev,
+ * include/linux/filter.h): others are dropped without a counter. */
 static __always_inline int fits(const struct tam_port_config *other, __u32 length)
 {
 	return length <= other->mtu + sizeof(struct ethhdr) + sizeof(struct vlan_header);
 }
 
-/* Out by the other end, as it came. */
+/* Sends a frame out by the other end, unchanged. */
 static __noinline int cross(struct xdp_md *ctx, __u32 port, __u32 at_tc, struct tam_port_stats *stats)
 {
 	struct tam_port_config *other = bpf_map_lookup_elem(&tam_ports, &port);
@@ -77,7 +79,7 @@ static __noinline int cross(struct xdp_md *ctx, __u32 port, __u32 at_tc, struct 
 	return XDP_REDIRECT;
 }
 
-/* The same of a packet whose flow is known. */
+/* Sends a packet whose flow is known out by the other end. */
 static __always_inline int cross_flow(struct xdp_md *ctx, const struct tam_flow *flow,
 				      struct tam_port_stats *stats)
 {

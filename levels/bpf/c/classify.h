@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
-/* Rules and routes: the flow cache, and what fills it.
+/* Rules and routes: the flow cache, and its misses.
  *
- * Rules are searched as search.h says.
+ * Rules are searched by search.h.
  *
  * A cache entry holds rule and route of one flow: one CPU, no lock.
  *
  *   tam_flows[CPU][slot(key)] = key | generation | rule ... | egress, MACs, MTU
  *
- * It is good while its generation is the node's. The daemon makes a new one for
- * every change of rules, routes, neighbours, addresses and devices that it
- * hears of, and says by routes_heard that it still listens. Behind it lies a larger
- * one, if the node has it (large_cache.h).
+ * An entry is valid while its generation is the node's. The daemon makes a new generation
+ * for every change of rules, routes, neighbours, addresses and devices that it is
+ * notified of, and renews routes_heard as long as it listens. Behind this cache lies a
+ * larger one, if the node has it (large_cache.h).
  */
 #ifndef TAM_CLASSIFY_H
 #define TAM_CLASSIFY_H
 
 #include "search.h"
 
-/* Returns whether an IPv4 packet claims to come from this machine and its device does not accept
- * that: Linux drops it as a martian source (fib_validate_source, net/ipv4/fib_frontend.c). IPv6
- * is forwarded whoever sent it. */
+/* Returns true if an IPv4 packet claims to come from this machine and its device does not
+ * accept that: Linux drops it as a martian source (fib_validate_source,
+ * net/ipv4/fib_frontend.c). IPv6 is forwarded whoever sent it. */
 __noinline int source_is_own(const struct packet *packet, const struct tam_port_config *config)
 {
 	if (!packet || !config || packet->key.ip_version != 4)
@@ -43,7 +43,8 @@ __noinline int source_is_own(const struct packet *packet, const struct tam_port_
 }
 
 #ifndef TAM_AT_TC
-/* Source addresses that the kernel must judge: it answers or logs, we do not. */
+/* Returns true for source addresses that the kernel must judge: it answers or logs, this
+ * program does not. */
 static __always_inline int source_is_odd(const struct tam_key *key)
 {
 	const __u8 *a = key->source;
@@ -53,7 +54,7 @@ static __always_inline int source_is_odd(const struct tam_key *key)
 	return a[0] == 0xff || !(((__u64 *)a)[0] | (((__u64 *)a)[1] & bpf_cpu_to_be64(~1ULL)));
 }
 
-/* Destinations that are nobody's unicast address, whatever the routes say: the
+/* Returns true for destinations that are no unicast address, whatever the routes say: the
  * FIB helper would follow a default route. For IPv6 it does not. */
 static __always_inline int destination_is_odd(const struct tam_key *key)
 {
@@ -77,8 +78,8 @@ static __always_inline void fib_addresses(struct bpf_fib_lookup *fib, const __u8
 	}
 }
 
-/* Reverse path filtering (RFC 3704), as the port's sysctl asks for. `fib` is zero
- * before and after. */
+/* Checks the reverse path (RFC 3704), by the port's sysctl. `fib` is zero before and
+ * after. */
 static __noinline int source_unreachable(struct xdp_md *ctx, const struct packet *packet, __u32 rpf,
 					 __u32 ifindex, struct bpf_fib_lookup *fib)
 {
@@ -111,7 +112,8 @@ static __always_inline int fib_outcome(long answer)
 	}
 }
 
-/* The route of a packet, into `flow`; returns TAM_FORWARDED or why the kernel routes it. */
+/* Looks up the route of a packet, into `flow`. Returns TAM_FORWARDED or the reason why
+ * the kernel routes it. */
 __noinline int find_route(struct xdp_md *ctx, const struct packet *packet,
 			  const struct tam_port_config *config, struct tam_flow *flow)
 {
@@ -146,7 +148,8 @@ __noinline int find_route(struct xdp_md *ctx, const struct packet *packet,
 		rpf = vlan->rpf;
 		flags = vlan->flags;
 	}
-	/* The FIB helper asks the device, which is a router by its own setting alone. */
+	/* The FIB helper ignores the device's own setting, which alone decides whether it
+	 * routes. */
 	if (packet->key.ip_version == 6 && flags & TAM_PORT_NO_V6)
 		return TAM_KERNEL_OTHER;
 	__builtin_memset(fib, 0, sizeof(*fib));
@@ -193,10 +196,10 @@ __noinline int find_route(struct xdp_md *ctx, const struct packet *packet,
 	return TAM_FORWARDED;
 }
 
-/* A sender that offloads checksums over a device without wire (veth) leaves the
- * folded sum of the pseudo-header in the field. Redirected, the packet would lose
- * the note that it must be completed; the kernel keeps it. One flow in 65,536
- * looks so by chance, and only loses the fast path. */
+/* Returns true if the L4 checksum looks unfinished. A sender that offloads checksums over
+ * a device without wire (veth) leaves the folded sum of the pseudo-header in the field.
+ * Redirected, the packet would lose the note that it must be completed; the kernel keeps
+ * it. One flow in 65,536 looks so by chance, and only loses the fast path. */
 __noinline int checksum_is_partial(struct xdp_md *ctx, const struct packet *packet)
 {
 	if (!packet)
@@ -218,7 +221,7 @@ __noinline int checksum_is_partial(struct xdp_md *ctx, const struct packet *pack
 	if (packet->key.fragment || packet->key.hidden || field > TAM_HEADERS_MAX ||
 	    data + field + 2 > data_end)
 		return 0;
-	/* Source and destination lie behind each other; IPv4 leaves zeroes. */
+	/* Source and destination are adjacent; IPv4 leaves zeroes. */
 	for (int word = 0; word < 8; word++)
 		sum += words[word];
 	sum += bpf_htons(packet->key.protocol) + bpf_htons(length);
@@ -239,8 +242,7 @@ __noinline int is_of_unknown_vlan(__u32 ifindex, __u16 tag)
 	return key.vlan && !bpf_map_lookup_elem(&tam_vlans, &key);
 }
 
-/* Finds rule and route of a packet as they are in this generation, and puts them into
- * its cache slot. */
+/* Resolves rule and route of a packet in this generation, into its cache slot. */
 static __noinline void resolve(tam_context *ctx, const struct packet *packet,
 			       const struct tam_config *shared, struct tam_flow *flow,
 			       __u64 generation)
@@ -264,7 +266,7 @@ static __noinline void resolve(tam_context *ctx, const struct packet *packet,
 
 	int hidden = take_rules(packet, flow);
 
-	/* The cell completes the checksum by itself; a module below cannot. */
+	/* The cell completes the checksum itself; a module below cannot. */
 	if (hidden)
 		flow->outcome = TAM_DROP_L4_HIDDEN;
 	else if (!packet->key.ip_version)
@@ -272,7 +274,7 @@ static __noinline void resolve(tam_context *ctx, const struct packet *packet,
 	else if (!config->bridge && source_is_own(packet, config))
 		flow->outcome = TAM_DROP_OWN_SOURCE;
 	else if (config->flags & TAM_PORT_TC)
-		flow->outcome = TAM_KERNEL_SLOW;	/* it is in the stack already */
+		flow->outcome = TAM_KERNEL_SLOW;	/* already in the stack */
 #ifndef TAM_AT_TC
 	else if ((flow->action == TAM_ACTION_FORWARD || flow->action == TAM_ACTION_SERVICE ||
 		  flow->action == TAM_ACTION_OUT ||
@@ -289,8 +291,8 @@ static __noinline void resolve(tam_context *ctx, const struct packet *packet,
 		   is_of_unknown_vlan(config->ifindex, packet->key.vlan)) {
 		flow->meta.egress_vlan = TAM_VLAN_UNKNOWN;	/* no such frame has a route */
 	}
-	/* A neighbour is being resolved and a packet that was too big says nothing
-	 * of the next one: ask again. */
+	/* A neighbour being resolved, or a packet that was too big, does not determine
+	 * the next packet: look it up again. */
 	if (flow->outcome != TAM_KERNEL_NEIGHBOUR && flow->outcome != TAM_KERNEL_TOO_BIG)
 		flow->generation = generation;
 }

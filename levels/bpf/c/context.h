@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
-/* What XDP and tc do differently with a packet, so that the rest is written once.
- * `level` is a constant everywhere: nothing is decided when it runs. */
+/* Differences between XDP and tc, so that the rest is written once. `level` is a constant
+ * everywhere: nothing is decided at run time. */
 #ifndef TAM_CONTEXT_H
 #define TAM_CONTEXT_H
 
@@ -9,20 +9,20 @@
 #include "tam_bpf.h"
 #include "tam_maps.h"
 
-/* What act() and afterwards() return when a program is to be called: no action of XDP or tc. */
+/* Result of act() and afterwards() when a program must be called: no action of XDP or tc. */
 #define TAM_RUN 0x100
 
-/* Where the front door is. */
+/* Level of the front door. */
 #ifdef TAM_AT_TC
 #define TAM_LEVEL_DOOR TAM_LEVEL_KERNEL
 #else
 #define TAM_LEVEL_DOOR TAM_LEVEL_NIC
 #endif
 
-/* The shortest Ethernet frame without its FCS: what pads one up to that stays. */
+/* Shortest Ethernet frame without its FCS: padding up to it stays. */
 #define TAM_FRAME_MIN 60
 
-/* What is looked at and written after a module: two tags, and the longer IP header. */
+/* Bytes that are read and written after a module: two tags, and the longer IP header. */
 #define TAM_HEAD_MAX (sizeof(struct ethhdr) + TAM_VLAN_TAGS_MAX * sizeof(struct vlan_header) + \
 		      sizeof(struct ipv6hdr))
 
@@ -32,20 +32,20 @@ static __always_inline void *first_byte(void *ctx, enum tam_level level)
 				      : (void *)(long)((struct __sk_buff *)ctx)->data;
 }
 
-/* Of the first page. */
+/* Returns the end of the first page. */
 static __always_inline void *last_byte(void *ctx, enum tam_level level)
 {
 	return level == TAM_LEVEL_NIC ? (void *)(long)((struct xdp_md *)ctx)->data_end
 				      : (void *)(long)((struct __sk_buff *)ctx)->data_end;
 }
 
-/* Bytes of the whole frame. */
+/* Returns the length of the whole frame in bytes. */
 static __always_inline __u32 frame_length(void *ctx, enum tam_level level)
 {
 	return level == TAM_LEVEL_NIC ? bpf_xdp_get_buff_len(ctx) : ((struct __sk_buff *)ctx)->len;
 }
 
-/* Brings a packet's headers into its first page; in XDP drivers see to that. */
+/* Pulls a packet's headers into its first page; in XDP drivers see to that. */
 static __always_inline void bring_head(void *ctx, enum tam_level level)
 {
 	if (level == TAM_LEVEL_NIC)
@@ -59,7 +59,7 @@ static __always_inline void bring_head(void *ctx, enum tam_level level)
 		bpf_skb_pull_data(ctx, length);
 }
 
-/* Moves a frame's end; 0, or an error. */
+/* Moves a frame's end. Returns 0, or an error. */
 static __always_inline long set_length(void *ctx, enum tam_level level, __u32 length)
 {
 	return level == TAM_LEVEL_NIC
@@ -67,18 +67,18 @@ static __always_inline long set_length(void *ctx, enum tam_level level, __u32 le
 		       : bpf_skb_change_tail(ctx, length, 0);
 }
 
-/* Moves a frame's beginning; 0, or an error. */
+/* Moves a frame's beginning. Returns 0, or an error. */
 static __always_inline long add_head(void *ctx, enum tam_level level, __u32 bytes)
 {
 	return level == TAM_LEVEL_NIC ? bpf_xdp_adjust_head(ctx, -(int)bytes)
 				      : bpf_skb_change_head(ctx, bytes, 0);
 }
 
-/* Takes `bytes` of tags away, whose frame's first 12 bytes are written anew afterwards.
+/* Removes `bytes` of tags; the caller then rewrites the frame's first 12 bytes.
  *
- * tc has no helper that shortens a frame in front, and takes off only tags that
- * the stack knows of. It comes to know of those in the frame, which a module has
- * put there, when one is put in front of them and becomes the one beside it. */
+ * tc has no helper that shortens a frame in front, and removes only tags that the stack
+ * knows. The stack learns of tags in the frame, written by a module, when another one is
+ * pushed in front of them and becomes the out-of-band one. */
 static __always_inline long cut_tags(void *ctx, enum tam_level level, __u32 bytes)
 {
 	if (level == TAM_LEVEL_NIC)
@@ -92,7 +92,8 @@ static __always_inline long cut_tags(void *ctx, enum tam_level level, __u32 byte
 	return 0;
 }
 
-/* Where a packet's IP header begins now, behind at most TAM_VLAN_TAGS_MAX tags; 0: nowhere. */
+/* Returns the offset of the packet's IP header, behind at most TAM_VLAN_TAGS_MAX tags; 0:
+ * there is none. */
 static __always_inline __u32 find_l3(const void *data, const void *data_end)
 {
 	__u32 at = 2 * ETH_ALEN;
@@ -112,14 +113,14 @@ static __always_inline __u32 find_l3(const void *data, const void *data_end)
 	return 0;
 }
 
-/* What a program answers when the packet is gone, and when it leaves by a device. */
+/* Returns the action for a dropped packet. */
 static __always_inline int dropped(enum tam_level level)
 {
 	return level == TAM_LEVEL_NIC ? XDP_DROP : TC_ACT_SHOT;
 }
 
-/* What a program at tc answers: what it drops is marked as the node's own, which counts it, so that
- * it is not taken for a drop of the kernel's (stack.h). */
+/* Returns a program's result at tc: dropped packets are marked as the node's own, which
+ * counts them, so that they are not taken for the kernel's drops (stack.h). */
 static __always_inline int answer_at_tc(struct __sk_buff *ctx, int action)
 {
 	if (action == TC_ACT_SHOT)

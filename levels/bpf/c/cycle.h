@@ -5,15 +5,16 @@
  *   ──▶ port c ─────────▶ a ═════════▶ b ─────────▶ a ═════════▶ b ──▶ ... dropped
  *       + 64 rounds                      - 1 round                  no round left
  *
- * `redirect` and `bounce` take nothing off the TTL, so nothing else would end them. A
- * frame has no room to carry its rounds: what counts them is chosen by the frame's first
- * bytes. A frame that comes in by another port brings rounds along; one that comes in by
- * a cabled port has come round and costs one. Frames that look alike share, and those
- * that the stack sent out by a cable brought nothing: so each heartbeat there are
- * TAM_CYCLE_ROUNDS again, which a cycle uses up long before the next.
+ * `redirect` and `bounce` do not decrement the TTL, so nothing else would end a cycle. A
+ * frame cannot carry a hop count: the counter is chosen by a hash of the frame's first
+ * bytes. A frame that arrives by another port adds rounds; one that arrives by a cabled
+ * port has completed a round and costs one. Frames with the same hash share a counter, and
+ * frames that the stack sent out by a cable added nothing: so each heartbeat restores
+ * TAM_CYCLE_ROUNDS, which a cycle uses up long before the next.
  *
- * Nobody pays who does not send out of a cabled port (TAM_PORT_CABLED). node/cell's
+ * Only packets sent out of a cabled port (TAM_PORT_CABLED) pay for this. node/cell's
  * cycle.rs does the same at user level.
+ *
  */
 #ifndef TAM_CYCLE_H
 #define TAM_CYCLE_H
@@ -21,9 +22,9 @@
 #include "classify.h"
 #include "context.h"
 
-/* The heartbeat that was the last to give rounds in the upper half, rounds in the lower. Of all
- * CPUs: a frame comes round on another one. They may overwrite each other's, which
- * makes a cycle some rounds longer or shorter. */
+/* Number of the last heartbeat that restored rounds in the upper half, remaining rounds
+ * in the lower. Shared by all CPUs: a frame returns on another one. Racing writes may
+ * lose some rounds, which makes a cycle a little longer or shorter. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, TAM_CYCLES_MAX);
@@ -31,7 +32,8 @@ struct {
 	__type(value, __u64);
 } tam_cycles SEC(".maps");
 
-/* Whether a frame for a cabled port, which came in by `arrival`, has no round left. */
+/* Returns true if a frame for a cabled port, which arrived by `arrival`, has no round
+ * left. */
 static __always_inline int is_worn_out(void *ctx, enum tam_level level, __u32 arrival)
 {
 	__u64 head[TAM_KEY_WORDS] = {};
@@ -80,7 +82,7 @@ static __noinline int worn_out_tc(struct __sk_buff *ctx, __u32 arrival)
 	return is_worn_out(ctx, TAM_LEVEL_KERNEL, arrival);
 }
 
-/* Whether a frame goes round in a cycle by this port, and is to end here. */
+/* Returns true if a frame circles by this port, and must be dropped here. */
 static __always_inline int cycles(void *ctx, enum tam_level level,
 				  const struct tam_port_config *port, __u32 arrival)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
-/* From a packet to its flow, for the front door in the driver and at tc. Who includes this says
- * before what is done there:
+/* Packet to flow, for the front door in the driver and at tc. The including file defines before:
  *
- *   have_come()   a packet has been read: it is counted
- *   act()         what its flow's rule and route say
- *   act_unread()  what cannot be classified
+ *   have_come()   counts a packet that has been parsed
+ *   act()         acts by its flow's rule and route
+ *   act_unread()  handles a packet that cannot be classified
+ *
  */
 #ifndef TAM_DOOR_H
 #define TAM_DOOR_H
@@ -18,19 +18,19 @@ static __always_inline int is_fresh(const struct tam_flow *flow, const struct ta
 	       bpf_jiffies64() - *(volatile __u64 *)&shared->routes_heard < TAM_ROUTES_LEASE;
 }
 
-/* Whether rules are asked for a frame that cannot be classified as IP: one names an
- * ethertype, and this frame was read up to its own. */
+/* Returns true if rules apply to a frame that cannot be classified as IP: one names an
+ * ethertype, and this frame was parsed up to its own. */
 static __always_inline int is_named(const struct packet *packet, __u64 generation)
 {
 	return generation & TAM_GENERATION_ETHERTYPES && packet->outcome;
 }
 
-/* Any frame: taken apart, then looked up by what it is matched by. `common_key` is the
+/* Handles any frame: parses it, then looks it up by its match key. `common_key` is the
  * key of a common frame that the cache lacks; of another frame its word 5 is 0. */
 __noinline int take_apart(tam_context *ctx, const struct common_key *common_key,
 			  struct tam_port_stats *stats, __u64 generation)
 {
-	__u32 at = 0;	/* one word for all keys */
+	__u32 at = 0;	/* one register for all keys */
 	struct tam_scratch *scratch = bpf_map_lookup_elem(&tam_scratch, &at);
 
 	at = port_number;
@@ -38,7 +38,7 @@ __noinline int take_apart(tam_context *ctx, const struct common_key *common_key,
 	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &at);
 
 	if (!common_key || !stats || !config || !scratch)
-		return XDP_PASS;	/* the maps have it: not reached */
+		return XDP_PASS;	/* the maps have every index: not reached */
 
 	struct packet *packet = &scratch->packet;
 	int outcome;
@@ -53,7 +53,8 @@ __noinline int take_apart(tam_context *ctx, const struct common_key *common_key,
 
 	if (!shared)
 		return XDP_PASS;	/* not reached */
-	/* Linux may take off as many tags as there are, and have what no rule was asked about. */
+	/* Linux may strip any number of tags, and so receive a frame that no rule was
+	 * applied to. */
 	if (outcome == TAM_KERNEL_VLAN_DEPTH && shared->mask_count[generation & 1])
 		return finish(stats, TAM_DROP_VLAN_DEPTH);
 	if (outcome >= 0 && !is_named(packet, generation))
@@ -105,7 +106,7 @@ __noinline int take_apart(tam_context *ctx, const struct common_key *common_key,
 	return act(ctx, packet, flow, stats);
 }
 
-/* What becomes of a packet: what act() or act_unread() returns. */
+/* Looks a packet up and acts on it; returns the result of act() or act_unread(). */
 static __always_inline int look_up(tam_context *ctx, struct tam_port_stats *stats,
 				   const struct tam_config *shared, struct common_key *common,
 				   __u32 *at)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
-/* The port by which the kernel would send a packet that it is to route: netfilter, a queueing
- * discipline or a device that takes no redirected frames has it go that way, or a module that has
- * re-addressed it. A session's share is of a port, whoever sends there.
+/* Egress port of a packet that the kernel is to route: netfilter, a queueing discipline
+ * or a device that takes no redirected frames requires that, or a module has re-addressed
+ * the packet. A session's share applies to a port, whoever sends there.
  *
  *   the packet as it is now ─▶ FIB (rules included), no neighbour ─▶ device ─▶ VLAN's device ─▶ port
  *
- * What the kernel does beyond that (a mark of netfilter's that a routing rule looks at, DNAT, an
- * IPsec policy) may lead elsewhere. Whoever has a share decides none of these.
+ * Kernel features beyond that (a netfilter mark that a routing rule matches, DNAT, an
+ * IPsec policy) may lead elsewhere. The owner of a share controls none of these.
  */
 #ifndef TAM_EGRESS_H
 #define TAM_EGRESS_H
@@ -14,12 +14,12 @@
 #include "classify.h"
 #include "context.h"
 
-/* None: it is the kernel's own, is answered, or leaves by no port. */
+/* No egress port: the packet is the kernel's own, is answered, or leaves by no port. */
 #define TAM_NO_EGRESS 0
-/* None: it is too big, and the kernel answers with an ICMP error. */
+/* No egress port: the packet is too big, and the kernel answers with an ICMP error. */
 #define TAM_ANSWERED 0xffffffff
 
-/* What the FIB is asked of an IPv4 packet; 0 when it is not sent on. */
+/* Fills the FIB query for an IPv4 packet. Returns 0 when the packet is not forwarded. */
 static __always_inline int ask_v4(const struct iphdr *ip, const void *end, struct bpf_fib_lookup *fib)
 {
 	const __be16 *ports = (const void *)(ip + 1);
@@ -29,7 +29,8 @@ static __always_inline int ask_v4(const struct iphdr *ip, const void *end, struc
 
 	__u8 first = ((const __u8 *)&ip->daddr)[0];
 
-	/* Nobody's unicast address, whatever the routes say: the FIB would follow a default route. */
+	/* No unicast address, whatever the routes say: the FIB would follow a default
+	 * route. */
 	if (!first || first == 127 || first >= 224)
 		return 0;
 	fib->family = AF_INET;
@@ -38,7 +39,7 @@ static __always_inline int ask_v4(const struct iphdr *ip, const void *end, struc
 	fib->tot_len = bpf_ntohs(ip->tot_len);
 	fib->ipv4_src = ip->saddr;
 	fib->ipv4_dst = ip->daddr;
-	/* Paths of one route are told apart by them. */
+	/* Multipath routes are chosen by these. */
 	if (ip->ihl == 5 && !(ip->frag_off & bpf_htons(0x3fff)) && (const void *)(ports + 2) <= end) {
 		fib->sport = ports[0];
 		fib->dport = ports[1];
@@ -66,8 +67,8 @@ static __always_inline int ask_v6(const struct ipv6hdr *ip, const void *end, str
 	return 1;
 }
 
-/* Of a packet whose IP header is at `l3`, and which comes in by the device `ifindex`: 1 + the
- * number of the port, TAM_NO_EGRESS or TAM_ANSWERED. */
+/* Returns the egress of a packet whose IP header is at `l3`, and which arrives by the
+ * device `ifindex`: 1 + the number of the port, TAM_NO_EGRESS or TAM_ANSWERED. */
 static __always_inline __u32 egress_of(void *ctx, enum tam_level level, __u32 l3, __u32 ifindex)
 {
 	__u32 zero = 0;
@@ -93,11 +94,12 @@ static __always_inline __u32 egress_of(void *ctx, enum tam_level level, __u32 l3
 	fib->ifindex = ifindex;
 	answer = bpf_fib_lookup(ctx, fib, sizeof(*fib), BPF_FIB_LOOKUP_SKIP_NEIGH);
 	if (answer == BPF_FIB_LKUP_RET_FRAG_NEEDED && may_be_cut) {
-		/* The MTU is in the place of the length, and the device has not been said. */
+		/* The result has the MTU in place of the length, and leaves the device
+		 * unset. */
 		fib->tot_len = 0;
 		fib->ifindex = ifindex;
 		answer = bpf_fib_lookup(ctx, fib, sizeof(*fib), BPF_FIB_LOOKUP_SKIP_NEIGH);
-		/* At tc the length is compared all the same, with the device. */
+		/* At tc the helper compares the length all the same, with the device. */
 		if (answer == BPF_FIB_LKUP_RET_FRAG_NEEDED)
 			answer = BPF_FIB_LKUP_RET_SUCCESS;
 	}

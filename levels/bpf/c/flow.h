@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
-/* What a flow is, the maps of the front door, and how packets are counted and keys hashed. */
+/* Flows, the maps of the front door, and helpers that count packets and hash keys. */
 #ifndef TAM_FLOW_H
 #define TAM_FLOW_H
 
@@ -7,29 +7,29 @@
 #include "ports.h"
 #include "tap.h"
 
-/* One entry of the flow cache. */
+/* Entry of the flow cache. */
 struct tam_flow {
 	__u64 key[TAM_KEY_WORDS];
 	__u64 generation;	/* 0: empty */
-	/* As it travels with a packet of the flow to the cell, but for the offsets and
-	 * TAM_META_ROUTED; rule is TAM_RULE_NONE when none matched. Its rules are those of the
-	 * stages that decide something, in their order. */
+	/* As it travels with a packet of the flow to the cell, except the offsets and
+	 * TAM_META_ROUTED; rule is TAM_RULE_NONE when none matched. Its rules are those
+	 * of the stages that decide something, in their order. */
 	struct tam_meta meta;
 	__u32 mtu;		/* L3 MTU of the route */
 	__u8 own_mac[6];
 	__u8 action;		/* enum tam_action */
-	__u8 outcome;		/* TAM_FORWARDED when routed, else why the kernel routes it */
+	__u8 outcome;		/* TAM_FORWARDED when routed, else the reason why the kernel routes it */
 	__u16 counted[2];	/* further rules that only count, or TAM_RULE_NONE */
 };
 
-/* One of the large cache: two cache lines. */
+/* Entry of the large cache: two cache lines. */
 struct tam_large_flow {
 	struct tam_flow flow;
 	__u64 unused;
 };
 _Static_assert(sizeof(struct tam_large_flow) == 128, "one flow is two cache lines");
 
-/* Fragments of one datagram. Those of IPv6 say only by the first which protocol they carry. */
+/* Key of a datagram's fragments. In IPv6 only the first fragment shows the protocol. */
 struct tam_datagram {
 	__u8 source[16];
 	__u8 destination[16];
@@ -60,11 +60,11 @@ struct {
 	__type(value, struct tam_flow);
 } tam_flows SEC(".maps");
 
-/* The large cache, for flows that the small one has no room for; large_cache.h. The
- * loader makes both maps larger. */
+/* Large cache, for flows that do not fit the small one; large_cache.h. The loader
+ * enlarges both maps. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);	/* begins on a page, so entries do on cache lines */
+	__uint(map_flags, BPF_F_MMAPABLE);	/* aligned to a page, so entries are aligned to cache lines */
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct tam_large_flow);
@@ -84,7 +84,7 @@ struct {
 	__type(value, struct tam_mask);
 } tam_masks SEC(".maps");
 
-/* The flows of a list; its values mean nothing. */
+/* Table of a flow list; its values are unused. */
 struct tam_flow_list {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -100,8 +100,8 @@ struct {
 	__array(values, struct tam_flow_list);
 } tam_lists SEC(".maps");
 
-/* For each rule set: which keys it may have. The bit at hash(mask, masked key) is set
- * for each that it has; find_rule() asks the hash table only where it is. */
+/* Filter of each rule set: the bit at hash(mask, masked key) is set for each key that it
+ * has; find_rule() looks up the hash table only where it is set. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -110,17 +110,18 @@ struct {
 	__type(value, __u64);
 } tam_filter SEC(".maps");
 
-/* Working memory for one packet on its CPU: what is large and needed across calls lies here, not on
- * the stack, of which the deepest path of calls has 512 bytes (levels/bpf/src/call_stack.rs). Programs at
- * XDP and tc run to their end before another packet of that CPU comes. */
+/* Working memory for one packet on its CPU: large data that is needed across calls lies
+ * here, not on the stack, of which the deepest path of calls has 512 bytes
+ * (levels/bpf/src/call_stack.rs). Programs at XDP and tc run to their end before another
+ * packet of that CPU comes. */
 struct tam_scratch {
-	struct packet packet;	/* as take_apart() has read it */
-	struct tam_key key;	/* what find_rule() looks up, */
-	struct tam_rule best[2][TAM_STAGES];	/* and what it has found in each range of masks */
+	struct packet packet;	/* result of take_apart() */
+	struct tam_key key;	/* key of find_rule(), */
+	struct tam_rule best[2][TAM_STAGES];	/* and its result in each range of masks */
 	struct bpf_fib_lookup fib;
 	struct tam_datagram datagram;
 	struct tam_l4_ports ports;
-	struct ipv6hdr ip;	/* or of IPv4, as read_ends() has read it */
+	struct ipv6hdr ip;	/* or of IPv4, as read by read_ends() */
 };
 
 struct {
@@ -162,7 +163,7 @@ struct {
 	__type(value, struct tam_l4_ports);
 } tam_fragments SEC(".maps");
 
-/* The machine's own IPv4 addresses; values mean nothing. */
+/* IPv4 addresses of the machine itself; values are unused. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -187,10 +188,10 @@ struct {
 	__type(value, __u32);
 } tam_sockets SEC(".maps");
 
-/* Tests set it: what parse_common() decides must be what parse() decides. */
+/* Set by tests: parse_common() must decide as parse() does. */
 const volatile __u32 take_every_frame_apart = 0;
 
-/* Counts the outcome of so many frames and returns the XDP action that belongs to it. */
+/* Counts the outcome of that many frames and returns its XDP action. */
 static __always_inline int finish_all(struct tam_port_stats *stats, __u32 outcome, __u32 frames)
 {
 	if (outcome < TAM_OUTCOMES)
@@ -214,13 +215,13 @@ static __always_inline void count_rule(__u32 rule, __u32 frames, __u32 bytes)
 	}
 }
 
-/* What a rule says; 0: there is none of that number. */
+/* Returns the summary of a rule; 0 when there is no rule with that number. */
 static __always_inline const struct tam_rule_fact *fact_of(__u32 rule)
 {
 	return rule == TAM_RULE_NONE ? 0 : bpf_map_lookup_elem(&tam_rule_facts, &rule);
 }
 
-/* Who pays for the packets of a rule. */
+/* Returns the session that pays for the packets of a rule. */
 static __always_inline __u32 session_of(__u32 rule)
 {
 	const struct tam_rule_fact *fact = fact_of(rule);
@@ -228,7 +229,7 @@ static __always_inline __u32 session_of(__u32 rule)
 	return fact ? fact->session : 0;
 }
 
-/* The rules of a packet beside its first. */
+/* Counts the rules of a packet beside its first. */
 static __noinline int count_others(const struct tam_flow *flow, __u32 frames, __u32 bytes)
 {
 	if (!flow)
@@ -242,10 +243,10 @@ static __noinline int count_others(const struct tam_flow *flow, __u32 frames, __
 	return 0;
 }
 
-/* The hash of a key: the sum of its 32-bit words, each times a random 64-bit factor
- * that nobody outside knows. Of that sum the upper 32 bits are as good as random:
- * two keys that differ have the same with probability 2^-32, whoever chose them
- * (multiply-shift over vectors; Dietzfelbinger 1996, section 3). */
+/* Computes the hash of a key: the sum of its 32-bit words, each times a secret random
+ * 64-bit factor. The upper 32 bits of that sum are as good as random: two different keys
+ * have the same with probability 2^-32, whoever chose them (multiply-shift over vectors;
+ * Dietzfelbinger 1996, section 3). */
 static __always_inline __u64 hash_of(const __u64 k[TAM_KEY_WORDS], const __u64 factors[TAM_HASH_KEYS])
 {
 	__u64 sum = 0;
@@ -255,9 +256,9 @@ static __always_inline __u64 hash_of(const __u64 k[TAM_KEY_WORDS], const __u64 f
 	return sum;
 }
 
-/* The same of a common frame, whose key has gaps: addresses, L4 ports, protocol,
- * traffic class, TCP flags and arrival port are four words. The MACs are left out:
- * those of one port's flows are few. */
+/* Computes the hash of a common frame, whose key has gaps: addresses, L4 ports, protocol,
+ * traffic class, TCP flags and arrival port are four words. The MACs are left out: those
+ * of one port's flows are few. */
 static __always_inline __u64 common_hash(const __u64 k[TAM_COMMON_WORDS],
 					 const __u64 factors[TAM_HASH_KEYS])
 {
@@ -268,7 +269,7 @@ static __always_inline __u64 common_hash(const __u64 k[TAM_COMMON_WORDS],
 	       (__u32)k[4] * factors[2] + rest * factors[3];
 }
 
-/* The slot of the flow cache. */
+/* Returns the slot of the flow cache. */
 static __always_inline __u32 slot_of(__u64 hash)
 {
 	return hash >> 51 & (TAM_FLOWS_MAX - 1);

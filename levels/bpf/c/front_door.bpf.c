@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0
-/* The front door: the XDP program of every port.
+/* Front door: the XDP program of every port.
  *
  * It parses a frame (parse.h), finds its rule and its route once (classify.h),
  * counts, and ends in exactly one outcome of enum tam_outcome:
@@ -16,8 +16,9 @@
  * A module of a service runs between this program and its second half
  * (service.h, afterwards.h).
  *
- * What it never does: allocate, wait, read a clock, or change a packet that it
+ * It never allocates, waits, reads a clock, or changes a packet that it
  * hands to the kernel. Minimum kernel: 6.6 (XDP multi-buffer with AF_XDP).
+ *
  */
 #include "tam_bpf.h"
 #include "tam_maps.h"
@@ -32,8 +33,9 @@
 #include "tc.h"
 #include "tun.h"
 
-/* One hop further: what lies behind the IP packet off, TTL or hop limit down by one, MACs of the
- * next hop, the egress tag, and out. The caller has checked that the TTL is above one. */
+/* Forwards one hop: cuts the trailer behind the IP packet off, decrements TTL or hop
+ * limit, writes the MACs of the next hop and the egress tag, and redirects. The caller
+ * has checked that the TTL is above one. */
 static __always_inline int forward(struct xdp_md *ctx, const struct packet *packet,
 				   const struct tam_flow *flow, struct tam_port_stats *stats)
 {
@@ -63,21 +65,22 @@ static __always_inline int forward(struct xdp_md *ctx, const struct packet *pack
 	return XDP_REDIRECT;
 }
 
-/* Whether a packet that does not go by its route to the port that its rule names may leave there as
- * it is: its route leads elsewhere, or it needs none. All else is the kernel's, as of plain
- * forwarding. */
+/* Returns true if a packet without a usable route to the port that its rule names may
+ * leave there unchanged: its route leads elsewhere, or it needs none. All else goes to
+ * the kernel, as in plain forwarding. */
 static __always_inline int needs_no_route(__u32 outcome)
 {
 	return outcome == TAM_FORWARDED || outcome == TAM_BRIDGED || outcome == TAM_KERNEL_LOCAL ||
 	       outcome == TAM_KERNEL_EGRESS || outcome == TAM_KERNEL_NOT_IP ||
-	       outcome == TAM_KERNEL_NOT_FOR_US;	/* no IP either: that is not asked for rules */
+	       outcome == TAM_KERNEL_NOT_FOR_US;	/* not IP either: rules are not applied to that */
 }
 
-/* What act() returns in place of an action: the packet's way says by which port it leaves. */
+/* Result of act() in place of an action: the passage names the egress port. */
 #define TAM_LEAVE 0x102
 
-/* A packet of a rule that names a port: TAM_LEAVE, or between the two ends of a bridge an action.
- * `outcome` is TAM_FORWARDED when it has a route and may take it, else why not. */
+/* Handles a packet of a rule that names a port. Returns TAM_LEAVE, or between the two
+ * ends of a bridge an action. `outcome` is TAM_FORWARDED when it has a usable route, else
+ * the reason against it. */
 static __always_inline int to_port(struct xdp_md *ctx, const struct tam_flow *flow, __u64 extent,
 				   int outcome, struct tam_port_stats *stats)
 {
@@ -86,7 +89,7 @@ static __always_inline int to_port(struct xdp_md *ctx, const struct tam_flow *fl
 	struct tam_passage *way = bpf_map_lookup_elem(&tam_passages, &zero);
 
 	if (!way)
-		return finish(stats, TAM_KERNEL_OTHER);	/* the map has it: not reached */
+		return finish(stats, TAM_KERNEL_OTHER);	/* the map has every index: not reached */
 	way->kernel = 0;
 	if (routed ? outcome != TAM_FORWARDED : !needs_no_route(flow->outcome)) {
 		if (flow->meta.flags & TAM_META_BRIDGED)
@@ -100,8 +103,8 @@ static __always_inline int to_port(struct xdp_md *ctx, const struct tam_flow *fl
 	return TAM_LEAVE;
 }
 
-/* A packet of a rule that names a port, which the kernel has to answer or to route: it pays where
- * it will leave, if somewhere. */
+/* Handles a packet of a rule that names a port, which the kernel has to answer or to
+ * route: charged to the share of the port by which it will leave, if any. */
 static __noinline int leave_as_plain(struct xdp_md *ctx, const struct tam_passage *way,
 				     struct tam_port_stats *stats)
 {
@@ -115,8 +118,8 @@ static __noinline int leave_as_plain(struct xdp_md *ctx, const struct tam_passag
 	return finish(stats, way->kernel);
 }
 
-/* Out by the port that the packet's way names, without a module. Called where the stack has room.
- * It pays last: whoever has paid has sent. */
+/* Sends a packet out by the port that its passage names, without a module. Called where
+ * the stack has space. The share is charged last: a charged packet is sent. */
 static __noinline int cut_through(struct xdp_md *ctx)
 {
 	__u32 at = port_number;
@@ -180,12 +183,11 @@ static __noinline int to_entry(struct xdp_md *ctx, const struct tam_flow *flow, 
 	return finish(stats, TAM_DROP_DOWN);
 }
 
-/* Does what the flow's rule and route say with this one packet. Returns an XDP
- * action, or TAM_RUN. */
+/* Acts on one packet by its flow's rule and route. Returns an XDP action, or TAM_RUN. */
 static __always_inline int act(struct xdp_md *ctx, const struct packet *packet,
 			       const struct tam_flow *flow, struct tam_port_stats *stats)
 {
-	__u32 kernel = flow->outcome;	/* TAM_FORWARDED, why the kernel routes it, or why nobody does */
+	__u32 kernel = flow->outcome;	/* TAM_FORWARDED, the reason why the kernel routes it, or why it is dropped */
 
 	TAP_RULE(flow);
 	if (flow->meta.rule != TAM_RULE_NONE)
@@ -219,7 +221,7 @@ static __always_inline int act(struct xdp_md *ctx, const struct packet *packet,
 	return forward(ctx, packet, flow, stats);
 }
 
-/* A frame has come and been read. */
+/* Counts a frame that has been parsed. */
 static __always_inline void have_come(struct xdp_md *ctx, const struct packet *packet,
 				      __u8 protocol, struct tam_port_stats *stats)
 {
@@ -228,7 +230,7 @@ static __always_inline void have_come(struct xdp_md *ctx, const struct packet *p
 	stats->rx_bytes += packet->length;
 }
 
-/* What cannot be classified. */
+/* Handles a frame that cannot be classified. */
 static __always_inline int act_unread(struct xdp_md *ctx, struct tam_port_stats *stats, int outcome)
 {
 	__u32 at = port_number;
@@ -265,7 +267,7 @@ int tam_front_door(struct xdp_md *ctx)
 	if (action == TAM_INTERCEPT)
 		action = intercept(ctx);
 	TAP_END(ctx, action);
-	/* The call is made here: none of a subprogram's stack is held across it. */
+	/* The tail call is made here: none of a subprogram's stack is held across it. */
 	if (action != TAM_RUN)
 		return begins_with_ip ? take_ethernet(ctx, action) : action;
 	keep_origin_nic(ctx);
@@ -273,8 +275,8 @@ int tam_front_door(struct xdp_md *ctx)
 	return begins_with_ip ? take_ethernet(ctx, XDP_PASS) : XDP_PASS;
 }
 
-/* Run by the daemon through test-run: "I listen", in the kernel's own time. The
- * first time the modules' clock is set. */
+/* Renews the lease of cached routes, in the kernel's own time. Run by the daemon through
+ * test-run. The first run sets the modules' clock. */
 SEC("xdp")
 int tam_heartbeat(struct xdp_md *ctx)
 {
@@ -292,8 +294,8 @@ int tam_heartbeat(struct xdp_md *ctx)
 	return XDP_DROP;
 }
 
-/* Run by the daemon through test-run: does a packet carry metadata with a mark? Older
- * kernels have room for 32 bytes. */
+/* Tells whether a packet can carry metadata with a mark. Run by the daemon through
+ * test-run. Older kernels have space for 32 bytes. */
 SEC("xdp")
 int tam_carries_marks(struct xdp_md *ctx)
 {

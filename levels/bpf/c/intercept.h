@@ -3,16 +3,17 @@
  *
  *   act() --> to_stream(): its rule is of a stream service
  *               v
- *             intercept(): a client's first packet, or one of a connection that is here?
+ *             intercept(): a client's first packet, or one of a connection with a local socket?
  *               | yes: metadata in front, on to the stack --> tam_tc: the mark of the listener
  *               v no
  *             plain forwarding, as if there were no rule; or, while nobody listens and the service
- *             is closed, the packet's end
+ *             is closed, a drop
  *
- * A connection that was there before the rule goes on past the service. What marked packets come
- * to is netfilter's (TPROXY): the listener, or the socket that has their addresses. Whether
- * somebody listens is asked of the kernel for each first packet, so that a cell's end opens nothing
- * that is closed, whoever is there to notice it.
+ * A connection from before the rule continues past the service. Netfilter (TPROXY) delivers marked
+ * packets: to the listener, or the socket that has their addresses. The kernel is queried for the
+ * listener at each first packet, so that the end of a cell opens no closed service, even before
+ * anybody notices it.
+ *
  */
 #ifndef TAM_INTERCEPT_H
 #define TAM_INTERCEPT_H
@@ -20,7 +21,7 @@
 #include "afterwards.h"
 #include "stream.h"
 
-/* A packet of a stream service's rule: to the kernel's TCP, or on its way. */
+/* Gives a packet of a stream service's rule to the kernel's TCP, or forwards it. */
 static __noinline int intercept(struct xdp_md *ctx)
 {
 	__u32 at = port_number;

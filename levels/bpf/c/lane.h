@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
-/* The lane of an entry: who is in it, what is under way, where the next packet
- * goes. tam_maps.h has the picture.
+/* Lane of an entry: which CPU is in it, which packets are under way, where the next
+ * packet goes. tam_maps.h has the picture.
  *
- * One CPU at a time is in a lane, and so in the module's memory: it holds `busy`
- * from here to afterwards.h. Another CPU waits for it, for a bounded time. The
- * memory goes to the packet's CPU, not the packet to the memory's: a frame that
- * was queued for another CPU (cpumap) has lost the number of its receive queue,
- * and no socket may be given it from there when the module raises it.
+ * One CPU at a time is in a lane, and so in the module's memory: it holds `busy` from
+ * here to afterwards.h. Another CPU waits for it, for a bounded time. The memory moves to
+ * the packet's CPU, not the packet to the memory's: a frame that was queued for another
+ * CPU (cpumap) has lost the number of its receive queue, and could not be given to a
+ * socket from there when the module raises it.
  *
- * Where packets go changes only under `busy`, so all CPUs see one order. Packets of a
- * lane that rests at user level do not enter it: they are only counted.
+ * The destination of packets changes only under `busy`, so all CPUs see one order.
+ * Packets of a lane that rests at user level do not enter it: they are only counted.
  */
 #ifndef TAM_LANE_H
 #define TAM_LANE_H
@@ -17,8 +17,8 @@
 #include "tam_bpf.h"
 #include "tam_maps.h"
 
-/* Looks at a lane that another CPU is in before the packet is dropped: about
- * 0.2 ms, four times what the least fuel budget takes. */
+/* Most attempts to enter a lane that another CPU is in before the packet is dropped: about
+ * 0.2 ms, four times as long as the least fuel budget lasts. */
 #define TAM_LANE_PATIENCE 65536
 
 struct {
@@ -29,7 +29,7 @@ struct {
 	__type(value, struct tam_lane);
 } tam_lanes SEC(".maps");
 
-/* Whether packets that the entry's service cannot have are dropped. */
+/* Returns true if packets that the entry's service cannot have are dropped. */
 static __always_inline int is_closed(__u32 entry)
 {
 	struct tam_lane *lane = bpf_map_lookup_elem(&tam_lanes, &entry);
@@ -37,7 +37,7 @@ static __always_inline int is_closed(__u32 entry)
 	return lane && *(volatile __u32 *)&lane->closed;
 }
 
-/* What waiting for a lane needs to know. */
+/* Arguments of the wait for a lane. */
 struct waiting {
 	struct tam_lane *lane;
 	__u32 self;
@@ -65,8 +65,9 @@ static __always_inline int wait_for_lane(struct tam_lane *lane, __u32 self)
 	return waiting.entered;
 }
 
-/* A full barrier: what the last one in the lane wrote is seen. A CPU that finds
- * itself in the lane left it without saying so: nothing here runs within itself. */
+/* Enters a lane. A full barrier: makes the writes of the last CPU in the lane visible. A
+ * CPU that finds itself in the lane left it without unlocking: programs here are not
+ * nested. */
 static __always_inline int enter_lane(struct tam_lane *lane)
 {
 	__u32 self = bpf_get_smp_processor_id() + 1;
@@ -75,13 +76,13 @@ static __always_inline int enter_lane(struct tam_lane *lane)
 	return !found || found == self || wait_for_lane(lane, self);
 }
 
-/* A full barrier: who comes next sees what was written here. */
+/* Leaves a lane. A full barrier: makes this CPU's writes visible to the next one. */
 static __always_inline void leave_lane(struct tam_lane *lane)
 {
 	__sync_lock_test_and_set(&lane->busy, 0);
 }
 
-/* Whether a lane rests at user level: then a packet goes up without entering it. */
+/* Returns true if a lane rests at user level: then a packet goes up without entering it. */
 static __always_inline int rests_up(struct tam_lane *lane)
 {
 	return *(volatile __u32 *)&lane->target == TAM_LEVEL_USER &&
@@ -90,30 +91,31 @@ static __always_inline int rests_up(struct tam_lane *lane)
 	       *(volatile __u32 *)&lane->epoch == *(volatile __u32 *)&lane->epoch_seen;
 }
 
-/* Counts a packet that goes up from outside the lane. Returns 0 when the lane has left
- * its rest meanwhile: then the packet may not go, and counts as one that never came.
+/* Counts a packet that goes up without entering the lane. Returns 0 when the lane has
+ * left its rest meanwhile: then the packet may not go, and counts as one that never
+ * arrived.
  *
- * Here a packet is counted, then `level` and `path` are looked at; who takes the lane
- * below writes them, then looks at what was counted (take_below). Both have a full
- * barrier between, so one of the two sees the other. */
+ * Here a packet is counted, then `level` and `path` are read; a CPU that takes the lane
+ * below writes them, then reads the count (take_below). Both have a full barrier in
+ * between, so one of the two sees the other. */
 static __always_inline int count_up_outside(struct tam_lane *lane)
 {
-	/* The result is asked for: without it there is no barrier. */
+	/* The result is used: without it there is no barrier. */
 	if (__sync_fetch_and_add(&lane->sent_up, 1) == ~0ULL)
 		return 0;
 	return *(volatile __u32 *)&lane->level == TAM_LEVEL_USER &&
 	       *(volatile __u32 *)&lane->path == TAM_PATH_DIRECT;
 }
 
-/* Who calls what follows is in the lane. */
+/* Callers of the following functions are in the lane. */
 
-/* The epoch that a packet for user level is to carry. */
+/* Returns the epoch that a packet for user level must carry. */
 static __always_inline __u32 epoch_of(struct tam_lane *lane)
 {
 	return *(volatile __u32 *)&lane->epoch;
 }
 
-/* One packet that carries `epoch` is given to user level. */
+/* Counts a packet with `epoch` that is given to user level. */
 static __always_inline void count_up(struct tam_lane *lane, __u32 epoch)
 {
 	if (lane->epoch_seen != epoch) {
@@ -124,7 +126,7 @@ static __always_inline void count_up(struct tam_lane *lane, __u32 epoch)
 	__sync_fetch_and_add(&lane->sent_up, 1);
 }
 
-/* Whether all that was given to user level is gone from there. */
+/* Returns true if every packet given to user level is gone from there. */
 static __always_inline int is_drained(struct tam_lane *lane)
 {
 	return *(volatile __u64 *)&lane->left == *(volatile __u64 *)&lane->sent_up;
@@ -135,7 +137,7 @@ static __always_inline void count_to_tc(struct tam_lane *lane)
 	lane->sent_tc++;
 }
 
-/* A packet has come to tc. */
+/* Counts a packet that has arrived at tc. */
 static __always_inline void count_at_tc(struct tam_lane *lane, __u32 epoch)
 {
 	if (epoch != lane->tc_epoch) {
@@ -146,7 +148,7 @@ static __always_inline void count_at_tc(struct tam_lane *lane, __u32 epoch)
 	}
 }
 
-/* Whether nothing is under way to tc. What has not come for long is given up. */
+/* Returns true if no packet is under way to tc. Those missing for long are given up. */
 static __always_inline int is_tc_drained(struct tam_lane *lane)
 {
 	if (lane->left_tc == lane->sent_tc && !lane->tc_awaited)
@@ -163,8 +165,8 @@ static __always_inline int is_tc_drained(struct tam_lane *lane)
 	return !lane->tc_awaited;
 }
 
-/* Gives up what is lost on its way to tc while the lane stays there, so that it can leave when it
- * shall: a move does not wait for that long. */
+/* Gives up packets lost on their way to tc while the lane stays there, so that it can
+ * leave when required: a move does not wait for that long. */
 static __always_inline void give_up_lost(struct tam_lane *lane)
 {
 	__u32 now = bpf_jiffies64();
@@ -175,10 +177,10 @@ static __always_inline void give_up_lost(struct tam_lane *lane)
 		is_tc_drained(lane);
 }
 
-/* Takes a lane below that was found drained, by writing where it is now: `field` is
- * `level` or `path`. A full barrier: what the cell wrote before it said that all has left
- * is seen, and so is what count_up_outside() counted before it could see this. Returns 0
- * when something was: then the lane stays where it was. */
+/* Takes a drained lane below, by writing its new place: `field` is `level` or `path`. A
+ * full barrier: makes visible what the cell wrote before it reported the last packet
+ * gone, and what count_up_outside() counted before it could see this. Returns 0 when a
+ * packet was counted: then the lane stays where it was. */
 static __always_inline int take_below(struct tam_lane *lane, __u32 *field, __u32 word)
 {
 	__u32 before = __sync_lock_test_and_set(field, word);
@@ -189,19 +191,19 @@ static __always_inline int take_below(struct tam_lane *lane, __u32 *field, __u32
 	return 0;
 }
 
-/* Where XDP sends a packet. */
+/* Destination of a packet in XDP. */
 enum tam_way {
 	TAM_WAY_UP,	/* the cell's socket */
-	TAM_WAY_NIC,	/* the module, here */
+	TAM_WAY_NIC,	/* the module at nic, here */
 	TAM_WAY_TC,
 };
 
-/* While the lane moves, or is at kernel. `complete`: the packet can be run at nic;
- * `whole`: and at kernel. */
+/* Chooses while the lane moves, or is at kernel. `complete`: the packet can be run at
+ * nic; `whole`: also at kernel. */
 static __noinline int choose_among_all(struct tam_lane *lane, int complete, int whole)
 {
 	if (!lane)
-		return TAM_WAY_UP;	/* not reached: the verifier asks for it */
+		return TAM_WAY_UP;	/* not reached: the verifier requires it */
 
 	__u32 target = *(volatile __u32 *)&lane->target;
 
@@ -224,8 +226,8 @@ static __noinline int choose_among_all(struct tam_lane *lane, int complete, int 
 	return take_below(lane, &lane->path, TAM_PATH_TC) ? TAM_WAY_TC : TAM_WAY_UP;
 }
 
-/* A lane that stays at nic or at user is told first, and nic without a look at the
- * lane's second cache line. */
+/* Chooses the destination; a lane that stays at nic or at user is handled first, and nic
+ * without reading the lane's second cache line. */
 static __always_inline int choose_way(struct tam_lane *lane, int complete, int whole)
 {
 	__u32 target = *(volatile __u32 *)&lane->target;
@@ -237,15 +239,15 @@ static __always_inline int choose_way(struct tam_lane *lane, int complete, int w
 	return choose_among_all(lane, complete, whole);
 }
 
-/* Whether nothing may go up now, for the lane to come below (tam_maps.h, `held`). */
+/* Returns true if nothing may go up now, for the lane to come below (tam_maps.h, `held`). */
 static __always_inline int is_held(struct tam_lane *lane)
 {
 	return *(volatile __u32 *)&lane->held &&
 	       *(volatile __u32 *)&lane->target != TAM_LEVEL_USER && !is_drained(lane);
 }
 
-/* Whether a packet that came to tc meets the module there. One whose lane is on its
- * way from there to nic does: so it need not go by the cell. */
+/* Returns true if a packet that arrived at tc meets the module there. So does one whose
+ * lane moves from there to nic: it need not go by the cell. */
 static __always_inline int runs_at_tc(struct tam_lane *lane)
 {
 	__u32 target = *(volatile __u32 *)&lane->target;

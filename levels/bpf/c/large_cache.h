@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
-/* The large flow cache: behind the small one (tam_flows), for many flows.
+/* Large flow cache: behind the small one (tam_flows), for many flows.
  *
- * A flow may be in one of two sets of TAM_FLOW_WAYS entries, which its hash names, and
- * has a home in the first: two of three flows are there, and are found with nothing else
- * to wait for. A set's tags, one byte of each entry's hash, are one word; elsewhere
- * entries are looked at where the tag is the same. The tags of a million flows are a
+ * A flow may be in one of two sets of TAM_FLOW_WAYS entries, selected by its hash, and
+ * has a home in the first: two of three flows are there, and are found with a single cache
+ * miss. A set's tags, one byte of each entry's hash, are one word; elsewhere
+ * entries are read only where the tag is the same. The tags of a million flows are a
  * megabyte, their entries, of two cache lines each, more than a hundred.
  *
  *   hash ─┬─▶ home ──────────────────────────────┐
@@ -15,11 +15,12 @@
  *
  * A new flow takes its home, if that is free or of another generation, or an entry of the
  * set that has more free ones; when there is none, a random one of the second set, or one
- * beside it that is of no use any more.
- * Entries are as good as their generation is (is_fresh), so that a change of rules or
+ * after it that is stale.
+ * Entries are valid while their generation is (is_fresh), so that a change of rules or
  * routes empties this cache as it empties the small one. A flow that is found here
- * goes into the small one with every TAM_PROMOTE-th packet of its CPU: what comes
- * often is there soon, and a flood of flows that come once changes little there.
+ * is copied into the small one at every TAM_PROMOTE-th packet of its CPU: frequent
+ * flows are there soon, and a flood of one-packet flows changes little there.
+ *
  */
 #ifndef TAM_LARGE_CACHE_H
 #define TAM_LARGE_CACHE_H
@@ -29,7 +30,7 @@
 #define TAM_PROMOTE 8
 #define TAM_BYTES (~0ULL / 255)	/* 0x0101...01 */
 
-/* Sets of each CPU's part; 0: the node has no large cache. Set before it is loaded. */
+/* Sets of each CPU's part; 0: the node has no large cache. Set before loading. */
 const volatile __u32 large_sets = 0;
 
 static __always_inline __u32 set_at(__u32 hash)
@@ -37,8 +38,8 @@ static __always_inline __u32 set_at(__u32 hash)
 	return (__u64)hash * large_sets >> 32;
 }
 
-/* The bytes of `tags` that are zero, as their upper bits. What lies above one that is
- * may be marked, too: whoever asks compares the key. */
+/* Returns the bytes of `tags` that are zero, as their upper bits. Bytes above a zero one
+ * may be marked, too: the caller compares the key. */
 static __always_inline __u64 zero_bytes(__u64 tags)
 {
 	return (tags - TAM_BYTES) & ~tags & (TAM_BYTES << 7);
@@ -49,7 +50,7 @@ static __always_inline __u32 count_bytes(__u64 marked)
 	return (marked >> 7) * TAM_BYTES >> 56;
 }
 
-/* The number of the lowest byte that is marked. */
+/* Returns the number of the lowest marked byte. */
 static __always_inline __u32 first_byte_of(__u64 marked)
 {
 	__u64 below = ((marked & -marked) - 1) & TAM_BYTES;
@@ -84,17 +85,17 @@ static __always_inline __u64 tag_of(__u32 hash)
 	return hash & 0xff ? hash & 0xff : 1;	/* 0 is a free entry */
 }
 
-/* The way of a flow's home in its first set. */
+/* Returns the way of a flow's home in its first set. */
 static __always_inline __u32 home_of(__u32 hash)
 {
 	return hash >> 8 & (TAM_FLOW_WAYS - 1);
 }
 
-/* The entry of a key of TAM_COMMON_WORDS or TAM_KEY_WORDS words, or 0.
+/* Returns the entry of a key of TAM_COMMON_WORDS or TAM_KEY_WORDS words, or 0.
  *
- * Which of the two sets has it is chance, and a branch on it would be guessed wrongly every
- * second time, with the tags still on their way from memory: so the way to the first
- * entry with this tag has none. Where it is another flow's, the others are looked at. */
+ * Which of the two sets has it is chance, and a branch on it would be mispredicted every
+ * second time, while the tags are still being loaded: so the path to the first entry with
+ * this tag is branch-free. Where that is another flow's, the others are examined. */
 static __noinline struct tam_flow *find_large(__u64 hash, const __u64 *key, int words)
 {
 	__u32 upper = hash >> 32, base = bpf_get_smp_processor_id() * large_sets;
@@ -105,7 +106,7 @@ static __noinline struct tam_flow *find_large(__u64 hash, const __u64 *key, int 
 	struct tam_flow *flow;
 
 	if (!one || !other)
-		return 0;	/* the loader made room for each CPU: not reached */
+		return 0;	/* the loader sized the map for each CPU: not reached */
 	flow = large_flow(first, home_of(upper));
 	if (flow && is_flow(flow, key, words))
 		return flow;
@@ -126,9 +127,9 @@ static __noinline struct tam_flow *find_large(__u64 hash, const __u64 *key, int 
 	return 0;
 }
 
-#define TAM_TRIES 3	/* entries that are looked at for one of another generation */
+#define TAM_TRIES 3	/* entries that are examined for one of another generation */
 
-/* A random way of a full set, or the next one that is not fresh. */
+/* Returns a random way of a full set, or the next one that is stale. */
 static __always_inline __u32 way_to_lose(__u32 set, __u64 generation)
 {
 	__u32 way = bpf_get_prandom_u32();
@@ -142,7 +143,7 @@ static __always_inline __u32 way_to_lose(__u32 set, __u64 generation)
 	return way & (TAM_FLOW_WAYS - 1);
 }
 
-/* An entry for a flow that has none. */
+/* Takes an entry for a flow that has none. */
 static __noinline struct tam_flow *take_large(__u64 hash, __u64 generation)
 {
 	__u32 upper = hash >> 32, base = bpf_get_smp_processor_id() * large_sets;
@@ -151,12 +152,12 @@ static __noinline struct tam_flow *take_large(__u64 hash, __u64 generation)
 	__u64 *other = bpf_map_lookup_elem(&tam_tags, &second);
 
 	if (!one || !other)
-		return 0;	/* the loader made room for each CPU: not reached */
+		return 0;	/* the loader sized the map for each CPU: not reached */
 
 	__u64 free_one = zero_bytes(*one), free_other = zero_bytes(*other);
 	struct tam_flow *home = large_flow(first, home_of(upper));
 
-	/* What lies in its home is gone when it is of another generation. */
+	/* An entry of another generation in its home is dropped. */
 	way = home_of(upper);
 	if (*one >> 8 * way & 0xff && home && home->generation == generation) {
 		if (count_bytes(free_one) <= count_bytes(free_other) || !free_one) {
@@ -170,7 +171,7 @@ static __noinline struct tam_flow *take_large(__u64 hash, __u64 generation)
 	return large_flow(first, way);
 }
 
-/* Copies a flow into the small cache, now and then. */
+/* Copies a flow into the small cache, at some packets. */
 static __always_inline void promote(struct tam_flow *small, const struct tam_flow *large,
 				    const struct tam_port_stats *stats)
 {

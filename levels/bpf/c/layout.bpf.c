@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0
-/* One variable of every type in tam_maps.h, so that their layouts are in this
- * object's BTF: the test in src/layout.rs compares them with base/bpf-maps.
- * Never loaded. */
+/* Layout fixture: one variable of every type in tam_maps.h, so that their layouts are in
+ * this object's BTF: the test in src/layout.rs compares them with base/bpf-maps. Never
+ * loaded. */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "tam_maps.h"
@@ -40,7 +40,7 @@ enum tam_level layout_level;
 enum tam_path layout_path;
 enum tam_hidden layout_hidden;
 
-/* The macros, which BTF does not hold by themselves. */
+/* Macros as enum values, since BTF does not contain macros. */
 enum layout_number {
 	PORTS_MAX = TAM_PORTS_MAX,
 	QUEUES_MAX = TAM_QUEUES_MAX,

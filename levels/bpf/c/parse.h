@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
-/* One frame becomes a struct packet: what classification and routing need.
+/* Parser: frame to struct packet, the input of classification and routing.
  *
- * base/wire's parse_frame decides the same in Rust; levels/bpf compares the
- * two on golden, random and mutated frames. Bounds are checked against
- * data_end before each read; lengths that the frame claims are never believed.
+ * base/wire's parse_frame decides the same in Rust; levels/bpf compares the two on
+ * golden, random and mutated frames. Bounds are checked against data_end before each
+ * read; lengths that the frame claims are never trusted.
  */
 #ifndef TAM_PARSE_H
 #define TAM_PARSE_H
@@ -15,13 +15,13 @@
 #define ND_FIRST 133
 #define ND_LAST 137
 
-/* An Ethernet header and TAM_VLAN_TAGS_MAX tags. */
+/* Length of an Ethernet header and TAM_VLAN_TAGS_MAX tags. */
 #define TAM_L3_OFFSET_MAX (14 + 4 * TAM_VLAN_TAGS_MAX)
-/* Headers that begin behind this many bytes of a frame are not read. */
+/* Limit of header offsets, bytes: headers that begin beyond it are not read. */
 #define TAM_HEADERS_MAX 4096
-#define TAM_TCP_FLAGS_IN 13	/* where a TCP header has its flags */
+#define TAM_TCP_FLAGS_IN 13	/* offset of the flags in a TCP header */
 
-/* The port that this copy of the program serves; set before it is loaded. */
+/* Number of the port that this copy of the program serves; set before loading. */
 const volatile __u32 port_number = 0;
 
 struct packet {
@@ -40,8 +40,9 @@ struct packet {
 	__u8 outcome;		/* of a frame that is not IP, when no rule says otherwise */
 };
 
-/* The Ethernet or IP header ends behind the linear part: cut off, or in a later buffer of a frame
- * that has several, which the kernel's stack can read. */
+/* Returns the outcome of an Ethernet or IP header that ends behind the linear part: cut
+ * off, or in a later buffer of a frame that has several, which the kernel's stack can
+ * read. */
 static __always_inline int cut_off(tam_context *ctx)
 {
 	__u64 linear = ctx->data_end - ctx->data;
@@ -49,7 +50,8 @@ static __always_inline int cut_off(tam_context *ctx)
 	return whole_length(ctx) > linear ? TAM_KERNEL_OTHER : TAM_DROP_TRUNCATED;
 }
 
-/* The bytes of an L4 header that must be there, or 0 when nothing is known of it. */
+/* Returns the required length of an L4 header in bytes, or 0 when the protocol is
+ * unknown. */
 static __always_inline __u32 l4_header_length(__u8 protocol)
 {
 	switch (protocol) {
@@ -68,8 +70,8 @@ static __always_inline __u32 l4_header_length(__u8 protocol)
 	}
 }
 
-/* The L4 header at `offset`; `end` is where the IP packet ends, from the frame's start. What is not
- * there, or lies where it cannot be read, is hidden: forwarding needs none of it. */
+/* Parses the L4 header at `offset`; `end` is the end of the IP packet, from the frame's
+ * start. Missing or unreadable parts are hidden: forwarding needs none of them. */
 static __always_inline int parse_l4(tam_context *ctx, struct packet *packet, __u32 offset, __u32 end)
 {
 	void *data = (void *)(long)ctx->data;
@@ -110,7 +112,8 @@ static __always_inline int parse_l4(tam_context *ctx, struct packet *packet, __u
 	return -1;
 }
 
-/* The ones' complement sum over an IPv4 header without options is 0xffff. */
+/* Returns true unless the ones' complement sum over an IPv4 header without options is
+ * 0xffff. */
 static __always_inline int checksum_wrong(const struct iphdr *ip)
 {
 	const __u32 *words = (const __u32 *)ip;
@@ -123,7 +126,7 @@ static __always_inline int checksum_wrong(const struct iphdr *ip)
 	return sum != 0xffff;
 }
 
-/* The same with options: rare, and not inlined into the common path. */
+/* Checks the sum with options: rare, and not inlined into the common path. */
 __noinline int checksum_wrong_options(tam_context *ctx, __u32 l3, __u32 header_length)
 {
 	void *data = (void *)(long)ctx->data;
@@ -144,7 +147,7 @@ __noinline int checksum_wrong_options(tam_context *ctx, __u32 l3, __u32 header_l
 	return sum != 0xffff;
 }
 
-/* fe80::/10: of one link, and so the kernel's (RFC 4291 section 2.5.6). */
+/* Returns true for fe80::/10: of one link, and so the kernel's (RFC 4291 section 2.5.6). */
 static __always_inline int is_link_local(const __u8 *address)
 {
 	return address[0] == 0xfe && (address[1] & 0xc0) == 0x80;
@@ -170,7 +173,7 @@ static __always_inline int parse_ipv4(tam_context *ctx, struct packet *packet, _
 		return cut_off(ctx);
 	if (total_length < header_length)
 		return TAM_DROP_TOTAL_LENGTH;
-	if (l3 + total_length != packet->length) {	/* padding, several buffers, or a lie */
+	if (l3 + total_length != packet->length) {	/* padding, several buffers, or a wrong length */
 		packet->length = whole_length(ctx);
 		if (l3 + total_length > packet->length)
 			return TAM_DROP_TOTAL_LENGTH;
@@ -198,8 +201,9 @@ static __always_inline int parse_ipv4(tam_context *ctx, struct packet *packet, _
 	return parse_l4(ctx, packet, l3 + header_length, l3 + total_length);
 }
 
-/* Walks IPv6 extension headers (RFC 8200 section 4) to the protocol behind them. A chain that is cut
- * off, too long or too far behind hides it: a router looks at none but the hop-by-hop header. */
+/* Walks IPv6 extension headers (RFC 8200 section 4) to the protocol behind them. A chain
+ * that is cut off, too long or too far behind hides it: a router reads none but the
+ * hop-by-hop header. */
 __noinline int walk_extensions(tam_context *ctx, struct packet *packet, __u32 end)
 {
 	if (!packet)
@@ -277,7 +281,7 @@ static __always_inline int parse_ipv6(tam_context *ctx, struct packet *packet, _
 	__u32 payload_length = bpf_ntohs(ip6->payload_len);
 	__u32 total_length = sizeof(*ip6) + payload_length;
 
-	if (l3 + total_length != packet->length) {	/* padding, several buffers, or a lie */
+	if (l3 + total_length != packet->length) {	/* padding, several buffers, or a wrong length */
 		packet->length = whole_length(ctx);
 		if (l3 + total_length > packet->length)
 			return TAM_DROP_TOTAL_LENGTH;
@@ -314,7 +318,7 @@ static __always_inline int parse_ethernet(tam_context *ctx, const struct tam_por
 	if ((void *)(eth + 1) > data_end)
 		return TAM_DROP_TRUNCATED;
 
-	/* What is not for us is judged no further, but for the ethertype. */
+	/* Frames for another MAC are parsed no further, except for the ethertype. */
 	int others = !config->bridge && (*(__u32 *)eth->h_dest != *(__u32 *)config->mac ||
 					 *(__u16 *)(eth->h_dest + 4) != *(__u16 *)(config->mac + 4));
 	__be16 ethertype = eth->h_proto;
@@ -338,7 +342,7 @@ static __always_inline int parse_ethernet(tam_context *ctx, const struct tam_por
 		l3 += sizeof(*vlan);
 	}
 #ifdef TAM_AT_TC
-	/* The stack has taken the outer tag out of the frame. */
+	/* The stack has stripped the outer tag from the frame. */
 	if (ctx->vlan_present) {
 		packet->key.vlan = TAM_VLAN_PRESENT | (ctx->vlan_tci & 0x0fff);
 		packet->vlan_tags++;
@@ -353,7 +357,7 @@ static __always_inline int parse_ethernet(tam_context *ctx, const struct tam_por
 	if (ethertype == bpf_htons(ETH_P_IPV6)) {
 		int outcome = others ? TAM_KERNEL_NOT_FOR_US : parse_ipv6(ctx, packet, l3);
 
-		/* Nobody routes them; but a bridge carries them from host to host. */
+		/* No router forwards them; but a bridge carries them from host to host. */
 		if (outcome < 0 && !config->bridge &&
 		    (is_link_local(packet->key.source) || is_link_local(packet->key.destination)))
 			return TAM_KERNEL_LINK_LOCAL;
@@ -364,8 +368,8 @@ static __always_inline int parse_ethernet(tam_context *ctx, const struct tam_por
 	return packet->outcome;
 }
 
-/* Fills `packet`; returns -1 when it can be classified, else its outcome. Its
- * length is set in both cases. */
+/* Fills `packet`. Returns -1 when it can be classified, else its outcome. The length is
+ * set in both cases. */
 static __always_inline int parse(tam_context *ctx, const struct tam_port_config *config,
 				 struct packet *packet)
 {
@@ -376,19 +380,19 @@ static __always_inline int parse(tam_context *ctx, const struct tam_port_config 
 	return outcome;
 }
 
-/* What the flow cache compares: eight words.
+/* Key of the flow cache: eight words.
  *
  * of any packet         struct tam_key
  * of the common frame   its bytes 0..15, 20..23 (protocol), 26..37 (addresses, L4 ports), then
- *                       arrival port and, as far as rules look at them, TCP flags; six words
+ *                       arrival port and, if rules match on them, TCP flags; six words
  *
  * The common frame has no tag, IPv4 without options, no fragment, TCP or UDP. Its
- * bytes are compared as they lie in it: nothing is taken apart before a cache hit. */
+ * bytes are compared in place: nothing is parsed before a cache hit. */
 #define TAM_KEY_WORDS 8
 #define TAM_COMMON_WORDS 6
 #define TAM_COMMON (1ULL << 63)		/* in word 5, where struct tam_key is zero */
-#define TAM_COMMON_FLAGS 32		/* where in word 5 the TCP flags are */
-#define TAM_TCP_FLAGS_AT (14 + 20 + 13)	/* in the common frame */
+#define TAM_COMMON_FLAGS 32		/* position of the TCP flags in word 5 */
+#define TAM_TCP_FLAGS_AT (14 + 20 + 13)	/* offset of the TCP flags in the common frame */
 
 struct common_head {
 	__u64 words[5];
@@ -400,12 +404,12 @@ struct common_key {
 
 static const __u64 common_type = 0x450008ULL << 32;	/* bytes 12..14: IPv4, five words long */
 #define TAM_COMMON_TYPE_MASK (0xffffffULL << 32)
-#define TAM_COMMON_FRAGMENT_MASK (0xffbfULL << 32)	/* bytes 20..21 but for "do not fragment" */
+#define TAM_COMMON_FRAGMENT_MASK (0xffbfULL << 32)	/* bytes 20..21 except "do not fragment" */
 #define TAM_COMMON_PROTOCOL_MASK (0xffULL << 56)	/* byte 23 */
 
-/* Whether this is the common frame and its header is right; then `packet` has
- * all but its key, and `key` is set. It asks for no less than parse() does. Rules
- * look at these TCP flags. */
+/* Returns true if this is the common frame and its header is correct; then `packet` is
+ * complete except for its key, and `key` is set. Checks no less than parse() does.
+ * `flags` are the TCP flags that rules match on. */
 static __always_inline int parse_common(tam_context *ctx, struct packet *packet, __u8 flags,
 					__u64 key[TAM_COMMON_WORDS])
 {
@@ -457,7 +461,7 @@ static __always_inline int parse_common(tam_context *ctx, struct packet *packet,
 	return 1;
 }
 
-/* A hash that both directions of a flow share, for lanes. Fragments have no L4
+/* Computes a hash that both directions of a flow share, for lanes. Fragments have no L4
  * ports in it, so that all of a datagram meet. base/wire's flow_hash is the same. */
 static __always_inline __u32 flow_hash(const struct packet *packet)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
-/* The packet that a CPU handles: its way, while the stack has no room for it. */
+/* Passage: the state of the packet that a CPU handles, which does not fit the stack. */
 #ifndef TAM_PASSAGE_H
 #define TAM_PASSAGE_H
 
@@ -12,8 +12,8 @@ struct {
 	__type(value, struct tam_passage);
 } tam_passages SEC(".maps");
 
-/* What a subprogram is told of a packet, in one argument: a pointer would keep
- * the whole of it in memory, for every packet. */
+/* Packs a packet's extent into one argument of a subprogram: a pointer would keep the
+ * whole struct in memory, for every packet. */
 static __always_inline __u64 extent_of(const struct packet *packet)
 {
 	return (__u64)packet->length << 32 | (__u32)packet->l4_offset << 16 | packet->l3_offset;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
-/* The maps that say which devices are ports of the node, and what the daemon tells of them. */
+/* Maps that say which devices are ports of the node, and their configuration. */
 #ifndef TAM_PORTS_H
 #define TAM_PORTS_H
 
@@ -28,7 +28,7 @@ struct {
 	__type(value, struct tam_vlan);
 } tam_vlans SEC(".maps");
 
-/* Which port a device is: ifindex -> port number. */
+/* Port of a device: ifindex -> port number. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, TAM_PORTS_MAX);
@@ -36,8 +36,8 @@ struct {
 	__type(value, __u32);
 } tam_egress SEC(".maps");
 
-/* The number of the port by which the device's packets come, TAM_STACK_OWN, or
- * TAM_STACK_ARRIVALS: they are nobody's here. */
+/* Returns the number of the port by which the device's packets arrive, TAM_STACK_OWN, or
+ * TAM_STACK_ARRIVALS for those of other devices. */
 static __always_inline __u32 arrival_by(__u32 device)
 {
 	__u32 zero = 0;

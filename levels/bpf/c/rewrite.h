@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
-/* What a packet's head becomes on its way out: one hop less, the egress port's
- * tag or none, the next hop's MACs. base/wire's rewrite.rs is the same in Rust. */
+/* Head of a packet on egress: one hop less, the egress port's tag or none, the next hop's
+ * MACs. base/wire's rewrite.rs is the same in Rust. */
 #ifndef TAM_REWRITE_H
 #define TAM_REWRITE_H
 
 #include "context.h"
 
-/* RFC 1624: the checksum of a header whose TTL byte falls by one. */
+/* Decrements the TTL and updates the header's checksum (RFC 1624). */
 static __always_inline void decrease_ttl(struct iphdr *ip)
 {
 	__u32 sum = ip->check + bpf_htons(0x0100);
@@ -15,13 +15,13 @@ static __always_inline void decrease_ttl(struct iphdr *ip)
 	ip->ttl--;
 }
 
-/* Returns the length of a frame without what lies behind its IP packet. */
+/* Returns the length of a frame without the trailer behind its IP packet. */
 static __always_inline __u32 without_trailer(__u32 l3, __u32 ip_length)
 {
 	return l3 + ip_length < TAM_FRAME_MIN ? TAM_FRAME_MIN : l3 + ip_length;
 }
 
-/* Returns the length that the IP header at `l3` says; 0 when there is no whole header. */
+/* Returns the length in the IP header at `l3`; 0 when there is no whole header. */
 static __always_inline __u32 ip_length_at(void *l3, const void *data_end)
 {
 	const struct iphdr *ip = l3;
@@ -36,9 +36,9 @@ static __always_inline __u32 ip_length_at(void *l3, const void *data_end)
 	return sizeof(*ip6) + bpf_ntohs(ip6->payload_len);
 }
 
-/* Takes off what lies behind the IP packet at `l3`, as Linux does (ip_rcv_core): it is of the link
- * that it came by, and what is to leave must fit the next one. 0, or an error; the frame's
- * bytes are to be looked for anew. */
+/* Cuts the trailer behind the IP packet at `l3` off, as Linux does (ip_rcv_core): it
+ * belongs to the arrival link, and the packet must fit the next one. Returns 0, or an
+ * error; packet pointers must be reloaded. */
 static __always_inline int trim(void *ctx, enum tam_level level, __u32 l3)
 {
 	void *data = first_byte(ctx, level), *data_end = last_byte(ctx, level);
@@ -48,8 +48,8 @@ static __always_inline int trim(void *ctx, enum tam_level level, __u32 l3)
 	return ip_length && frame_length(ctx, level) > length ? set_length(ctx, level, length) : 0;
 }
 
-/* Gives the frame the tag of its egress, or none, and its MACs. The IP header is
- * at `l3`, behind the tags that the frame has. Returns 0, or -1 when the head cannot move. */
+/* Gives the frame the tag of its egress, or none, and its MACs. The IP header is at `l3`,
+ * behind the frame's tags. Returns 0, or -1 when the head cannot move. */
 static __always_inline int readdress(void *ctx, enum tam_level level, const struct tam_meta *way,
 				     const __u8 own_mac[ETH_ALEN], __u32 l3)
 {

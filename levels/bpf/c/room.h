@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
-/* Room: what may wait for a session on its way to user level and there. tam_maps.h has the
- * record.
+/* Queue credits: limit of a session's packets on their way to user level and there. tam_maps.h has
+ * the record.
  *
- *   a packet that goes up ─▶ is there room in its session's queue?
- *                              │ yes: it takes that room, and says so in its metadata
+ *   a packet that goes up ─▶ has its session's queue enough credit?
+ *                              │ yes: it takes the credit, and records that in its metadata
  *                              │ no:  dropped here, counted for that session
  *
- * All sessions together have no more room than each receive ring has entries, so nobody's
- * packets can overflow a ring in front of somebody else's. The cell gives the room back, and
+ * The credits of all sessions together do not exceed the entries of each receive ring, so no
+ * session's packets can overflow a ring in front of another's. The cell releases the credit, and
  * takes some itself for packets that came otherwise (node/cell's rooms.rs).
  *
- * Who does not go up does not come here; while a node has only the two sessions that every
+ * Only packets that go up come here; while a node has only the two sessions that every
  * node has nothing is counted.
+ *
  */
 #ifndef TAM_ROOM_H
 #define TAM_ROOM_H
@@ -19,7 +20,7 @@
 #include "tam_bpf.h"
 #include "tam_maps.h"
 
-/* In place of an action: its session has no room for the packet. */
+/* Result in place of an action: its session has no credit for the packet. */
 #define TAM_NO_ROOM 0x101
 
 struct {
@@ -30,7 +31,7 @@ struct {
 	__type(value, struct tam_room);
 } tam_rooms SEC(".maps");
 
-/* Packet memory of a frame: most fit into one frame of it. */
+/* Returns the packet memory of a frame: most fit into one frame of it. */
 static __always_inline __u64 memory_of(__u32 length)
 {
 	__u32 frames = 1;
@@ -40,9 +41,9 @@ static __always_inline __u64 memory_of(__u32 length)
 	return (__u64)frames * TAM_FRAME_MEMORY;
 }
 
-/* Takes room and looks whether there was any. The result of the addition is asked for, so there
- * is a full barrier before the look, as in the cell: of two that take room at once at least one
- * sees both, and no queue gets longer than it may. */
+/* Takes credit and checks the limit. The result of the addition is used, so there is a
+ * full barrier before the check, as in the cell: of two that take credit at once at least
+ * one sees both, and no queue exceeds its limit. */
 static __always_inline int put_in(struct tam_room *room, __u32 epoch, __u64 memory)
 {
 	__u64 sent = __sync_fetch_and_add(&room->sent[epoch], memory) + memory +
@@ -80,8 +81,8 @@ static __noinline int take_counted(struct tam_room *room, __u32 length)
 	return -1;
 }
 
-/* Takes room for a packet of so many bytes; what to add to the metadata's flags, or -1 when
- * there is none. */
+/* Takes credit for a packet of that many bytes. Returns the bits to add to the metadata's
+ * flags, or -1 when there is none. */
 static __always_inline int take_room(__u32 session, __u32 length)
 {
 	struct tam_room *room = bpf_map_lookup_elem(&tam_rooms, &session);
@@ -91,8 +92,8 @@ static __always_inline int take_room(__u32 session, __u32 length)
 	return take_counted(room, length);
 }
 
-/* Leaves what a packet begins with that finds no room, for a module that watches the queue: one at
- * a time, so that a flood of them costs a look each. */
+/* Saves the beginning of a packet that is dropped for lack of credit, for a module that
+ * watches the queue: one at a time, so that a flood of them costs one read each. */
 static __always_inline void leave_head(void *ctx, enum tam_level level, __u32 session, __u32 length)
 {
 	struct tam_room *room = bpf_map_lookup_elem(&tam_rooms, &session);
@@ -103,7 +104,7 @@ static __always_inline void leave_head(void *ctx, enum tam_level level, __u32 se
 	    __sync_val_compare_and_swap(&room->head_state, TAM_HEAD_WANTED, TAM_HEAD_TAKEN) !=
 		    TAM_HEAD_WANTED)
 		return;
-	/* Both bounds of one and the same register, or the verifier does not believe them. */
+	/* Both bounds on one and the same register, or the verifier does not accept them. */
 	hide(bytes);
 	if (bytes > TAM_HEAD_BYTES)
 		bytes = TAM_HEAD_BYTES;
@@ -117,7 +118,8 @@ static __always_inline void leave_head(void *ctx, enum tam_level level, __u32 se
 	__sync_lock_test_and_set(&room->head_state, TAM_HEAD_THERE);
 }
 
-/* The packet does not go up after all; `counted` is what take_room() said. */
+/* Releases the credit of a packet that does not go up after all; `counted` is the result
+ * of take_room(). */
 static __noinline int return_room(__u32 session, __u32 length, __u32 counted)
 {
 	struct tam_room *room = bpf_map_lookup_elem(&tam_rooms, &session), *shared;

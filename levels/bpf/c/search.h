@@ -1,25 +1,27 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
-/* The rules of a packet, by tuple space: the rules of each set of matched fields (mask) are one exact
- * lookup in a hash, masks are tried in the order of their best rule. There are two rule sets; bit 0
- * of the generation says which one is active, so that a change becomes visible with one store.
+/* Rules of a packet, by tuple-space search: the rules of each set of matched fields (mask) are one
+ * exact lookup in a hash, masks are tried in the order of their best rule. There are two rule sets;
+ * bit 0 of the generation selects the active one, so that a change becomes visible with one store.
  *
  *   packet --> track_fragment: protocol and L4 ports of a later fragment's first one
- *          --> find_hidden: rules that it may belong to, if it does not show all of L4
+ *          --> find_hidden: rules that may match, if it does not show all of L4
  *          --> find_rule --> take_rules --> struct tam_flow
+ *
  */
 #ifndef TAM_SEARCH_H
 #define TAM_SEARCH_H
 
 #include "flow.h"
 
-/* The ranges of masks: of what packets show, and behind it of those that do not show all of L4. */
+/* Ranges of masks: those for shown fields, then those for packets that do not show all of
+ * L4. */
 enum tam_range {
 	TAM_RANGE_SHOWN = 0,
 	TAM_RANGE_HIDDEN = 1,
 };
 
-/* The first fragment leaves protocol and L4 ports for the later ones, or that they are hidden. One
- * that comes before its first is matched without them. */
+/* Records protocol and L4 ports of a first fragment for the later ones, or that they are
+ * hidden. One that comes before its first is matched without them. */
 __noinline int track_fragment(struct packet *packet)
 {
 	if (!packet)
@@ -29,7 +31,7 @@ __noinline int track_fragment(struct packet *packet)
 	struct tam_scratch *scratch = bpf_map_lookup_elem(&tam_scratch, &zero);
 
 	if (!scratch)
-		return 0;	/* the map has it: not reached */
+		return 0;	/* the map has every index: not reached */
 
 	struct tam_datagram *datagram = &scratch->datagram;
 
@@ -59,9 +61,9 @@ __noinline int track_fragment(struct packet *packet)
 	return 0;
 }
 
-/* The hash of a masked key, as it lies in `to`: the sum of its 32-bit words, each times
- * a secret factor (hash_of), from the mask's salt on. Words that the mask has no bits
- * in are left out. */
+/* Computes the hash of a masked key, which is stored in `to`: the sum of its 32-bit
+ * words, each times a secret factor (hash_of), starting with the mask's salt. Words in
+ * which the mask has no bits are left out. */
 static __always_inline __u64 mask_key(const __u64 *from, const struct tam_mask *mask, __u64 *to,
 				      const __u64 factors[TAM_HASH_KEYS])
 {
@@ -96,7 +98,7 @@ static __always_inline __u64 mask_key(const __u64 *from, const struct tam_mask *
 	return sum;
 }
 
-/* What the list of a mask says of a key. */
+/* Looks a key up in the flow list of a mask. */
 static __always_inline struct tam_rule *find_listed(struct tam_mask *mask, const struct tam_key *key)
 {
 	void *list = bpf_map_lookup_elem(&tam_lists, &mask->list);
@@ -112,15 +114,15 @@ static __always_inline int may_be_there(__u32 set, __u64 hash)
 	return word && *word >> (bit & 63) & 1;
 }
 
-/* Takes the best rule of a stage into a flow, behind those of the stages before. */
+/* Adds the best rule of a stage to a flow, behind those of the stages before. */
 static __always_inline void add_rule(struct tam_flow *flow, const struct tam_rule *rule)
 {
 	__u16 number = rule->rule;
 
 	if (flow->action == TAM_ACTION_DROP || flow->action == TAM_ACTION_OUT)
-		return;		/* it does not come that far */
+		return;		/* the packet does not reach this stage */
 	if (rule->action != TAM_ACTION_FORWARD && flow->action == TAM_ACTION_FORWARD) {
-		number = flow->meta.rule;	/* it only counts */
+		number = flow->meta.rule;	/* the rule only counts */
 		flow->meta.rule = rule->rule;
 		flow->meta.entry = rule->entry;
 		flow->action = rule->action;
@@ -135,7 +137,7 @@ static __always_inline void add_rule(struct tam_flow *flow, const struct tam_rul
 		flow->counted[flow->counted[0] != TAM_RULE_NONE] = number;
 }
 
-/* Whether a mask looks at what a packet does not show. */
+/* Returns true if a mask matches on fields that a packet does not show. */
 static __always_inline int looks_at_hidden(const struct tam_key *bits, __u32 hidden)
 {
 	return (hidden >= TAM_HIDDEN_FLAGS && bits->tcp_flags) ||
@@ -143,11 +145,11 @@ static __always_inline int looks_at_hidden(const struct tam_key *bits, __u32 hid
 	       (hidden >= TAM_HIDDEN_PROTOCOL && bits->protocol);
 }
 
-/* Masks that are tried in one call: a return costs as much as a mask where the kernel guards it
- * against speculation, and the verifier goes through each. */
+/* Masks that are tried in one call: a return costs as much as a mask where the kernel
+ * guards it against speculation, and the verifier walks through each. */
 #define TAM_MASKS_TOGETHER 8
 
-/* A search: what each of its masks needs to know. */
+/* State of a search, shared by its masks. */
 struct search {
 	struct tam_scratch *scratch;
 	const struct tam_config *shared;
@@ -156,7 +158,7 @@ struct search {
 	__u32 count;		/* masks of the range */
 };
 
-/* Tries a mask of the range; returns 1 when no better rule can follow. */
+/* Tries a mask of the range. Returns 1 when no better rule can follow. */
 static __always_inline int try_mask(__u32 number, struct search *search)
 {
 	struct tam_scratch *scratch = search->scratch;
@@ -175,7 +177,7 @@ static __always_inline int try_mask(__u32 number, struct search *search)
 
 	if (best->rank < mask->rank_best)
 		return !!mask->alone;
-	/* A frame that is not IP belongs to the rules that name its ethertype. */
+	/* A frame that is not IP matches only rules that name its ethertype. */
 	if (!shown->ip_version && !mask->bits.ethertype_be)
 		return 0;
 	if (shown->hidden && looks_at_hidden(&mask->bits, shown->hidden))
@@ -199,7 +201,7 @@ static __always_inline int try_mask(__u32 number, struct search *search)
 	return 0;
 }
 
-/* Tries the masks of a group, a callback of bpf_loop(); returns 1 to end the search. */
+/* Tries the masks of a group, a callback of bpf_loop(). Returns 1 to end the search. */
 static long try_masks(__u32 group, struct search *search)
 {
 	for (__u32 at = 0; at < TAM_MASKS_TOGETHER; at++) {
@@ -211,9 +213,10 @@ static long try_masks(__u32 group, struct search *search)
 	return 0;
 }
 
-/* Finds the best rules of a set, one of each stage, into the scratch's best[range]: those that its
- * packet belongs to, or (TAM_RANGE_HIDDEN) may belong to, by what it shows. With bpf_loop() the
- * verifier goes through a group of masks once, and not through all: loading takes a sixth. */
+/* Finds the best rules of a set, one of each stage, into the scratch's best[range]: those
+ * that match, or (TAM_RANGE_HIDDEN) may match, by the shown fields. With bpf_loop() the
+ * verifier walks through a group of masks once, and not through all: loading takes a
+ * sixth. */
 static __always_inline int find_in(enum tam_range range, __u32 set, const struct tam_config *shared)
 {
 	if (!shared)
@@ -228,7 +231,7 @@ static __always_inline int find_in(enum tam_range range, __u32 set, const struct
 	};
 
 	if (!search.scratch)
-		return 0;	/* the map has it: not reached */
+		return 0;	/* the map has every index: not reached */
 	for (int stage = 0; stage < TAM_STAGES; stage++)
 		search.scratch->best[range][stage].rank = 0xffffffff;
 	search.count = range == TAM_RANGE_HIDDEN ? shared->hidden_count[set & 1] : shared->mask_count[set & 1];
@@ -236,8 +239,8 @@ static __always_inline int find_in(enum tam_range range, __u32 set, const struct
 	return 0;
 }
 
-/* The two of them. Functions that are not static are verified once, and not with each way on which
- * the packet may have come to them: all together would be more than the verifier takes. */
+/* Searches both ranges. Functions that are not static are verified once, and not for each
+ * path to them: all together would exceed the verifier's limit. */
 __noinline int find_rule(__u32 set, const struct tam_config *shared)
 {
 	return find_in(TAM_RANGE_SHOWN, set, shared);
@@ -248,8 +251,8 @@ __noinline int find_hidden(__u32 set, const struct tam_config *shared)
 	return find_in(TAM_RANGE_HIDDEN, set, shared);
 }
 
-/* Takes the rules that were found into `flow`; not 0 when one that may be better than one of them
- * needs what the packet does not show. */
+/* Copies the rules that were found into `flow`. Returns not 0 when one that may be better
+ * than one of them needs fields that the packet does not show. */
 __noinline int take_rules(const struct packet *packet, struct tam_flow *flow)
 {
 	__u32 zero = 0;
@@ -265,13 +268,13 @@ __noinline int take_rules(const struct packet *packet, struct tam_flow *flow)
 	flow->counted[1] = TAM_RULE_NONE;
 	flow->action = TAM_ACTION_FORWARD;
 	if (!scratch)
-		return 0;	/* the map has it: not reached */
+		return 0;	/* the map has every index: not reached */
 	for (int stage = 0; stage < TAM_STAGES; stage++) {
 		const struct tam_rule *best = &scratch->best[TAM_RANGE_SHOWN][stage];
 
 		if (packet->key.hidden && scratch->best[TAM_RANGE_HIDDEN][stage].rank < best->rank &&
 		    flow->action != TAM_ACTION_DROP && flow->action != TAM_ACTION_OUT) {
-			flow->action = TAM_ACTION_FORWARD;	/* to none of them: it is dropped */
+			flow->action = TAM_ACTION_FORWARD;	/* it may match none of them: it is dropped */
 			return 1;
 		}
 		if (best->rank != 0xffffffff)

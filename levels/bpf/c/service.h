@@ -2,12 +2,13 @@
 /* Services below user level: from a rule to the module's program.
  *
  *   act() --> to_service(): does the lane rest at user level? the cell's socket
- *               | else enter it; which way?
+ *               | else enter it; choose the destination
  *               | up: the cell's socket, leave the lane
- *               | tc: its metadata in front, on to the stack, leave the lane; go on in tc.h
+ *               | tc: its metadata in front, on to the stack, leave the lane; continues in tc.h
  *               | nic: fill the entry's hand-over, stay in the lane
  *               v
  *             run_module() --tail call--> the module --tail call--> afterwards.h
+ *
  */
 #ifndef TAM_SERVICE_H
 #define TAM_SERVICE_H
@@ -20,7 +21,7 @@
 #include "room.h"
 
 
-/* A section of its own is a map of its own, of one value: what lies in it has an address. */
+/* A section of its own is a map of its own, of one value: its contents have an address. */
 struct tam_hand_over tam_hand_overs[TAM_MODULES_MAX] SEC(".data.hand_overs");
 
 struct {
@@ -38,7 +39,7 @@ struct {
 	__type(value, struct tam_account);
 } tam_accounts SEC(".maps");
 
-/* At 0: what modules' programs end with. */
+/* Program at index 0: the end of modules' programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, 1);
@@ -60,21 +61,21 @@ struct {
 	__type(value, __u64);
 } tam_reasons SEC(".maps");
 
-/* For whoever is in the entry's lane. */
+/* Returns the entry's hand-over, for the CPU in its lane. */
 static __always_inline struct tam_hand_over *hand_over_of(__u32 entry)
 {
 	return &tam_hand_overs[entry & (TAM_MODULES_MAX - 1)];
 }
 
-/* A packet for a module, run or not. */
+/* Counts a packet for a module, run or not. */
 static __always_inline void count_packet(struct tam_service_stats *stats, __u32 bytes)
 {
 	stats->packets++;
 	stats->bytes += bytes;
 }
 
-/* Room for metadata in front of the frame, or none; behind the mark of the module
- * before, if there was one. */
+/* Returns the place for metadata in front of the frame, or 0; behind the mark of the
+ * module before, if there was one. */
 static __always_inline struct tam_meta *meta_in_front(struct xdp_md *ctx,
 						      const struct tam_passage *way)
 {
@@ -97,7 +98,7 @@ static __always_inline struct tam_meta *meta_in_front(struct xdp_md *ctx,
 	return (void *)(meta + 1) > (void *)(long)ctx->data ? 0 : meta;
 }
 
-/* Gives a packet to the cell's socket with its metadata in front; returns an XDP action,
+/* Gives a packet to the cell's socket with its metadata in front. Returns an XDP action,
  * XDP_REDIRECT when there is a socket, or TAM_NO_ROOM. The caller is in the lane. */
 static __always_inline int send_up(struct xdp_md *ctx, struct tam_lane *lane,
 				   const struct tam_passage *way)
@@ -131,8 +132,8 @@ static __always_inline int send_up(struct xdp_md *ctx, struct tam_lane *lane,
 	return XDP_REDIRECT;
 }
 
-/* Gives a packet to the stack with its metadata in front, for tam_tc; returns an
- * XDP action, XDP_PASS when it goes. The caller is in the lane. */
+/* Gives a packet to the stack with its metadata in front, for tam_tc. Returns an XDP
+ * action, XDP_PASS on success. The caller is in the lane. */
 static __always_inline int send_to_tc(struct xdp_md *ctx, struct tam_lane *lane,
 				      const struct tam_passage *way, int whole)
 {
@@ -147,9 +148,9 @@ static __always_inline int send_to_tc(struct xdp_md *ctx, struct tam_lane *lane,
 	return XDP_PASS;
 }
 
-/* The node's time: milliseconds of CLOCK_MONOTONIC_COARSE, counted on by jiffies,
- * which move with it. No packet reads a clock, the first of a jiffy divides, and
- * all CPUs agree: it never goes back. */
+/* Returns the node's time: milliseconds of CLOCK_MONOTONIC_COARSE, extrapolated by
+ * jiffies, which advance together. No packet reads a clock, the first of a jiffy divides,
+ * and all CPUs agree: it never goes back. */
 static __always_inline __u64 now_ms(struct tam_passage *way)
 {
 	__u64 now = bpf_jiffies64();
@@ -166,7 +167,7 @@ static __always_inline __u64 now_ms(struct tam_passage *way)
 	return way->clock_ms;
 }
 
-/* Fills an account, which others use meanwhile, for so many jiffies. */
+/* Fills an account, which other CPUs use meanwhile, for that many jiffies. */
 static __always_inline void fill_account(struct tam_account *account, __u64 jiffies)
 {
 	__s64 gain, left, over;
@@ -180,7 +181,7 @@ static __always_inline void fill_account(struct tam_account *account, __u64 jiff
 		__sync_fetch_and_add(&account->left, -over);
 }
 
-/* The first packet in a jiffy fills an account for those since. */
+/* Fills an account for the elapsed jiffies, at the first packet in a jiffy. */
 static __always_inline void fill_for_now(struct tam_account *account)
 {
 	__u64 now = bpf_jiffies64(), ticked = *(volatile __u64 *)&account->ticked;
@@ -190,8 +191,8 @@ static __always_inline void fill_for_now(struct tam_account *account)
 		fill_account(account, now - ticked);
 }
 
-/* Has an account pay for what the entry's packets have used; whether it is empty then. The
- * caller is in the lane. */
+/* Charges an account for the fuel that the entry's packets have used; returns true if it
+ * is empty then. The caller is in the lane. */
 static __noinline int is_spent(__u32 number, __u32 entry)
 {
 	struct tam_account *account = bpf_map_lookup_elem(&tam_accounts, &number);
@@ -207,8 +208,8 @@ static __noinline int is_spent(__u32 number, __u32 entry)
 	return *(volatile __s64 *)&account->left <= 0;
 }
 
-/* What the module sees of a packet that comes by `meta`, and what is called. The
- * caller is in the lane. */
+/* Fills the hand-over with the module's view of a packet, from `meta`, and the program to
+ * call. The caller is in the lane. */
 static __always_inline void fill_hand_over(struct tam_passage *way, const struct tam_meta *meta,
 					   struct tam_lane *lane, __u64 extent,
 					   enum tam_level level)
@@ -245,9 +246,9 @@ static __always_inline void fill_hand_over(struct tam_passage *way, const struct
 	lane->ran = 1;
 }
 
-/* To the socket of the cell, with what is known in front of the frame; returns an XDP
- * action, XDP_REDIRECT when there is a socket, or TAM_NO_ROOM. `counted` is set with the
- * former: to what take_room() said. */
+/* Gives a packet to the cell's socket, with its metadata in front. Returns an XDP action,
+ * XDP_REDIRECT when there is a socket, or TAM_NO_ROOM. `counted` is set with the former:
+ * to the result of take_room(). */
 static __always_inline int give_to_socket(struct xdp_md *ctx, const struct tam_flow *flow,
 					  __u64 extent, __u32 outcome, const struct tam_lane *lane,
 					  __u32 epoch, int *counted)
@@ -275,8 +276,8 @@ static __always_inline int give_to_socket(struct xdp_md *ctx, const struct tam_f
 	return XDP_REDIRECT;
 }
 
-/* The same for a lane that rests at user level; -1 when it must be entered: then the
- * packet is as it came. */
+/* Gives a packet to the socket of a lane that rests at user level. Returns -1 when the
+ * lane must be entered: then the packet is unchanged. */
 static __always_inline int send_up_outside(struct xdp_md *ctx, struct tam_lane *lane,
 					   const struct tam_flow *flow, __u64 extent, __u32 outcome)
 {
@@ -288,8 +289,8 @@ static __always_inline int send_up_outside(struct xdp_md *ctx, struct tam_lane *
 	return bpf_xdp_adjust_meta(ctx, sizeof(struct tam_meta)) ? XDP_DROP : -1;
 }
 
-/* Whether a rule of a stage further on keeps a packet from going past it: it drops, or its
- * service is closed, and nobody is there to ask. */
+/* Returns true if a rule of a later stage forbids that a packet goes past it: it drops,
+ * or its service is closed, and there is no cell. */
 static __always_inline int is_kept(__u32 rule)
 {
 	const struct tam_rule_fact *fact = fact_of(rule);
@@ -300,14 +301,14 @@ static __always_inline int is_kept(__u32 rule)
 	       is_closed(fact->entry);
 }
 
-/* Whether a packet that its service cannot have may go nowhere else. */
+/* Returns true if a packet that its service cannot have must be dropped. */
 static __noinline int stays_here(const struct tam_meta *meta)
 {
 	return meta && (is_closed(meta->entry) || is_kept(meta->then[0]) || is_kept(meta->then[1]));
 }
 
-/* Counts a packet on its way to the cell by the action that came of it; without a cell it
- * goes as if there were no rule, or is dropped if the service's failure policy says so. */
+/* Counts a packet on its way to the cell by the resulting action; without a cell it goes
+ * as if there were no rule, or is dropped if the service's failure policy is closed. */
 static __always_inline int sent_up(struct xdp_md *ctx, const struct tam_flow *flow,
 				   struct tam_port_stats *stats, int action)
 {
@@ -323,7 +324,7 @@ static __always_inline int sent_up(struct xdp_md *ctx, const struct tam_flow *fl
 	return action;
 }
 
-/* A packet of a service that runs at user level only. */
+/* Handles a packet of a service that runs at user level only. */
 static __always_inline int to_cell(struct xdp_md *ctx, const struct tam_flow *flow, __u64 extent,
 				   __u32 outcome, struct tam_port_stats *stats)
 {
@@ -337,15 +338,15 @@ static __always_inline int to_cell(struct xdp_md *ctx, const struct tam_flow *fl
 		       give_to_socket(ctx, flow, extent, outcome, lane, 0, &counted));
 }
 
-/* A packet of a service that can run below user level. `outcome` is TAM_FORWARDED
- * when it has a route, else why not. Returns an XDP action, or TAM_RUN. */
+/* Handles a packet of a service that can run below user level. `outcome` is TAM_FORWARDED
+ * when it has a route, else the reason why not. Returns an XDP action, or TAM_RUN. */
 static __always_inline int to_service(struct xdp_md *ctx, const struct tam_flow *flow, __u64 extent,
 				      __u32 outcome, struct tam_port_stats *stats)
 {
 	__u32 zero = 0, entry = flow->meta.entry;
 	struct tam_lane *lane = bpf_map_lookup_elem(&tam_lanes, &entry);
 	int complete = outcome != TAM_KERNEL_PARTIAL;
-	/* The kernel takes tags out of a frame before tc. */
+	/* The kernel strips tags from a frame before tc. */
 	int whole = complete && (__u16)extent == sizeof(struct ethhdr), action;
 
 	if (!lane)
@@ -389,8 +390,8 @@ static __always_inline int to_service(struct xdp_md *ctx, const struct tam_flow 
 	}
 }
 
-/* Calls a program of `modules`. A constant index is a patched jump, a fourth of
- * what another costs. Returns when there is none. */
+/* Tail-calls a program of `modules`. A constant index is a patched jump, a fourth of the
+ * cost of another. Returns when there is none. */
 static __always_inline void call_module(void *ctx, void *modules, __u32 program)
 {
 	switch (program) {
@@ -406,24 +407,24 @@ static __always_inline void call_module(void *ctx, void *modules, __u32 program)
 	}
 }
 
-/* Calls the module that the packet's way names; what is left of the packet is done by
- * whoever `after` has. Returns only when all is gone. */
+/* Tail-calls the module that the packet's passage names; the program in `after` finishes
+ * the packet. Returns only when both are gone. */
 static __always_inline void run_module(void *ctx, void *modules, void *after)
 {
 	__u32 zero = 0;
 	struct tam_passage *way = bpf_map_lookup_elem(&tam_passages, &zero);
 
 	if (!way)
-		return;		/* the map has it: not reached */
+		return;		/* the map has every index: not reached */
 	call_module(ctx, modules, way->program);
 
 	__u32 entry = way->meta.entry;
 
-	/* There is no such program. */
+	/* The program is missing. */
 	hand_over_of(entry)->trapped = way->program == TAM_PROGRAM_OVER ? TAM_OVER_BUDGET : TAM_NOT_RUN;
 	bpf_tail_call_static(ctx, after, 0);
 
-	/* A node that is being taken down. */
+	/* The node is being taken down. */
 	struct tam_lane *lane = bpf_map_lookup_elem(&tam_lanes, &entry);
 
 	if (lane)

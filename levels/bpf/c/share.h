@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
-/* Shares of ports: what sessions may send by a port from below user level.
+/* Shares of ports: the rate that sessions may send at by a port from below user level.
  *
- *   a module's packet leaves by a port of which somebody was promised a share
+ *   a module's packet leaves by a port with reserved shares
  *     ─▶ the account of its session there, or of all that have none
- *          ├─ something left, and nobody waits: it pays its bytes, and leaves
+ *          ├─ a positive balance, and nothing waits: charges its bytes, and leaves
  *          └─ else  at nic:    dropped, counted for its service and in that account
- *                   at kernel: to the cell by the TAP device, where it waits for its turn
+ *                   at kernel: to the cell by the TAP device, where it waits for the share
  *                              (afterwards.h); dropped when its session's queue is full
  *
- * At nic nothing can wait: who had a packet wait there would have to copy it. It is not raised to
- * its module at user level either, which is through with it, and must not see it twice. Accounts
- * fill with the kernel's ticks, as those of time do (service.h). What the cell sends pays from
- * the same ones, so a session has one share, wherever its packets leave from. While any wait, those
- * that follow go behind them.
+ * At nic nothing can wait: a waiting packet would have to be copied. It is not raised to
+ * its module at user level either, which has finished with it, and must not see it twice. Accounts
+ * fill with the kernel's ticks, as those of time do (service.h). The cell charges its packets to
+ * the same accounts, so a session has one share, wherever its packets leave from. While any packet
+ * waits, those that follow queue behind it.
  *
- * What a module leaves to the kernel to be routed pays in the same way before the kernel has it,
- * from the account of the port by which it will leave (egress.h): a share does not depend on who
- * sends the packet in the end.
+ * A packet that a module leaves to the kernel to be routed is charged in the same way before the
+ * kernel gets it, to the account of the port by which it will leave (egress.h): a share does not
+ * depend on who sends the packet in the end.
  *
- * The node's own services (session 0) pay nothing: they are in everybody's way. What the stack
- * sends by itself, and plain forwarding, passes by all this.
+ * The node's own services (session 0) are not charged: they precede everybody's. Packets of the
+ * stack itself, and plain forwarding, bypass all this.
+ *
  */
 #ifndef TAM_SHARE_H
 #define TAM_SHARE_H
@@ -37,7 +38,7 @@ struct {
 	__type(value, struct tam_line);
 } tam_lines SEC(".maps");
 
-/* By port and session: which of them is a share's. */
+/* Account of a share, by port and session. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -46,14 +47,15 @@ struct {
 	__type(value, __u32);
 } tam_line_of SEC(".maps");
 
-/* Whether packets of the line wait in the cell, or are on their way there. */
+/* Returns true if packets of the share wait in the cell, or are on their way there. */
 static __always_inline int is_waited_in(const struct tam_line *line)
 {
 	return (__s64)(*(volatile __u64 *)&line->up[0] + *(volatile __u64 *)&line->up[1] -
 		       *(volatile __u64 *)&line->gone) > 0;
 }
 
-/* 0 when the packet has paid; else 1 + the number of the line that it could not pay from. */
+/* Charges a packet to a share. Returns 0 on success; else 1 + the number of the account
+ * that could not pay. */
 static __noinline int pay_for_line(__u32 port, __u32 session, __u32 bytes, __u32 beside, int at_nic)
 {
 	__u32 key = port << 16 | session, *own = bpf_map_lookup_elem(&tam_line_of, &key);
@@ -77,8 +79,8 @@ static __noinline int pay_for_line(__u32 port, __u32 session, __u32 bytes, __u32
 	return 0;
 }
 
-/* 0 when a packet of the session may leave by this port now: then it has paid. Else 1 + the number
- * of the line where nothing is left, or others wait. */
+/* Charges a packet of the session for leaving by this port now. Returns 0 on success;
+ * else 1 + the number of the account that is empty, or in which others wait. */
 static __always_inline __u32 take_share(void *ctx, enum tam_level level, __u32 session, __u32 port)
 {
 	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
@@ -100,7 +102,7 @@ static __noinline __u32 egress_at_tc(struct __sk_buff *ctx, __u32 l3, __u32 ifin
 	return egress_of(ctx, TAM_LEVEL_KERNEL, l3, ifindex);
 }
 
-/* As egress_of(), of a packet that has just come in. */
+/* Returns egress_of() of a packet that has just arrived. */
 static __always_inline __u32 egress_at(void *ctx, enum tam_level level, __u32 l3)
 {
 	return level == TAM_LEVEL_NIC
@@ -108,8 +110,8 @@ static __always_inline __u32 egress_at(void *ctx, enum tam_level level, __u32 l3
 		       : egress_at_tc(ctx, l3, ((struct __sk_buff *)ctx)->ingress_ifindex);
 }
 
-/* 1 + the number of the port by which the kernel would send a packet of the session, if somebody
- * has a share of a port; else TAM_NO_EGRESS. */
+/* Returns 1 + the number of the port by which the kernel would send a packet of the
+ * session, if any session has a share of a port; else TAM_NO_EGRESS. */
 static __always_inline __u32 shared_egress(void *ctx, enum tam_level level, __u32 session, __u32 l3)
 {
 	__u32 zero = 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0
-/* Counts what the node has left to the kernel and the kernel drops, by where it came in and by
- * the kernel's reason, at the tracepoint kfree_skb.
+/* Counts packets that the node has left to the kernel and the kernel drops, by arrival
+ * and by the kernel's reason, at the tracepoint kfree_skb.
  *
- * A program that runs while itself runs on the same CPU is left out by the kernel: a drop in an
- * interrupt of the few instructions here is the one that is not counted.
+ * The kernel does not run a program recursively on the same CPU: a drop in an interrupt
+ * of the few instructions here is not counted.
  */
 #include "tam_bpf.h"
 #include "tam_maps.h"
@@ -16,7 +16,7 @@ struct {
 	__type(value, struct tam_stack_stats);
 } tam_stack SEC(".maps");
 
-/* Frames that a buffer stands for: one that GRO has joined is several. */
+/* Returns the number of frames that a buffer stands for: one joined by GRO is several. */
 static __always_inline __u64 frames_in(const struct sk_buff *skb)
 {
 	const struct skb_shared_info *shared = (const void *)(skb->head + skb->end);
@@ -45,7 +45,7 @@ static __always_inline int count(const struct sk_buff *skb, __u32 reason,
 	return 0;
 }
 
-/* Arguments: buffer, place in the code, reason, and since Linux 6.11 the receiving socket. */
+/* Arguments: buffer, code location, reason, and since Linux 6.11 the receiving socket. */
 SEC("tp_btf/kfree_skb")
 int tam_stack_drops(__u64 *arguments)
 {

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
-/* Packets that the node has left to the kernel and the kernel drops: which of all they are.
+/* Packets that the node has left to the kernel and the kernel drops: their selection.
  *
  *   port --XDP_PASS, tc--> stack --> kfree_skb: skb, reason --> kind of the reason --> arrival
  *   cell --to a port's device---^      ^                                            |
  *   cell --TUN device----> stack ------+                                            |
  *                                                port's number, or TAM_STACK_OWN <--+
  *
- * The tracepoint is the machine's: programs here look at every buffer that the kernel drops
- * anywhere. What has not been received (the reception is forgotten between namespaces), and
+ * The tracepoint is machine-wide: programs here see every buffer that the kernel drops
+ * anywhere. Buffers that were not received (the arrival device is cleared between namespaces), and
  * reasons that do not count, end after two loads; then the network namespace is compared.
  *
  * Kernel types are declared as far as they are read; libbpf finds the members of the running
  * kernel's by their names.
+ *
  */
 #ifndef TAM_STACK_H
 #define TAM_STACK_H
@@ -73,17 +74,17 @@ struct sk_buff {
 } KERNEL_TYPE;
 
 #define SKB_DST_NOREF 1UL	/* in the lowest bit of _skb_refdst (include/linux/skbuff.h) */
-#define PACKET_MULTICAST 2	/* of pkt_type (include/uapi/linux/if_packet.h) */
+#define PACKET_MULTICAST 2	/* value of pkt_type (include/uapi/linux/if_packet.h) */
 #define TAM_ICMP_ECHO_REPLY 0	/* RFC 792 */
 #define TAM_ICMPV6_ECHO_REPLY 129	/* RFC 4443, 4.2 */
-#define SKB_MAC_HEADER_NOT_SET 0xffff	/* of mac_header: ~0 */
+#define SKB_MAC_HEADER_NOT_SET 0xffff	/* value of mac_header: ~0 */
 
 /* Set before loading: the inode of the node's network namespace, and each reason's kind. */
 const volatile __u32 stack_namespace = 0;
 const volatile __u8 stack_kinds[TAM_STACK_REASONS_MAX] = {};
 
-/* Where a reason counts. Those of the kernel's modules have numbers of their own kind
- * (SKB_DROP_REASON_SUBSYS_MASK). */
+/* Returns the index of a reason's counter. Reasons of the kernel's modules have a number
+ * range of their own (SKB_DROP_REASON_SUBSYS_MASK). */
 static __always_inline __u32 reason_index(__u32 reason)
 {
 	__u32 at = reason < TAM_STACK_OTHER ? reason : TAM_STACK_OTHER;
@@ -92,8 +93,8 @@ static __always_inline __u32 reason_index(__u32 reason)
 	return at & (TAM_STACK_REASONS_MAX - 1);
 }
 
-/* Whether a buffer is the node's network namespace's. A receiving socket takes the device away
- * (TCP), or has other things in its place (UDP): those read as no namespace. */
+/* Returns true if a buffer belongs to the node's network namespace. A receiving socket
+ * clears the device (TCP), or reuses the field (UDP): those read as no namespace. */
 static __always_inline int is_here(const struct sk_buff *skb, const struct sock *receiver)
 {
 	const struct net_device *device = skb->dev;
@@ -107,22 +108,25 @@ static __always_inline int is_here(const struct sk_buff *skb, const struct sock 
 	return route && BPF_CORE_READ(route, dev, nd_net.net, ns.inum) == stack_namespace;
 }
 
-/* Whether a buffer is on its way out of a device, its link's header in front of it again. */
+/* Returns true if a buffer is on its way out of a device, with its link header in front
+ * again. */
 static __always_inline int is_sent(const struct sk_buff *skb)
 {
 	return skb->mac_header < skb->network_header && skb->data == skb->head + skb->mac_header;
 }
 
-/* Returns whether a buffer is IPv6 multicast: what nobody here listens to ends without a reason
- * (ip6_mc_input, net/ipv6/ip6_input.c), and every link has it, as reports of MLD. */
+/* Returns true if a buffer is IPv6 multicast: without a listener here it ends without a
+ * reason (ip6_mc_input, net/ipv6/ip6_input.c), and every link has such packets, as
+ * reports of MLD. */
 static __always_inline int is_multicast_v6(const struct sk_buff *skb)
 {
 	return skb->protocol == bpf_htons(ETH_P_IPV6) &&
 	       BPF_CORE_READ_BITFIELD(skb, pkt_type) == PACKET_MULTICAST;
 }
 
-/* Returns whether a buffer is an ICMP echo reply: raw sockets (those of ping, say) have copies of
- * it, and what is left finds none of the other kind (ping_rcv, net/ipv4/ping.c). */
+/* Returns true if a buffer is an ICMP echo reply: raw sockets (those of ping, say) have
+ * copies of it, and the original finds none of the other kind (ping_rcv,
+ * net/ipv4/ping.c). */
 static __always_inline int is_echo_reply(const struct sk_buff *skb)
 {
 	const unsigned char *ip = skb->head + skb->network_header;
@@ -139,7 +143,7 @@ static __always_inline int is_echo_reply(const struct sk_buff *skb)
 	       type == TAM_ICMPV6_ECHO_REPLY;
 }
 
-/* Returns whether a buffer counts that a reason of this kind ended. */
+/* Returns true if a buffer dropped for a reason of this kind counts. */
 static __always_inline int counts(const struct sk_buff *skb, enum tam_stack_kind kind,
 				  __u32 arrival, const struct sock *receiver)
 {
@@ -153,7 +157,7 @@ static __always_inline int counts(const struct sk_buff *skb, enum tam_stack_kind
 	case TAM_STACK_BY_DEVICE:
 		return !is_sent(skb);
 	case TAM_STACK_UNSPECIFIED:
-		/* A socket took it: TCP ends an acknowledgment so when it has read it. */
+		/* A socket took it: TCP frees an acknowledgment so when it has read it. */
 		return !receiver && !is_sent(skb) && !is_multicast_v6(skb);
 	case TAM_STACK_NO_SOCKET:
 		return !is_echo_reply(skb);
@@ -165,8 +169,8 @@ static __always_inline int counts(const struct sk_buff *skb, enum tam_stack_kind
 	}
 }
 
-/* The number under which a buffer counts that the kernel drops: a port's, TAM_STACK_OWN, or
- * TAM_STACK_ARRIVALS: it does not count here. */
+/* Returns the index of a dropped buffer's arrival: a port's, TAM_STACK_OWN, or
+ * TAM_STACK_ARRIVALS if it does not count here. */
 static __always_inline __u32 stack_arrival(const struct sk_buff *skb, __u32 reason,
 					   const struct sock *receiver)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
-/* Whether a packet of a stream service's rule has a socket here: in the driver (intercept.h) and
- * at tc (tc_door.bpf.c). */
+/* Local sockets for packets of a stream service's rule: lookup in the driver
+ * (intercept.h) and at tc (tc_door.bpf.c). */
 #ifndef TAM_STREAM_H
 #define TAM_STREAM_H
 
@@ -8,28 +8,30 @@
 
 #include "passage.h"
 
-/* What act() returns in place of an action: the packet's way says what for. */
+/* Result of act() in place of an action: the passage says what to intercept. */
 #define TAM_INTERCEPT 0x103
 
-/* For whom a packet of a stream service's rule is, as to_stream() notes it in the way's `moved`. */
+/* Receiver of a packet of a stream service's rule, which to_stream() stores in the
+ * passage's `moved`. */
 enum tam_intercept {
-	TAM_BACK,	/* from the server: for a socket that is here */
-	TAM_OPEN,	/* from a client: for the listener, or past it while that is away */
+	TAM_BACK,	/* from the server: for a local socket */
+	TAM_OPEN,	/* from a client: for the listener, or past it while there is none */
 	TAM_CLOSED,	/* from a client: for the listener and nobody else */
 };
 
-/* What becomes of a packet of a stream service's rule. */
+/* Outcome of a packet of a stream service's rule. */
 enum tam_taken {
-	TAM_PAST,	/* it goes on as if there were no rule */
-	TAM_TAKEN,	/* the kernel's TCP has it */
-	TAM_REFUSED,	/* it is dropped: it would go past a closed service */
+	TAM_PAST,	/* forwarded as if there were no rule */
+	TAM_TAKEN,	/* given to the kernel's TCP */
+	TAM_REFUSED,	/* dropped: it would go past a closed service */
 };
 
 #define TAM_L4_OFFSET_MAX 255
 #define TAM_L4_NONE 0xffff
 
-/* Called where the stack has no room for more: the rest is intercept()'s. `outcome` is what
- * becomes of the packet if it is not intercepted: TAM_FORWARDED, or why the kernel has it. */
+/* Prepares the interception of a packet. Called where the stack has no space for more:
+ * intercept() does the rest. `outcome` is that of the packet if it is not intercepted:
+ * TAM_FORWARDED, or the reason why the kernel gets it. */
 static __noinline int to_stream(const struct tam_flow *flow, __u64 extent, int outcome)
 {
 	__u32 zero = 0;
@@ -47,8 +49,9 @@ static __noinline int to_stream(const struct tam_flow *flow, __u64 extent, int o
 	return TAM_INTERCEPT;
 }
 
-/* Whether a service's listener is there: on the loopback address of a packet's IP version. Its
- * cell holds it, so that the kernel knows of a cell's end before anybody has been told. */
+/* Returns true if a service's listener exists: on the loopback address of a packet's IP
+ * version. Its cell holds it, so that the kernel knows of a cell's end before any
+ * notification. */
 static __always_inline int has_listener(tam_context *ctx, __u32 version, __u16 port)
 {
 	struct bpf_sock_tuple tuple = {};
@@ -68,24 +71,25 @@ static __always_inline int has_listener(tam_context *ctx, __u32 version, __u16 p
 	if (!socket)
 		return 0;
 
-	/* Both are read: the verifier takes no pointer that is one or the other. */
+	/* Both are read: the verifier accepts no pointer that is one or the other. */
 	__u32 own4 = socket->src_ip4, own6 = socket->src_ip6[3];
 
 	asm volatile("" : "+r"(own4), "+r"(own6));
-	/* One that listens for all addresses is somebody else's, who has got the port meanwhile. */
+	/* A listener for all addresses belongs to another program, which got the port
+	 * meanwhile. */
 	found = socket->state == BPF_TCP_LISTEN &&
 		(version == 4 ? own4 == bpf_htonl(0x7f000001) : own6 == bpf_htonl(1));
 	bpf_sk_release(socket);
 	return found;
 }
 
-/* Whether a packet is the first of a connection, or of one that has a socket here. */
+/* Returns true if a packet is the first of a connection, or of one with a local socket. */
 static __always_inline enum tam_taken taken(tam_context *ctx, const struct tam_passage *way)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
 	__u32 l3 = way->meta.l3_offset, l4 = way->meta.l4_offset, length;
 	__u32 version = way->meta.flags >> 8 & 0xff;
-	/* The pieces of a segment would be put together behind the service. */
+	/* The fragments of a segment would be reassembled behind the service. */
 	enum tam_taken unread = way->moved == TAM_CLOSED ? TAM_REFUSED : TAM_PAST;
 	struct bpf_sock_tuple tuple = {};
 	struct bpf_sock *socket;
@@ -126,7 +130,7 @@ static __always_inline enum tam_taken taken(tam_context *ctx, const struct tam_p
 	socket = bpf_skc_lookup_tcp(ctx, &tuple, length, BPF_F_CURRENT_NETNS, 0);
 	if (!socket)
 		return TAM_PAST;
-	/* One that listens for all addresses is somebody else's. */
+	/* A listener for all addresses belongs to another program. */
 	found = socket->state != BPF_TCP_LISTEN;
 	bpf_sk_release(socket);
 	return found ? TAM_TAKEN : TAM_PAST;

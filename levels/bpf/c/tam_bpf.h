@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
-/* What every BPF program here includes: kernel types and helpers. */
+/* Common header of every BPF program here: kernel types and helpers. */
 #ifndef TAM_BPF_H
 #define TAM_BPF_H
 
@@ -15,8 +15,8 @@
 #define AF_INET 2
 #define AF_INET6 10
 
-/* Hides where a value comes from, so that clang keeps a bounds check which it can prove and the
- * verifier cannot, or works a value out where it is used and not ahead, on the stack. */
+/* Hides the origin of a value, so that clang keeps a bounds check which it can prove and
+ * the verifier cannot, or computes a value where it is used and not ahead, on the stack. */
 #define hide(value) asm volatile("" : "+r"(value))
 
 /* Copies words, each before the next is loaded: memcpy() would become loads of all of them, and the
@@ -29,7 +29,7 @@
 		}                                                        \
 	} while (0)
 
-/* What the front door has of a packet: a frame in the driver, or a socket buffer (tc_door.bpf.c).
+/* Context of the front door: a frame in the driver, or a socket buffer (tc_door.bpf.c).
  * Both have their first bytes between data and data_end. */
 #ifdef TAM_AT_TC
 typedef struct __sk_buff tam_context;

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
-/* The taps of a capture, where the front door has room for them.
+/* Taps of a capture: hook macros where the front door has space for them.
  *
  *   TAP_ARRIVAL --> TAP_RULE --> TAP_LEAVES --> TAP_OUTCOME --> TAP_END
- *   keeps the frame as it came, what it matched, the port by which it leaves and where it
- *   ended, and gives both away: the frame as it came and, when it leaves here, as it is then
+ *   record the frame on arrival, its rule, its egress port and its outcome, and write two records:
+ *   the frame on arrival and, when it leaves here, as it leaves
  *
  *   TAP_VERDICT --> TAP_LEAVES --> TAP_AFTER_NIC, TAP_AFTER_TC
- *   the same behind a module: the frame as it leaves, or as the module left what was dropped.
- *   At tc it leaves by the stack's egress in the same breath, and is taken there. One that waits
- *   for its session's turn is taken in the cell.
+ *   record a frame behind a module: as it leaves, or as the module left a dropped one.
+ *   At tc it leaves by the stack's egress on the same CPU directly afterwards, and is captured there.
+ *   One that waits for its session's share is captured in the cell.
  *
- * What is kept meanwhile is per CPU: one CPU handles one packet at a time from begin to end.
+ * Intermediate state is per CPU: one CPU handles one packet at a time from begin to end.
+ *
  */
 #ifndef TAM_TAP_H
 #define TAM_TAP_H
@@ -33,7 +34,7 @@
 #include "context.h"
 #include "tap_ring.h"
 
-/* Go on to the next program at egress (TCX_NEXT of newer headers). */
+/* Continue with the next program at egress (TCX_NEXT of newer headers). */
 #define TAP_NEXT -1
 
 /* Set before loading. */
@@ -42,7 +43,7 @@ const volatile __u32 tap_arriving = 1;
 const volatile __u32 tap_leaving = 1;
 const volatile __u32 tap_dropped_only = 0;
 
-/* The frame as it is now. */
+/* Copies the frame as it is now. */
 static __always_inline void tap_read(void *ctx, enum tam_level level, struct tap_scratch *scratch,
 				     __u8 way)
 {
@@ -80,7 +81,7 @@ static __noinline int tap_arrival(tam_context *ctx)
 		return 0;
 	tap_begin(came, tap_port);
 	tap_begin(goes, TAP_NO_PORT);
-	/* Of a packet that did not get there. */
+	/* State of a packet that did not get there. */
 	tap_begin(egress, TAP_NO_PORT);
 	tap_read(ctx, TAM_LEVEL_DOOR, came, TAM_ARRIVED);
 	return 0;
@@ -123,7 +124,7 @@ static __noinline int tap_end(tam_context *ctx, __u32 action)
 	struct tap_scratch *came = tap_scratch(TAP_CAME), *goes = tap_scratch(TAP_GOES);
 	int dropped;
 
-	/* It goes on to a module. */
+	/* The packet goes on to a module. */
 	if (action == TAM_RUN)
 		action = XDP_PASS;
 	dropped = action != XDP_PASS && action != XDP_TX && action != XDP_REDIRECT;
@@ -132,7 +133,8 @@ static __noinline int tap_end(tam_context *ctx, __u32 action)
 	came->head.action = action;
 	if (tap_arriving)
 		tap_put(came);
-	/* What goes to the cell leaves later, from there; what runs below, from there. */
+	/* Packets to the cell leave later, from there; those to a module below, from
+	 * there. */
 	if (!tap_leaving || action != XDP_REDIRECT || goes->head.port == TAP_NO_PORT)
 		return 0;
 	tap_read(ctx, TAM_LEVEL_DOOR, goes, TAM_LEFT);
@@ -146,7 +148,7 @@ static __noinline int tap_end(tam_context *ctx, __u32 action)
 }
 
 #ifndef TAM_AT_TC
-/* What the module said that had a packet last. */
+/* Records the verdict of the last module that handled the packet. */
 static __noinline int tap_verdict(enum tam_level level, const struct tam_meta *meta, __u32 session,
 				  __u32 verdict, __u32 trapped)
 {
@@ -165,7 +167,7 @@ static __noinline int tap_verdict(enum tam_level level, const struct tam_meta *m
 	return 0;
 }
 
-/* It leaves later, from the cell: there the verdict is told. */
+/* The packet leaves later, from the cell, which reports the verdict. */
 static __always_inline void tap_waits(struct tam_meta *meta)
 {
 	struct tap_scratch *goes = tap_scratch(TAP_GOES);
@@ -174,7 +176,8 @@ static __always_inline void tap_waits(struct tam_meta *meta)
 		__builtin_memcpy(meta->then, &goes->head.verdict, sizeof(meta->then));
 }
 
-/* The packet ends, or leaves by a port; what goes to the stack or up is seen there. */
+/* Records a packet that ends, or leaves by a port; one that goes to the stack or up is
+ * seen there. */
 static __always_inline int tap_after(void *ctx, enum tam_level level, int action)
 {
 	struct tap_scratch *came = tap_scratch(TAP_CAME), *goes = tap_scratch(TAP_GOES),
@@ -195,7 +198,7 @@ static __always_inline int tap_after(void *ctx, enum tam_level level, int action
 		egress->head = goes->head;
 		return 0;
 	}
-	/* There was no device, and the stack has it. */
+	/* There was no device, and the stack gets the packet. */
 	if (action == XDP_PASS)
 		return 0;
 	tap_read(ctx, level, goes, TAM_LEFT);
@@ -220,8 +223,8 @@ static __always_inline int tap_egress(struct __sk_buff *skb)
 
 	if (!scratch)
 		return TAP_NEXT;
-	/* Else it is not of a module that sent it out of here just now, on this CPU: the place may
-	 * be of another port's, or still all zeros. */
+	/* Otherwise the packet does not come from a module that sent it out of here just
+	 * now, on this CPU: the scratch may be of another port, or still all zeros. */
 	if (scratch->head.level != TAM_LEVEL_KERNEL || scratch->head.port != tap_port)
 		tap_begin(scratch, tap_port);
 	tap_read(skb, TAM_LEVEL_KERNEL, scratch, TAM_LEFT_KERNEL);

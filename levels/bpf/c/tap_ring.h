@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
-/* Where taps leave what they see (tap.h, tapped_stack.bpf.c). */
+/* Ring buffer of the taps (tap.h, tapped_stack.bpf.c). */
 #ifndef TAM_TAP_RING_H
 #define TAM_TAP_RING_H
 
 #include "capture.h"
 #include "tam_bpf.h"
 
-/* Bytes of a frame that are kept; set before loading. */
+/* Most bytes of a frame that are kept; set before loading. */
 const volatile __u32 tap_snap = TAM_SNAP_MAX;
 
-/* What there was no room for. A section of its own is a map of its own. */
+/* Number of records lost because the ring was full. A section of its own is a map of its
+ * own. */
 __u64 tap_lost SEC(".data.tap_lost") = 0;
 
 struct tap_scratch {
@@ -23,10 +24,10 @@ struct {
 } tam_captured_ring SEC(".maps");
 
 enum tap_scratches {
-	TAP_CAME = 0,	/* as it came */
-	TAP_GOES = 1,	/* as it leaves, or as a module left it */
+	TAP_CAME = 0,	/* on arrival */
+	TAP_GOES = 1,	/* leaving, or as a module left it */
 	TAP_EGRESS = 2,	/* at the stack's egress */
-	TAP_STACK = 3,	/* where the kernel dropped it */
+	TAP_STACK = 3,	/* at a drop by the kernel */
 	TAP_SCRATCHES = 4
 };
 
@@ -37,7 +38,7 @@ struct {
 	__type(value, struct tap_scratch);
 } tam_tap_scratch SEC(".maps");
 
-/* In tam_captured.port: by none. */
+/* Value of tam_captured.port without a port. */
 #define TAP_NO_PORT 0xffff
 
 static __always_inline struct tap_scratch *tap_scratch(__u32 at)
@@ -55,7 +56,7 @@ static __always_inline void tap_put(struct tap_scratch *scratch)
 		__sync_fetch_and_add(&tap_lost, 1);
 }
 
-/* Nothing is known yet of a packet. */
+/* Resets the state of a packet. */
 static __always_inline void tap_begin(struct tap_scratch *scratch, __u32 port)
 {
 	scratch->head.port = port;

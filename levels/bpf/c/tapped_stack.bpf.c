@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0
-/* Has captures see what the kernel drops of what the node has left to it: beside stack.bpf.c,
- * which goes on counting, and only while somebody captures.
+/* Captures the kernel's drops of packets that the node has left to it: beside
+ * stack.bpf.c, which goes on counting, and only during a capture.
  *
- * What is kept are the bytes that lie in one piece, from the link's header on where there still
- * is one: of a frame that came in by XDP, and of the cell's packets, that is all of it.
+ * Keeps the bytes of the linear part, from the link header on if that still exists: of a
+ * frame that arrived by XDP, and of the cell's packets, that is everything.
  */
 #include "tam_bpf.h"
 #include "tam_maps.h"
 #include "stack.h"
 #include "tap_ring.h"
 
-/* Numbers of ports whose packets are wanted; bit TAM_STACK_OWN is the second word's first. */
+/* Ports whose packets are captured, as bits; bit TAM_STACK_OWN is the second word's
+ * first. */
 const volatile __u64 stack_wanted[2] = {};
 
-/* Whether an arrival's packets are wanted. */
+/* Returns true if an arrival's packets are captured. */
 static __always_inline int is_wanted(__u32 arrival)
 {
 	return arrival < TAM_STACK_ARRIVALS && stack_wanted[arrival / 64 & 1] >> arrival % 64 & 1;

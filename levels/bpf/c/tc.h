@@ -2,14 +2,15 @@
 /* Services at kernel level: the program at tcx ingress of every port.
  *
  *   XDP: to_service() -- metadata in front, XDP_PASS --> stack --> tam_tc: the lane again
- *     | not a lane's: on, untouched
- *     | may not run here: up, by the TAP device (ways.h)
+ *     | no packet of a lane: on, untouched
+ *     | cannot run here: up, by the TAP device (ways.h)
  *     v
  *   run_module() --tail call--> the module --tail call--> tam_afterwards_tc (afterwards.h)
  *
- * One copy serves all ports: what is to be known of the port is in the metadata.
- * Ports have GRO off while a service is at this level, so that one buffer is one frame here. Else
- * it may be on for what is intercepted (the daemon's settle_gro()).
+ * One copy serves all ports: the port's properties are in the metadata.
+ * Ports have GRO off while a service is at this level, so that one buffer is one frame here.
+ * Otherwise it may be on for intercepted packets (the daemon's settle_gro()).
+ *
  */
 #ifndef TAM_TC_H
 #define TAM_TC_H
@@ -23,7 +24,7 @@ struct {
 	__type(value, __u32);
 } tam_modules_tc SEC(".maps");
 
-/* At 0: what modules' programs end with. */
+/* Program at index 0: the end of modules' programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, 1);
@@ -31,13 +32,15 @@ struct {
 	__type(value, __u32);
 } tam_after_tc SEC(".maps");
 
-/* What the way has from XDP's cache at nic, without which a packet has no route. */
+/* Fills the part of the passage that XDP's cache provides at nic, without which a packet
+ * has no route. */
 static __always_inline void fill_route(struct __sk_buff *ctx, struct tam_passage *way)
 {
 	__u32 l3 = way->meta.l3_offset, ip_length = 0, port = way->meta.egress_port;
 	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
 
-	/* It fitted as it came. What the module makes longer is measured by the kernel. */
+	/* The packet fitted on arrival. The kernel checks the length of one that the
+	 * module makes longer. */
 	bring_head(ctx, TAM_LEVEL_KERNEL);
 	if (l3 <= TAM_L3_OFFSET_MAX)
 		ip_length = ip_length_at(first_byte(ctx, TAM_LEVEL_KERNEL) + l3,
@@ -49,7 +52,7 @@ static __always_inline void fill_route(struct __sk_buff *ctx, struct tam_passage
 		way->meta.flags &= ~TAM_META_ROUTED;
 }
 
-/* A packet of a lane that came here; returns a tc action, or TAM_RUN. */
+/* Handles a packet of a lane that arrived here. Returns a tc action, or TAM_RUN. */
 static __always_inline int arrive(struct __sk_buff *ctx, struct tam_meta *meta)
 {
 	__u32 zero = 0, entry = meta->entry, flags = meta->flags, length = ctx->len;
@@ -92,8 +95,8 @@ static __always_inline int arrive(struct __sk_buff *ctx, struct tam_meta *meta)
 	return TAM_RUN;
 }
 
-/* Not "tcx/ingress": programs that call each other must have been loaded for the
- * same place, and those of modules are for tc as such. */
+/* Not "tcx/ingress": programs that call each other must have been loaded for the same
+ * place, and those of modules are for tc as such. */
 SEC("tcx/ingress")
 int tam_tc(struct __sk_buff *ctx)
 {

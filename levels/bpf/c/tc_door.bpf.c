@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0
-/* The front door of a port with `mode = "tc"`: at tcx ingress, behind the kernel's receive path.
+/* Front door of a port with `mode = "tc"`: at tcx ingress, behind the kernel's receive path.
  *
  *   driver --> GRO --> here: the same rules, caches and counters as in the driver (door.h)
- *                       | drop      by rule, or what lies
- *                       | a stream service's, with a socket here: the mark of the listener
+ *                       | drop      by rule, or malformed
+ *                       | a stream service's, with a local socket: the mark of the listener
  *                       v
- *                      the kernel's stack, which routes whatever is not for a socket
+ *                      the kernel's stack, which routes everything that is not for a socket
  *
- * For ports of streams. What the kernel takes in anyway needs no frame with room in front of it,
- * for which drivers copy, and comes here joined: a segment of TCP with up to 64 KiB is looked at
- * once, and counts as the frames that it was. Services of packets need XDP; rules that lead to
- * one do not get this far (core/node), and what meets such a rule goes on plainly.
+ * For ports of streams. Packets that the kernel receives anyway need no headroom,
+ * for which drivers copy, and arrive joined: a TCP segment of up to 64 KiB is handled
+ * once, and counts as its original frames. Services of packets need XDP; rules that lead to
+ * one are refused (core/node), and a packet that matches such a rule is forwarded plainly.
+ *
  */
 #define TAM_AT_TC
 #include "tam_bpf.h"
@@ -18,10 +19,11 @@
 #include "context.h"
 #include "stream.h"
 
-/* The common frame's headers. What the sender or GRO leaves behind them in pages stays there. */
+/* Length of the common frame's headers. Payload that the sender or GRO left behind them
+ * in pages stays there. */
 #define TAM_COMMON_HEADERS (sizeof(struct ethhdr) + sizeof(struct iphdr) + sizeof(struct tcphdr))
 
-/* How many frames the kernel has joined. */
+/* Returns the number of frames that the kernel has joined. */
 static __always_inline __u32 frames_of(const struct __sk_buff *ctx)
 {
 	__u32 frames = ctx->gso_segs;
@@ -29,7 +31,8 @@ static __always_inline __u32 frames_of(const struct __sk_buff *ctx)
 	return frames ? frames : 1;
 }
 
-/* Bytes of a packet on the wire, as the frames that it was: each had the headers. */
+/* Returns the bytes of a packet on the wire, as its original frames: each had the
+ * headers. */
 static __always_inline __u32 on_the_wire(struct __sk_buff *ctx, const struct packet *packet,
 					 __u8 protocol)
 {
@@ -50,7 +53,7 @@ static __always_inline __u32 on_the_wire(struct __sk_buff *ctx, const struct pac
 	return length + (frames - 1) * headers;
 }
 
-/* A packet has come and been read: as the frames that it was. */
+/* Counts a packet that has been parsed, as its original frames. */
 static __always_inline void have_come(struct __sk_buff *ctx, const struct packet *packet,
 				      __u8 protocol, struct tam_port_stats *stats)
 {
@@ -65,7 +68,7 @@ static __always_inline int act(struct __sk_buff *ctx, const struct packet *packe
 
 	TAP_RULE(flow);
 	if (flow->meta.rule != TAM_RULE_NONE) {
-		/* As in have_come(): between the two the stack has no room for it. */
+		/* As in have_come(): between the two the stack has no space for it. */
 		__u32 bytes = on_the_wire(ctx, packet, flow->meta.flags >> 16);
 
 		count_rule(flow->meta.rule, frames, bytes);
@@ -98,7 +101,7 @@ static __always_inline int act_unread(struct __sk_buff *ctx, struct tam_port_sta
 
 #include "door.h"
 
-/* A packet of a stream service's rule: to the kernel's TCP, or on its way. */
+/* Gives a packet of a stream service's rule to the kernel's TCP, or forwards it. */
 static __noinline int intercept_here(struct __sk_buff *ctx, struct tam_port_stats *stats)
 {
 	__u32 at = 0;
@@ -117,7 +120,7 @@ static __noinline int intercept_here(struct __sk_buff *ctx, struct tam_port_stat
 	return finish_all(stats, TAM_INTERCEPTED, frames_of(ctx));
 }
 
-/* Brings so much of a frame into its first page. */
+/* Pulls that much of a frame into its first page. */
 static __always_inline void pull_headers(struct __sk_buff *ctx, __u32 length)
 {
 	if (length > ctx->len)
@@ -126,7 +129,8 @@ static __always_inline void pull_headers(struct __sk_buff *ctx, __u32 length)
 		bpf_skb_pull_data(ctx, length);
 }
 
-/* Returns how far the headers of a frame may reach, of which those of a common one are read. */
+/* Returns the most bytes that the headers of a frame may take, of which those of a common
+ * one are read. */
 static __always_inline __u32 headers_of(struct __sk_buff *ctx)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;

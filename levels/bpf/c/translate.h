@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
-/* Source addresses that a module has changed, in packets that the kernel finishes: it resolves the
+/* Source addresses changed by a module, in packets that the kernel finishes: it resolves the
  * next hop, fragments, filters, or answers with an ICMP error. As with the kernel's own NAT the
- * source changes last:
+ * source is rewritten last:
  *
- *   comes in      module         give_back_source()          kernel        tam_translate, at tcx egress
- *   A:1 > B:2 ──▶ R:9 > B:2 ──▶ A:1 > B:2, and R:9 noted ──▶ routes it ──▶ R:9 > B:2
+ *   arrives       module         give_back_source()                kernel        tam_translate, at tcx egress
+ *   A:1 > B:2 ──▶ R:9 > B:2 ──▶ A:1 > B:2, and R:9 recorded ──▶ routes it ──▶ R:9 > B:2
  *
  * An error of the kernel's own quotes the packet as the kernel had it. Where a module has changed the
- * destination, tam_translate gives the quoted packet the one with which it came:
+ * destination, tam_translate restores the original one in the quoted packet:
  *
- *   comes in      module         kernel                        tam_translate
+ *   arrives       module         kernel                        tam_translate
  *   C:5 > R:9 ──▶ C:5 > A:1 ──▶ R > C: too big (C:5 > A:1) ──▶ R > C: too big (C:5 > R:9)
  *
  * So no source is an address of the router's own, which the kernel drops as martian (RFC 1812,
  * 5.3.8); filters and routing rules see the sender; and ICMP errors go to it and quote its packet.
- * Rejected ways: docs/adr/0015.
+ * Rejected alternatives: docs/adr/0015.
  *
  * A packet reaches the kernel as its module left it when it leaves by no port, when the module put
  * another IP header in front, and where the source is not in the common place: behind IPv6
  * extension headers. Nothing here runs for packets that the kernel does not get.
+ *
  */
 #ifndef TAM_TRANSLATE_H
 #define TAM_TRANSLATE_H
@@ -26,48 +27,50 @@
 #include "passage.h"
 #include "share.h"
 
-/* Flows that the kernel has packets of at one moment: each is needed from here to tcx egress. */
+/* Flows of which the kernel has packets at one moment: each record is needed from here to
+ * tcx egress. */
 #define TAM_TRANSLATIONS_MAX 65536
-/* Jiffies for which a note is good: a packet waits for its next hop for 3 s (net/core/neighbour.c),
- * and what comes plainly after its service is gone is nobody's to change. */
+/* Jiffies for which a record is valid: a packet waits for its next hop for 3 s
+ * (net/core/neighbour.c), and later packets of a removed service must not be changed. */
 #define TAM_TRANSLATION_LIFE 4000
-/* A note is renewed no more often than this. */
+/* Least jiffies between two renewals of a record. */
 #define TAM_TRANSLATION_RENEWAL 500
-/* Go on to the next program at egress (TCX_NEXT of newer headers). */
+/* Continue with the next program at egress (TCX_NEXT of newer headers). */
 #define TAM_EGRESS_NEXT -1
 
-/* A packet as the kernel has it. */
+/* Key of a packet as the kernel has it. */
 struct tam_translation_key {
 	struct tam_end source;	/* of a later fragment the port is the IP identification */
 	struct tam_end destination;
 	__u8 protocol;
 	__u8 ip_version;
 	__u8 later;		/* 1: a later fragment */
-	__u8 arrival;		/* 1 + arrival_by() of the device where it came in; 0: of a quoted one */
+	__u8 arrival;		/* 1 + arrival_by() of the arrival device; 0: of a quoted packet */
 };
 _Static_assert(TAM_STACK_ARRIVALS < 255, "arrivals have room in the key");
 
 struct tam_translation {
-	struct tam_end end;	/* the source that it leaves with, or the destination that it came with */
+	struct tam_end end;	/* source with which it leaves, or destination with which it arrived */
 	__u32 noted;		/* jiffies */
-	__u8 tos;		/* traffic class with which the FIB was asked */
+	__u8 tos;		/* traffic class of the FIB query */
 	__u8 zero[7];
-	__u64 generation;	/* the node's, by whose routes it leaves by a port */
+	__u64 generation;	/* generation of the routes by which it leaves by a port */
 };
 
-/* What is read of a packet. Offsets begin at the IP header. */
+/* Fields of a packet that translation uses. Offsets begin at the IP header. */
 struct tam_ends {
 	struct tam_translation_key key;
-	__u16 port_at;		/* 0: it has none */
-	__u16 check_at;		/* of the L4 checksum; 0: none that changes */
-	__u8 is_pseudo;		/* that covers the addresses */
-	__u8 may_be_0;		/* UDP over IPv4: 0 says that there is none */
+	__u16 port_at;		/* 0: none */
+	__u16 check_at;		/* offset of the L4 checksum; 0: none that changes */
+	__u8 is_pseudo;		/* the checksum covers the addresses */
+	__u8 may_be_0;		/* UDP over IPv4: 0 means no checksum */
 	__u8 ttl;
-	__u8 is_first;		/* fragments follow */
+	__u8 is_first;		/* further fragments follow */
 	__u8 tos;		/* traffic class */
 };
 
-/* How a packet came that a module may change; ip_version 0: its source is not to be put back. */
+/* Original source of a packet that a module may change; ip_version 0: it is not to be
+ * restored. */
 struct tam_origin {
 	struct tam_end source;
 	struct tam_end destination;
@@ -75,7 +78,8 @@ struct tam_origin {
 	__u8 ip_version;
 	__u8 later;
 	__u8 arrival;		/* as in the key of a note */
-	/* Working memory: the packet as it is now, and the source that its module gave it. */
+	/* Working memory: the packet as it is now, and the source that its module gave
+	 * it. */
 	struct tam_ends ends;
 	struct tam_end given;
 };
@@ -94,7 +98,7 @@ struct {
 	__type(value, struct tam_translation);
 } tam_translations SEC(".maps");
 
-/* Destinations with which packets came, for errors that quote them. */
+/* Original destinations of packets, for errors that quote them. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, TAM_TRANSLATIONS_MAX);
@@ -102,7 +106,8 @@ struct {
 	__type(value, struct tam_translation);
 } tam_quoted SEC(".maps");
 
-/* The jiffies of the last note of each kind: without one of late nothing is looked for at egress. */
+/* Jiffies of the last record of each kind: without a recent one nothing is looked up at
+ * egress. */
 #define TAM_NOTED_SOURCE 0
 #define TAM_NOTED_DESTINATION 1
 struct {
@@ -112,7 +117,8 @@ struct {
 	__type(value, __u32);
 } tam_translated SEC(".maps");
 
-/* Returns where the packet's bytes from `at` on lie, or 0: not all of them in its linear part. */
+/* Returns the address of the packet's bytes from `at` on, or 0 when they are not all in
+ * its linear part. */
 static __always_inline void *linear_at(void *ctx, enum tam_level level, __u32 at, __u32 bytes)
 {
 	void *from = first_byte(ctx, level) + at;
@@ -132,8 +138,9 @@ static __always_inline long load_at(void *ctx, enum tam_level level, __u32 at, v
 				      : bpf_skb_load_bytes(ctx, at, to, bytes);
 }
 
-/* Writes into a packet that comes in, or (`leaves`) is at tc egress: a program that writes there where
- * bytes lie has every packet copied that a local sender may send again (tc_cls_act_prologue). */
+/* Writes into a packet on ingress, or (`leaves`) at tc egress: a program that writes
+ * directly there has every packet copied that a local sender may send again
+ * (tc_cls_act_prologue). */
 static __always_inline long store_at(void *ctx, enum tam_level level, int leaves, __u32 at,
 				     const void *from, __u32 bytes)
 {
@@ -147,8 +154,8 @@ static __always_inline long store_at(void *ctx, enum tam_level level, int leaves
 				      : bpf_skb_store_bytes(ctx, at, from, bytes, 0);
 }
 
-/* Reads the L4 header at `l4`, behind an IP header of `header` bytes; 0, or -1 where the source
- * cannot be changed. */
+/* Reads the L4 header at `l4`, behind an IP header of `header` bytes. Returns 0, or -1
+ * where the source cannot be changed. */
 static __always_inline int read_l4(void *ctx, enum tam_level level, __u32 l4, __u32 header,
 				   struct tam_ends *ends)
 {
@@ -161,7 +168,8 @@ static __always_inline int read_l4(void *ctx, enum tam_level level, __u32 l4, __
 
 	if (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP && protocol != IPPROTO_ICMP &&
 	    protocol != IPPROTO_ICMPV6)
-		/* Their checksums cover the addresses; and IPv6 has its extension headers here. */
+		/* Their checksums cover the addresses; and IPv6 has its extension headers
+		 * here. */
 		return is_v4 && protocol != IPPROTO_UDPLITE && protocol != IPPROTO_DCCP ? 0 : -1;
 	if (load_at(ctx, level, l4, &words, sizeof(words)))
 		return -1;
@@ -194,7 +202,7 @@ static __always_inline int read_ends_at(void *ctx, enum tam_level level, __u32 l
 	struct tam_scratch *scratch = bpf_map_lookup_elem(&tam_scratch, &zero);
 
 	if (!scratch)
-		return -1;	/* the map has it: not reached */
+		return -1;	/* the map has every index: not reached */
 
 	struct ipv6hdr *ip6 = &scratch->ip;
 	const struct iphdr *ip = (void *)ip6;
@@ -241,14 +249,15 @@ static __noinline int read_ends_tc(struct __sk_buff *ctx, __u32 l3, struct tam_e
 	return read_ends_at(ctx, TAM_LEVEL_KERNEL, l3, ends);
 }
 
-/* Reads what a packet's translation is found by; 0, or -1 where its source cannot be changed. */
+/* Reads the key of a packet's translation. Returns 0, or -1 where its source cannot be
+ * changed. */
 static __always_inline int read_ends(void *ctx, enum tam_level level, __u32 l3,
 				     struct tam_ends *ends)
 {
 	return level == TAM_LEVEL_NIC ? read_ends_nic(ctx, l3, ends) : read_ends_tc(ctx, l3, ends);
 }
 
-/* The key of the later fragments of the datagram whose first one has this. */
+/* Returns the key of the later fragments of the datagram whose first one has this key. */
 static __always_inline void key_of_later(struct __sk_buff *ctx, __u32 l3,
 					 struct tam_translation_key *key)
 {
@@ -270,7 +279,7 @@ static __always_inline __u16 folded(__u32 sum)
 	return (sum & 0xffff) + (sum >> 16);
 }
 
-/* Has a checksum in the packet follow a difference (RFC 1624); 0, or an error. */
+/* Updates a checksum in the packet by a difference (RFC 1624). Returns 0, or an error. */
 static __always_inline long follow(void *ctx, enum tam_level level, int leaves, __u32 at,
 				   __u32 difference, int may_be_0)
 {
@@ -290,8 +299,9 @@ static __always_inline long follow(void *ctx, enum tam_level level, int leaves, 
 	return store_at(ctx, level, leaves, at, &check, sizeof(check));
 }
 
-/* Gives a packet another source, with every checksum that covers it. What leaves may have an L4
- * checksum that only the device completes: the kernel's helper knows. 0, or an error. */
+/* Replaces a packet's source, with every checksum that covers it. A packet on egress may
+ * have an L4 checksum that only the device completes: the kernel's helper knows. Returns
+ * 0, or an error. */
 static __always_inline long set_source(void *ctx, enum tam_level level, int leaves, __u32 l3,
 				       const struct tam_ends *ends, const struct tam_end *to)
 {
@@ -320,8 +330,8 @@ static __always_inline long set_source(void *ctx, enum tam_level level, int leav
 	return failed | bpf_l4_csum_replace(ctx, check_at, 0, port, udp);
 }
 
-/* Returns whether it is noted that such packets leave with this source, and by a port as routes are
- * now: the FIB need not be asked again. */
+/* Returns true if a current record says that such packets leave with this source, and by
+ * a port with the current routes: the FIB need not be asked again. */
 static __always_inline int is_noted(const struct tam_ends *ends, const struct tam_end *source)
 {
 	__u32 zero = 0;
@@ -335,7 +345,7 @@ static __always_inline int is_noted(const struct tam_ends *ends, const struct ta
 	       now - *(volatile const __u64 *)&shared->routes_heard < TAM_ROUTES_LEASE;
 }
 
-/* Notes what becomes of one end of packets with this key. */
+/* Records one new end of packets with this key. */
 static __always_inline void note_in(void *notes, __u32 kind, const struct tam_translation_key *key,
 				    __u8 tos, const struct tam_end *end)
 {
@@ -361,7 +371,7 @@ static __always_inline void note_in(void *notes, __u32 kind, const struct tam_tr
 	bpf_map_update_elem(notes, key, &fresh, BPF_ANY);
 }
 
-/* Notes that such packets leave with this source. */
+/* Records that such packets leave with this source. */
 static __noinline int note(const struct tam_ends *ends, const struct tam_end *source)
 {
 	if (ends && source)
@@ -369,7 +379,7 @@ static __noinline int note(const struct tam_ends *ends, const struct tam_end *so
 	return 0;
 }
 
-/* Notes that packets with this key came with this destination. */
+/* Records that packets with this key arrived with this destination. */
 static __noinline int note_destination(const struct tam_translation_key *key,
 				       const struct tam_end *destination)
 {
@@ -378,8 +388,8 @@ static __noinline int note_destination(const struct tam_translation_key *key,
 	return 0;
 }
 
-/* Lets a packet's way have the IPv4 source with which it came, for modules at the levels above; or
- * takes it from there, if another level has put it there. */
+/* Stores the original IPv4 source in a packet's metadata, for modules at the levels
+ * above; or takes it from there, if another level has stored it. */
 static __always_inline void share_origin(struct tam_meta *meta, struct tam_end *source)
 {
 	__u8 *address = meta->next_hop, *port = meta->next_hop + sizeof(__be32);
@@ -394,8 +404,8 @@ static __always_inline void share_origin(struct tam_meta *meta, struct tam_end *
 	__builtin_memcpy(port, &source->port_be, sizeof(source->port_be));
 }
 
-/* Keeps the source of a packet that the kernel may have to finish, before the first module that
- * sees it. One with a route keeps nothing, and pays for nothing. */
+/* Keeps the source of a packet that the kernel may have to finish, before the first
+ * module that sees it. A packet with a route keeps nothing, at no cost. */
 static __always_inline int keep_origin(void *ctx, enum tam_level level)
 {
 	__u32 zero = 0;
@@ -432,8 +442,8 @@ __noinline int keep_origin_tc(struct __sk_buff *ctx)
 	return keep_origin(ctx, TAM_LEVEL_KERNEL);
 }
 
-/* Whether the kernel sends a packet by a port where tam_translate is, or answers it; `egress` is
- * what egress_of() says. */
+/* Returns true if the kernel sends a packet by a port where tam_translate is, or answers
+ * it; `egress` is the result of egress_of(). */
 static __always_inline int is_translated_at(__u32 egress, const struct tam_ends *ends)
 {
 	__u32 port = egress - 1;
@@ -447,8 +457,8 @@ static __always_inline int is_translated_at(__u32 egress, const struct tam_ends 
 	return config && !(config->flags & TAM_PORT_PACKET);
 }
 
-/* Puts the source back with which a packet came, and notes the one that its module gave it, and the
- * destination that it came with; 0, or an error. The IP header is at `l3`. */
+/* Restores the original source of a packet, and records the one that its module gave it,
+ * and its original destination. Returns 0, or an error. The IP header is at `l3`. */
 static __always_inline long give_back(void *ctx, enum tam_level level, __u32 l3)
 {
 	__u32 zero = 0;
@@ -494,13 +504,13 @@ __noinline int give_back_tc(struct __sk_buff *ctx, __u32 l3)
 	return give_back(ctx, TAM_LEVEL_KERNEL, l3) ? -1 : 0;
 }
 
-/* Puts the source back in a packet that the kernel gets; 0, or an error. */
+/* Restores the source of a packet that the kernel gets. Returns 0, or an error. */
 static __always_inline int give_back_source(void *ctx, enum tam_level level, __u32 l3)
 {
 	return level == TAM_LEVEL_NIC ? give_back_nic(ctx, l3) : give_back_tc(ctx, l3);
 }
 
-/* Where the IP header of a packet begins that leaves by a port; -1: it has none. */
+/* Returns the offset of the IP header of a packet that leaves by a port; -1: it has none. */
 static __always_inline int l3_of_leaving(struct __sk_buff *ctx)
 {
 	__u32 device = ctx->ifindex, *number = bpf_map_lookup_elem(&tam_egress, &device);
@@ -515,9 +525,9 @@ static __always_inline int l3_of_leaving(struct __sk_buff *ctx)
 	return l3 ? (int)l3 : -1;
 }
 
-/* Writes a part of a quoted packet, at an even offset, and has the checksum at `check_at` of the
- * message around it follow; 0, or an error. `bytes` are 2, with 2 more of zero behind, or a multiple
- * of 4. */
+/* Overwrites a part of a quoted packet, at an even offset, and updates the checksum at
+ * `check_at` of the message around it. Returns 0, or an error. `bytes` are 2, with 2 more
+ * of zero behind, or a multiple of 4. */
 static __always_inline long mend(struct __sk_buff *ctx, __u32 check_at, __u32 at, const void *to,
 				 __u32 bytes)
 {
@@ -543,7 +553,7 @@ static __always_inline long mend_check(struct __sk_buff *ctx, __u32 check_at, __
 	return mend(ctx, check_at, at, check, sizeof(*check));
 }
 
-/* Returns where the ICMP header of the kernel's own error begins; 0: it is none. */
+/* Returns the offset of the ICMP header of the kernel's own error; 0: the packet is none. */
 static __always_inline __u32 find_error(struct __sk_buff *ctx, __u32 l3)
 {
 	struct ipv6hdr ip6;
@@ -565,7 +575,7 @@ static __always_inline __u32 find_error(struct __sk_buff *ctx, __u32 l3)
 	return (is_v4 ? type == 3 || type == 11 || type == 12 : type >= 1 && type <= 4) ? icmp : 0;
 }
 
-/* Gives the packet that an error of the kernel's quotes the destination with which it came. */
+/* Restores the original destination in the packet that an error of the kernel quotes. */
 static __noinline int mend_quoted(struct __sk_buff *ctx)
 {
 	int l3 = l3_of_leaving(ctx);
@@ -595,11 +605,11 @@ static __noinline int mend_quoted(struct __sk_buff *ctx)
 	if (ends.is_pseudo && ends.check_at)
 		failed |= mend_check(ctx, check_at, quoted + ends.check_at,
 				     folded(port) + folded(address), ends.may_be_0);
-	return failed ? TC_ACT_SHOT : TAM_EGRESS_NEXT;	/* nobody else counts it: as the kernel's own */
+	return failed ? TC_ACT_SHOT : TAM_EGRESS_NEXT;	/* no other counter: as the kernel's own */
 }
 
-/* Gives what leaves by the kernel the source that its module gave it, and what the kernel says of a
- * packet the destination with which that came. */
+/* Gives packets that leave by the kernel the source that their module gave them, and
+ * packets quoted by the kernel's errors their original destination. */
 SEC("tcx/egress")
 int tam_translate(struct __sk_buff *ctx)
 {
@@ -613,7 +623,7 @@ int tam_translate(struct __sk_buff *ctx)
 
 	if (!last || now - *(volatile const __u32 *)last > TAM_TRANSLATION_LIFE)
 		return TAM_EGRESS_NEXT;
-	/* A packet that was not forwarded has not been with a module. */
+	/* A packet that was not forwarded has not passed a module. */
 	if (kind == TAM_NOTED_DESTINATION)
 		return mend_quoted(ctx);
 	l3 = l3_of_leaving(ctx);
@@ -625,7 +635,7 @@ int tam_translate(struct __sk_buff *ctx)
 		return TAM_EGRESS_NEXT;
 	source = found->end;
 	if (set_source(ctx, TAM_LEVEL_KERNEL, 1, l3, &ends, &source))
-		return TC_ACT_SHOT;	/* nobody else counts it: as the kernel's own */
+		return TC_ACT_SHOT;	/* no other counter: as the kernel's own */
 	if (ends.is_first) {
 		key_of_later(ctx, l3, &ends.key);
 		source.port_be = ends.key.source.port_be;

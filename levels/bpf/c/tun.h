@@ -1,24 +1,26 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
 /* Ports without Ethernet: TUN devices, whose packets begin with the IP header.
  *
- *   came            │ IP ... │
- *   is handled as   │ 00:00:00:00:00:00 │ 00:00:00:00:00:00 │ type │ IP ... │
- *   leaves          │ IP ... │, when it is for the kernel or for a TUN device
+ *   arrives          │ IP ... │
+ *   is handled as    │ 00:00:00:00:00:00 │ 00:00:00:00:00:00 │ type │ IP ... │
+ *   leaves           │ IP ... │, when it is for the kernel or for a TUN device
  *
- * A frame for a TUN device crosses at tc (bridge.h), where the kernel takes the header off.
+ * A frame for a TUN device crosses at tc (bridge.h), where the kernel strips the header.
  *
  * So rules, routes, modules and the cell see one kind of packet. The constant is false
- * on other ports, and all of this is gone from their copy of the program.
+ * on other ports, and all of this is removed from their copy of the program.
+ *
  */
 #ifndef TAM_TUN_H
 #define TAM_TUN_H
 
 #include "classify.h"
 
-/* The packets of this copy's port come without an Ethernet header; set before it is loaded. */
+/* True if the packets of this copy's port arrive without an Ethernet header; set before
+ * loading. */
 const volatile __u32 begins_with_ip = 0;
 
-/* 0, or an error: an empty packet, or no room. */
+/* Adds an Ethernet header. Returns 0, or an error: an empty packet, or no space. */
 static __always_inline int put_ethernet(struct xdp_md *ctx)
 {
 	const __u8 *version = (void *)(long)ctx->data;
@@ -40,7 +42,8 @@ static __always_inline int put_ethernet(struct xdp_md *ctx)
 	return 0;
 }
 
-/* Before the packet goes to the kernel, or back by the driver, it is as it came. */
+/* Removes the Ethernet header before the packet goes to the kernel, or back by the
+ * driver. */
 static __always_inline int take_ethernet(struct xdp_md *ctx, int action)
 {
 	if (action != XDP_PASS && action != XDP_TX)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0 */
-/* The ways on for a packet that was with a module, at nic and at kernel.
+/* Actions on a packet that has passed a module, at nic and at kernel.
  *
  *          nic (XDP)                       kernel (tc)
  *   out    devmap                          redirect to the device
  *   back   devmap (some devices XDP_TX)    redirect to the arrival device
  *   stack  XDP_PASS                        on, or in by the arrival device once more
  *   up     socket, metadata in front       TAP device, metadata as the frame's beginning
- *   wait   dropped                         TAP device, to leave by the cell when it is its turn
+ *   wait   dropped                         TAP device, to leave by the cell when its share allows
+ *
  */
 #ifndef TAM_WAYS_H
 #define TAM_WAYS_H
@@ -14,7 +15,7 @@
 #include "context.h"
 #include "service.h"
 
-/* The same with a mark in front of it, or 0. */
+/* Returns the metadata with a mark in front of the packet, or 0. */
 static __always_inline struct tam_marked *marked_of(struct __sk_buff *ctx)
 {
 	struct tam_marked *marked = (void *)(long)ctx->data_meta;
@@ -22,7 +23,7 @@ static __always_inline struct tam_marked *marked_of(struct __sk_buff *ctx)
 	return (void *)(marked + 1) > (void *)(long)ctx->data ? 0 : marked;
 }
 
-/* The metadata that XDP put in front of the packet, or 0. */
+/* Returns the metadata that XDP put in front of the packet, or 0. */
 static __always_inline struct tam_meta *metadata_of(struct __sk_buff *ctx)
 {
 	struct tam_marked *marked = marked_of(ctx);
@@ -35,8 +36,8 @@ static __always_inline struct tam_meta *metadata_of(struct __sk_buff *ctx)
 	return (void *)(meta + 1) > (void *)(long)ctx->data ? 0 : meta;
 }
 
-/* Where the frame's beginning was moved, other bytes lie where the kernel takes the
- * metadata to be. They must not look like a lane's on a device further on. */
+/* Invalidates the metadata. Where the frame's beginning was moved, other bytes lie where
+ * the kernel expects the metadata. They must not look like a lane's on the next device. */
 static __always_inline void unmark(struct __sk_buff *ctx)
 {
 	struct tam_meta *meta = metadata_of(ctx);
@@ -45,7 +46,7 @@ static __always_inline void unmark(struct __sk_buff *ctx)
 		meta->flags = 0;
 }
 
-/* Whether the packet still is what the stack took it for when it came. */
+/* Returns true if the packet still has the properties that the stack saw on arrival. */
 static __always_inline int is_as_it_came(struct __sk_buff *ctx, const struct tam_passage *way)
 {
 	__u32 port = way->meta.arrival_port;
@@ -59,7 +60,8 @@ static __always_inline int is_as_it_came(struct __sk_buff *ctx, const struct tam
 	       !__builtin_memcmp(eth->h_dest, config->mac, ETH_ALEN);
 }
 
-/* The port's device, 0: there is no such port. Programs of tc may not look into the devmap. */
+/* Returns the interface index of the port's device, 0: there is no such port. Programs of
+ * tc may not look into the devmap. */
 static __always_inline __u32 device_of(enum tam_level level, __u32 port)
 {
 	if (level == TAM_LEVEL_NIC) {
@@ -89,7 +91,7 @@ static __always_inline int out_of(void *ctx, enum tam_level level, __u32 port)
 	return bpf_redirect(device, 0);
 }
 
-/* Out of a port as it is, also of one that takes no redirected frames. */
+/* Sends a packet out of a port unchanged, also of one that takes no redirected frames. */
 static __always_inline int across(void *ctx, enum tam_level level, const struct tam_passage *way,
 				  __u32 port)
 {
@@ -101,9 +103,9 @@ static __always_inline int across(void *ctx, enum tam_level level, const struct 
 	return out_of(ctx, level, port);
 }
 
-/* Leaves the packet to the kernel's stack as XDP_PASS does: it takes it as it is
- * now. What the stack knows of it already cannot be changed, but it may come anew.
- * Between the two ends of a bridge there is no stack. */
+/* Leaves the packet to the kernel's stack as XDP_PASS does: with its current contents.
+ * Properties that the stack has already recorded cannot be changed, but the packet may be
+ * received again. Between the two ends of a bridge there is no stack. */
 static __always_inline int to_stack(void *ctx, enum tam_level level, const struct tam_passage *way)
 {
 	struct __sk_buff *skb = ctx;
@@ -118,9 +120,9 @@ static __always_inline int to_stack(void *ctx, enum tam_level level, const struc
 	return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
 }
 
-/* What XDP_TX gives a veth lies there until something else comes, unless an XDP program is at
- * its other end (veth_xdp_flush, drivers/net/veth.c): so a packet goes back as it would go out,
- * where the device is there and takes that. */
+/* Sends a packet back. A veth keeps a packet of XDP_TX until another one comes, unless an
+ * XDP program is at its other end (veth_xdp_flush, drivers/net/veth.c): so the packet is
+ * redirected to the arrival device, if that exists and takes it. */
 static __always_inline int back_out(void *ctx, enum tam_level level, __u32 port)
 {
 	TAP_LEAVES(port);
@@ -137,20 +139,20 @@ static __always_inline int back_out(void *ctx, enum tam_level level, __u32 port)
 	return bpf_redirect(((struct __sk_buff *)ctx)->ifindex, 0);
 }
 
-/* Takes a tag that the stack keeps beside the packet, puts it into `tag`; bytes that
- * it takes in the frame, 0 when there is none, or an error. The next one comes in its place. */
+/* Takes a tag that the stack keeps out of band, and puts it into `tag`. Returns its
+ * length in the frame, 0 when there is none, or an error. The next one takes its place. */
 static __always_inline long take_tag(struct __sk_buff *ctx, struct vlan_header *tag)
 {
 	if (!ctx->vlan_present)
 		return 0;
-	/* In the order of a frame: the ethertype of the tag, then what it says. */
+	/* In the order of a frame: the ethertype of the tag, then its contents. */
 	tag->tci_be = (__be16)ctx->vlan_proto;
 	tag->ethertype_be = bpf_htons(ctx->vlan_tci);
 	return bpf_skb_vlan_pop(ctx) ? -1 : (long)sizeof(*tag);
 }
 
-/* Puts the metadata, the mark and the tags in front of the frame, whose MACs move to
- * the front of the tags; 0, or an error. */
+/* Puts the metadata, the mark and the tags in front of the frame, whose MACs move to the
+ * front of the tags. Returns 0, or an error. */
 static __always_inline long put_in_front(struct __sk_buff *ctx, const struct tam_meta *meta,
 					 const __u64 mark[2])
 {
@@ -175,8 +177,9 @@ static __always_inline long put_in_front(struct __sk_buff *ctx, const struct tam
 		     : 0;
 }
 
-/* From tc to user level: as send_up(). The caller is in the lane, whose other packets
- * go the same way from now on: one by the socket would overtake this one. */
+/* Sends a packet from tc to user level, as send_up(). The caller is in the lane, whose
+ * other packets take the same path from now on: one by the socket would overtake this
+ * one. */
 static __always_inline int send_up_by_tap(struct __sk_buff *ctx, struct tam_lane *lane,
 					  const struct tam_passage *way)
 {
@@ -206,7 +209,7 @@ static __always_inline int send_up_by_tap(struct __sk_buff *ctx, struct tam_lane
 	return bpf_redirect(device, 0);
 }
 
-/* A packet that would go up by a lane that nothing may go up by. The caller is in it. */
+/* Drops a packet that would go up by a held lane. The caller is in the lane. */
 static __always_inline int dropped_as_held(enum tam_level level, struct tam_lane *lane,
 					   struct tam_service_stats *stats)
 {
@@ -215,15 +218,15 @@ static __always_inline int dropped_as_held(enum tam_level level, struct tam_lane
 	return dropped(level);
 }
 
-/* A packet that its service did not have, and no other way may have. */
+/* Drops a packet that its service did not have, and that may take no other path. */
 static __always_inline int dropped_as_down(enum tam_level level, struct tam_service_stats *stats)
 {
 	stats->drop_down++;
 	return dropped(level);
 }
 
-/* To user level, or without a cell as from a rule whose cell is not there. The
- * caller is in the lane, and out of it afterwards. */
+/* Raises a packet to user level, or without a cell treats it as from a rule whose cell is
+ * gone. The caller is in the lane, and out of it afterwards. */
 static __always_inline int raise(void *ctx, enum tam_level level, struct tam_lane *lane,
 				 const struct tam_passage *way, struct tam_service_stats *stats)
 {

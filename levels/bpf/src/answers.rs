@@ -13,15 +13,15 @@ use units::PortId;
 
 use crate::mapped::MappedWords;
 
-/// Ethernet header in front of an IP packet that is asked about.
+/// Ethernet header in front of the IP packet of a query.
 pub const QUESTION_HEAD: [u8; 14] = {
     let [high, low] = ETHERTYPE_ASKED.to_be_bytes();
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, high, low]
 };
-/// Bytes of the packet that a question has: the longest IP header without extensions, and ports.
+/// Most bytes of the packet in a query: the longest IP header without extensions, and L4 ports.
 pub const QUESTION_PACKET: usize = 64;
 
-/// The map of answers.
+/// Map of answers.
 #[derive(Debug)]
 pub struct Answers {
     words: MappedWords,
@@ -29,17 +29,17 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// Maps it in another process, which got the map's descriptor from the one that made it.
+    /// Maps the answers in another process, which got the map's descriptor from the one that made
+    /// it.
     ///
-    /// # Errors
-    /// When the kernel does not map it.
+    /// # Errors When the kernel does not map it.
     pub fn given(fd: &OwnedFd) -> io::Result<Self> {
         let words = MappedWords::new(fd.as_fd(), size_of::<Answer>() / 8)?;
         Ok(Self { words, number: 0 })
     }
 
-    /// Begins another request: by which port would the kernel send a packet that it receives by this
-    /// one, or by the node's own device? To be written behind [`QUESTION_HEAD`] and the packet's first
+    /// Begins a query: by which port would the kernel send a packet that arrives by this one, or by
+    /// the node's own device? To be written behind [`QUESTION_HEAD`] and the packet's first
     /// [`QUESTION_PACKET`] bytes.
     pub fn ask(&mut self, arrival: Option<PortId>) -> Request {
         self.number = self.number.wrapping_add(1);
@@ -47,9 +47,9 @@ impl Answers {
         Request { number: self.number, port, ..Request::default() }
     }
 
-    /// Begins a note that a packet leaves with another source, or came with another destination, than
-    /// the kernel has it with; it is written as the kernel gets it, as of [`Answers::ask`]. The answer
-    /// is a port, of no meaning, when it was taken.
+    /// Begins a record that a packet leaves with another source than the kernel sees, or arrived
+    /// with another destination; written with the packet as the kernel gets it, as of
+    /// [`Answers::ask`]. The answer is some port, without a meaning, on success.
     pub fn note(
         &mut self,
         arrival: Option<PortId>,
@@ -67,14 +67,14 @@ impl Answers {
         }
     }
 
-    /// Begins the arrival of a frame by a port, to be written behind the frame. The answer is that
-    /// port when it was taken.
+    /// Begins the reception of a frame by a port, to be written behind the frame. The answer is
+    /// that port on success.
     pub fn arrive(&mut self, port: PortId) -> Request {
         Request { kind: ASK_ARRIVE, ..self.ask(Some(port)) }
     }
 
-    /// Returns the port that the last request is answered with; `None` when it is none, or nobody
-    /// has answered.
+    /// Returns the port in the answer to the last request; `None` when there is no port, or no
+    /// answer.
     #[must_use]
     pub fn answer(&self) -> Option<PortId> {
         let value = self.words.word(offset_of!(Answer, value) / 8)?.load(Ordering::Acquire);

@@ -11,11 +11,11 @@
 //! ```
 //!
 //! An [`Arena`] is the kernel's object, with or without a mapping in this
-//! process; a [`MappedArena`] is that mapping. Needs Linux 6.9. What lies in it is not known here.
+//! process; a [`MappedArena`] is that mapping. Needs Linux 6.9. Contents are not interpreted here.
 //!
-//! Pages get their memory when a process touches them for the first time, so who maps them
-//! touches them, before a program runs. (A program could ask for them, `bpf_arena_alloc_pages`; making one for
-//! each arena takes 0.5 ms, and a page by way of a process 0.001 ms.)
+//! Pages are allocated when a process touches them for the first time, so the process that maps them
+//! touches them, before a program runs. (A program could allocate them, `bpf_arena_alloc_pages`;
+//! making one for each arena takes 0.5 ms, and a page by way of a process 0.001 ms.)
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -28,62 +28,62 @@ use crate::map::Map;
 use crate::new_map::MapSpec;
 use crate::reserved::Reservation;
 
-/// Bytes of a page of an arena: the kernel's, on every machine that we support.
+/// Size of an arena page in bytes: the kernel's, on every machine that we support.
 pub const ARENA_PAGE: u64 = 4096;
 
-/// Why an arena could not be made or used.
+/// Failure to make or use an arena.
 #[derive(Debug, thiserror::Error)]
 pub enum ArenaError {
-    /// Too old a kernel, or one without a JIT.
+    /// The kernel is too old for arenas, or lacks a JIT.
     #[error(
         "this kernel has no BPF arenas (Linux 6.9 with the BPF JIT has them); modules run at user level here"
     )]
     Unsupported,
-    /// More pages than a 32-bit address reaches, or none.
+    /// The number of pages is zero or exceeds a 32-bit address.
     #[error("an arena has 1 to {most} pages, not {pages}")]
     Size {
-        /// As asked.
+        /// Requested number of pages.
         pages: u64,
-        /// As many as a 32-bit address reaches.
+        /// Largest number of pages, the reach of a 32-bit address.
         most: u64,
     },
-    /// Another kind of map.
+    /// The map is of another kind.
     #[error("the map {map} is no arena")]
     NoArena {
-        /// Its name.
+        /// Name of the map.
         map: String,
     },
-    /// A range outside.
+    /// The range exceeds the populated pages.
     #[error("bytes {start} to {end} are not in the {populated} populated bytes of the arena")]
     OutOfRange {
-        /// First byte.
+        /// First byte of the range.
         start: u64,
-        /// Behind the last one.
+        /// End of the range, exclusive.
         end: u64,
-        /// Bytes that exist.
+        /// Populated bytes.
         populated: u64,
     },
-    /// The reservation is not where the arena belongs.
+    /// The reservation is not at the arena's address.
     #[error("the arena belongs at {expected:#x}, not at the reserved {found:#x}")]
     Elsewhere {
-        /// The arena's address.
+        /// Address of the arena.
         expected: u64,
-        /// The reservation's.
+        /// Address of the reservation.
         found: u64,
     },
-    /// Anything else that the kernel refused.
+    /// The kernel refused for another reason.
     #[error("cannot {action} an arena of {pages} pages: {source}")]
     Kernel {
-        /// What was tried.
+        /// Action that was tried.
         action: &'static str,
-        /// Its pages.
+        /// Number of pages of the arena.
         pages: u64,
         /// The kernel's answer.
         source: io::Error,
     },
 }
 
-/// An arena; the kernel drops it when no descriptor, mapping, pin or program is left.
+/// Arena; the kernel frees it when no descriptor, mapping, pin or program is left.
 #[derive(Debug)]
 pub struct Arena {
     map: Map,
@@ -98,11 +98,10 @@ impl AsFd for Arena {
 }
 
 impl Arena {
-    /// Makes an arena of at most so many pages, none populated, that belongs at
-    /// the reserved addresses (of this process or of the one that will map it).
+    /// Makes an arena of at most `pages` pages, none populated, for the reserved addresses (of this
+    /// process or of the one that will map it).
     ///
-    /// # Errors
-    /// [`ArenaError::Unsupported`] on a kernel without arenas.
+    /// # Errors [`ArenaError::Unsupported`] on a kernel without arenas.
     pub fn create(name: &str, pages: u64, address: u64) -> Result<Self, ArenaError> {
         let most = REACH / ARENA_PAGE;
         if pages == 0 || pages > most {
@@ -116,17 +115,16 @@ impl Arena {
             ..MapSpec::default()
         };
         let map = Map::create(name, &spec).map_err(|error| match error.source.raw_os_error() {
-            // An unknown type of map, and an unknown flag of a known one.
+            // The type of map is unknown, or a flag of a known type.
             Some(libc::EINVAL | libc::EOPNOTSUPP) => ArenaError::Unsupported,
             _ => ArenaError::Kernel { action: "make", pages, source: error.source },
         })?;
         Ok(Self { map, pages, address })
     }
 
-    /// Of a map, which may be pinned.
+    /// Wraps a map, which may be pinned.
     ///
-    /// # Errors
-    /// [`ArenaError::NoArena`] when it is another kind of map.
+    /// # Errors [`ArenaError::NoArena`] when it is another kind of map.
     pub fn new(map: Map) -> Result<Self, ArenaError> {
         let info = map.info();
         if info.kind != sys::BPF_MAP_TYPE_ARENA {
@@ -136,41 +134,41 @@ impl Arena {
         Ok(Self { map, pages, address })
     }
 
-    /// Pages that it may have at most.
+    /// Returns the largest number of pages.
     #[must_use]
     pub fn pages(&self) -> u64 {
         self.pages
     }
 
-    /// Where it belongs in every process that maps it.
+    /// Returns the address at which every process maps it.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Its map.
+    /// Returns the map.
     #[must_use]
     pub fn map(&self) -> &Map {
         &self.map
     }
 }
 
-/// An arena in this process's memory; it lives as long as the mapping.
+/// Arena in this process's memory; lives as long as the mapping.
 ///
-/// Programs and other processes read and write it at any time: bytes are
-/// copied in and out, none is borrowed.
+/// Programs and other processes read and write it at any time: bytes are copied in and out, none is
+/// borrowed.
 #[derive(Debug)]
 pub struct MappedArena {
     reservation: Reservation,
-    /// Bytes from the beginning that may be touched.
+    /// Bytes from the beginning that may be accessed.
     populated: u64,
 }
 
 impl MappedArena {
-    /// Makes an arena at an address of our choice and maps it, `populated` of its pages populated.
+    /// Makes an arena at an address of our choice and maps it, with `populated` of its pages
+    /// populated.
     ///
-    /// # Errors
-    /// As [`Arena::create`], and when the process has no room.
+    /// # Errors As [`Arena::create`], and when the process lacks address space.
     pub fn create(name: &str, pages: u64, populated: u64) -> Result<(Arena, Self), ArenaError> {
         let reservation = Reservation::new().map_err(|source| ArenaError::Kernel {
             action: "reserve addresses for",
@@ -182,12 +180,11 @@ impl MappedArena {
         Ok((arena, mapped))
     }
 
-    /// Maps an arena into reserved addresses, and gives so many of its first pages memory (zeros),
-    /// those that have none yet.
+    /// Maps an arena into reserved addresses, and populates its first `populated` pages (zeros), if
+    /// they are not yet.
     ///
-    /// # Errors
-    /// [`ArenaError::Elsewhere`] when they are not the arena's own addresses,
-    /// [`ArenaError::OutOfRange`] when it has not so many pages; and when there is no memory.
+    /// # Errors [`ArenaError::Elsewhere`] when they are not the arena's own addresses,
+    /// [`ArenaError::OutOfRange`] when it has fewer pages; and when there is no memory.
     pub fn new(
         arena: &Arena,
         reservation: Reservation,
@@ -204,12 +201,11 @@ impl MappedArena {
         Self::map(arena.as_fd(), reservation, arena.pages, populated)
     }
 
-    /// Maps an arena whose descriptor came from the process that made it, which says where it
-    /// belongs, and gives all of its pages memory. For a cell, which may ask the kernel nothing of
-    /// a map.
+    /// Maps an arena whose descriptor and address came from the process that made it, and populates
+    /// all of its pages. For a cell, which must not query maps.
     ///
-    /// # Errors
-    /// When the addresses are taken here, the kernel does not map it there, or there is no memory.
+    /// # Errors When the addresses are taken here, the kernel does not map it there, or there is no
+    /// memory.
     pub fn given(fd: BorrowedFd<'_>, address: u64, pages: u64) -> Result<Self, ArenaError> {
         let reservation = Reservation::at(address).map_err(|source| ArenaError::Kernel {
             action: "reserve the addresses of",
@@ -275,7 +271,7 @@ impl MappedArena {
         Ok(())
     }
 
-    /// Bytes from the beginning that exist.
+    /// Returns the number of populated bytes from the beginning.
     #[must_use]
     pub fn populated(&self) -> u64 {
         self.populated

@@ -1,8 +1,7 @@
-//! A block of plain memory that programs reach by a constant address: an array
-//! map of one value, mapped here.
+//! Instance block: plain memory that programs reach by a constant address, an array map of one
+//! value, mapped here.
 //!
-//! What lies at which offset is the owner's: the compiler's `layout` says it
-//! for the blocks of instances.
+//! The owner defines the layout: the compiler's `layout` for the blocks of instances.
 
 use std::io;
 use std::ops::Deref;
@@ -15,7 +14,7 @@ use crate::map::{Map, MapError};
 use crate::mapped::MappedWords;
 use crate::new_map::{MapSpec, NewMapError};
 
-/// Why a block could not be made or opened.
+/// Failure to make or open a block.
 #[derive(Debug, thiserror::Error)]
 pub enum BlockError {
     /// The map could not be made.
@@ -26,7 +25,7 @@ pub enum BlockError {
     Map(#[from] MapError),
 }
 
-/// The block: numbers at byte offsets, each read and written atomically.
+/// Block: numbers at byte offsets, each read and written atomically.
 #[derive(Debug)]
 pub struct Block {
     map: Map,
@@ -48,32 +47,30 @@ impl Deref for Block {
 }
 
 impl Block {
-    /// Makes a block of so many bytes, all zero, rounded up to 8.
+    /// Makes a block of `length` bytes, all zero, rounded up to 8.
     ///
-    /// # Errors
-    /// When the kernel has no memory for it.
+    /// # Errors When the kernel has no memory for it.
     pub fn create(name: &str, length: u32) -> Result<Self, BlockError> {
         let spec = MapSpec::mappable_array(length.next_multiple_of(8), 1);
         Self::new(Map::create(name, &spec)?)
     }
 
-    /// Of a map, which may be pinned.
+    /// Wraps a map, which may be pinned.
     ///
-    /// # Errors
-    /// When it is no array that can be mapped.
+    /// # Errors When it is not a mappable array.
     pub fn new(map: Map) -> Result<Self, BlockError> {
         let mapped = MappedBlock { words: map_words(&map)?, length: map.info().value_size };
         Ok(Self { map, mapped })
     }
 
-    /// Its map.
+    /// Returns the map.
     #[must_use]
     pub fn map(&self) -> &Map {
         &self.map
     }
 }
 
-/// A block in this process's memory.
+/// Block in this process's memory.
 #[derive(Debug)]
 pub struct MappedBlock {
     words: MappedWords,
@@ -81,38 +78,37 @@ pub struct MappedBlock {
 }
 
 impl MappedBlock {
-    /// Maps a block whose descriptor came from the process that made it with so many bytes.
-    /// For a cell, which may ask the kernel nothing.
+    /// Maps a block whose descriptor and length came from the process that made it. For a cell,
+    /// which must not query maps.
     ///
-    /// # Errors
-    /// When the kernel does not map so much of it.
+    /// # Errors When the kernel does not map that much of it.
     pub fn given(fd: BorrowedFd<'_>, length: u32) -> io::Result<Self> {
         let length = length.next_multiple_of(8);
         Ok(Self { words: MappedWords::new(fd, length as usize / 8)?, length })
     }
 
-    /// The 8 bytes at an offset; `None` outside, or where the offset is no multiple of 8.
+    /// Returns the 8 bytes at an offset; `None` outside, or where the offset is no multiple of 8.
     #[must_use]
     pub fn u64(&self, offset: u32) -> Option<&AtomicU64> {
         let words = offset.is_multiple_of(8) && offset < self.length;
         words.then(|| self.words.word(offset as usize / 8)).flatten()
     }
 
-    /// The 4 bytes at an offset; `None` outside, or where the offset is no multiple of 4.
+    /// Returns the 4 bytes at an offset; `None` outside, or where the offset is no multiple of 4.
     #[must_use]
     pub fn u32(&self, offset: u32) -> Option<&AtomicU32> {
         let halves = offset.is_multiple_of(4) && offset < self.length;
         halves.then(|| self.words.half(offset as usize / 4)).flatten()
     }
 
-    /// Its bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn length(&self) -> u32 {
         self.length
     }
 }
 
-/// The first value of an array made with `BPF_F_MMAPABLE`, whatever its size, in memory.
+/// Maps the first value of an array made with `BPF_F_MMAPABLE`, whatever its size.
 fn map_words(map: &Map) -> Result<MappedWords, MapError> {
     let info = map.info();
     if info.kind != sys::BPF_MAP_TYPE_ARRAY || info.flags & sys::BPF_F_MMAPABLE == 0 {

@@ -1,6 +1,6 @@
-//! Global variables, structs and enums, as an object's BTF and the kernel's describe them.
+//! Global variables, structs and enums, as described by an object's BTF and the kernel's.
 //!
-//! A reader for libbpf's parsed form; it follows no pointers out of the object.
+//! Reads libbpf's parsed form; follows no pointers out of the object.
 
 use std::ffi::CStr;
 use std::io;
@@ -8,26 +8,27 @@ use std::ptr::NonNull;
 
 use libbpf_sys as sys;
 
-/// Where a global variable lies.
+/// Location of a global variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Global {
-    /// `.rodata`, `.data`, `.bss` or a custom section.
+    /// Section: `.rodata`, `.data`, `.bss` or a custom one.
     pub(crate) section: String,
-    /// Bytes from the section's start.
+    /// Offset in the section, bytes.
     pub(crate) offset: usize,
-    /// Bytes of the variable.
+    /// Size of the variable, bytes.
     pub(crate) size: usize,
 }
 
-/// The BTF of an open object, borrowed from it.
+/// BTF of an open object, borrowed from it.
 pub(crate) struct Btf<'object> {
     btf: *const sys::btf,
     object: std::marker::PhantomData<&'object ()>,
 }
 
 impl<'object> Btf<'object> {
-    /// # Safety
-    /// `object` must be open, and stay so for `'object`.
+    /// Returns the BTF of an object.
+    ///
+    /// # Safety `object` must be open, and stay so for `'object`.
     pub(crate) unsafe fn of(object: *const sys::bpf_object) -> Option<Self> {
         // SAFETY: the caller promises an open object; the answer belongs to it.
         let btf = unsafe { sys::bpf_object__btf(object) };
@@ -53,7 +54,7 @@ impl<'object> Btf<'object> {
         })
     }
 
-    /// Size of `struct name` and its members' names and offsets, in bytes.
+    /// Returns the size of `struct name` and its members' names and offsets, in bytes.
     #[cfg(test)]
     pub(crate) fn layout(&self, name: &str) -> Option<(usize, Vec<(String, usize)>)> {
         let found = self.find(name, sys::BTF_KIND_STRUCT)?;
@@ -64,14 +65,14 @@ impl<'object> Btf<'object> {
         Some((size, members.iter().map(member).collect()))
     }
 
-    /// Names and values of `enum name`, in their order.
+    /// Returns names and values of `enum name`, in their order.
     pub(crate) fn values(&self, name: &str) -> Option<Vec<(String, i64)>> {
         let found = self.find(name, sys::BTF_KIND_ENUM)?;
         let values = found.trailing::<sys::btf_enum>();
         Some(values.iter().map(|v| (self.text(v.name_off), i64::from(v.val))).collect())
     }
 
-    /// Returns how many arguments the tracepoint `name` gives to programs (its typedef
+    /// Returns the number of arguments that the tracepoint `name` passes to programs (its typedef
     /// `btf_trace_NAME` is a pointer to a function, whose first argument is the tracepoint's own).
     pub(crate) fn arguments_of_tracepoint(&self, name: &str) -> Option<usize> {
         let typedef = self.find(&format!("btf_trace_{name}"), sys::BTF_KIND_TYPEDEF)?;
@@ -81,7 +82,7 @@ impl<'object> Btf<'object> {
             .then(|| function.trailing::<sys::btf_param>().len().saturating_sub(1))
     }
 
-    /// Name of the type with this number.
+    /// Returns the name of the type with this number.
     #[cfg(test)]
     pub(crate) fn name(&self, id: u32) -> Option<String> {
         Some(self.text(self.type_at(id)?.header().name_off))
@@ -112,15 +113,15 @@ impl<'object> Btf<'object> {
     }
 }
 
-/// The running kernel's own types.
+/// Types of the running kernel.
 pub(crate) struct KernelBtf(NonNull<sys::btf>);
 
 impl KernelBtf {
-    /// Reads them (`/sys/kernel/btf/vmlinux`).
+    /// Reads them from `/sys/kernel/btf/vmlinux`.
     pub(crate) fn load() -> io::Result<Self> {
         // SAFETY: no conditions; what comes back is ours.
         let btf = unsafe { sys::btf__load_vmlinux_btf() };
-        // libbpf leaves the reason in errno.
+        // libbpf leaves the error in errno.
         NonNull::new(btf).map(Self).ok_or_else(io::Error::last_os_error)
     }
 
@@ -136,7 +137,7 @@ impl Drop for KernelBtf {
     }
 }
 
-/// A C string of libbpf's as text; null is empty.
+/// Converts a C string of libbpf to text; null is empty.
 pub(crate) fn text_of(text: *const std::ffi::c_char) -> String {
     if text.is_null() {
         return String::new();
@@ -146,7 +147,7 @@ pub(crate) fn text_of(text: *const std::ffi::c_char) -> String {
     text.to_string_lossy().into_owned()
 }
 
-/// One BTF type, whose entries follow its header in memory.
+/// BTF type, whose entries follow its header in memory.
 struct Type<'object> {
     found: *const sys::btf_type,
     object: std::marker::PhantomData<&'object ()>,
@@ -158,20 +159,20 @@ impl Type<'_> {
         unsafe { &*self.found }
     }
 
-    /// Bits 24 to 28 of `info` (include/uapi/linux/btf.h).
+    /// Returns bits 24 to 28 of `info` (include/uapi/linux/btf.h).
     fn kind(&self) -> u32 {
         (self.header().info >> 24) & 0x1f
     }
 
-    /// The type that a typedef or pointer is of.
+    /// Returns the target type of a typedef or pointer.
     fn referred(&self) -> u32 {
         // SAFETY: both variants of the union are plain numbers of the same size.
         unsafe { self.header().__bindgen_anon_1.type_ }
     }
 
-    /// The entries of a data section, struct, enum or function.
+    /// Returns the entries of a data section, struct, enum or function.
     ///
-    /// `T` must be the entry of this kind: private, and each caller looks at the kind first.
+    /// `T` must be the entry of this kind: private, and each caller checks the kind first.
     fn trailing<T: Copy>(&self) -> &[T] {
         let count = (self.header().info & 0xffff) as usize;
         // SAFETY: libbpf has checked at parsing that the entries, whose number

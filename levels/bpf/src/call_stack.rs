@@ -1,10 +1,10 @@
-//! Tests of how much of the BPF stack the deepest path of calls takes, for every program of the front
+//! Tests of the BPF stack use on the deepest path of calls, for every program of the front
 //! doors.
 //!
 //! All frames of a path share [`STACK_LENGTH`] bytes, or the kernel refuses the program. Before Linux
 //! 6.9 the verifier rounds each frame up to [`FRAME_UNIT`] bytes, since then to 16
-//! (check_max_stack_depth_subprog, kernel/bpf/verifier.c): what fits by the first fits by both.
-//! Frames and calls are read from the instructions; what the verifier finds to be never reached
+//! (check_max_stack_depth_subprog, kernel/bpf/verifier.c): a path that fits by the first fits by both.
+//! Frames and calls are read from the instructions; code that the verifier finds to be unreachable
 //! counts here, too.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,15 +16,15 @@ use crate::objects;
 
 /// `MAX_BPF_STACK` (include/linux/filter.h).
 const STACK_LENGTH: u32 = 512;
-/// Bytes that a frame is a multiple of, and the least that one takes, before Linux 6.9.
+/// Granularity and minimum of a frame's size in bytes, before Linux 6.9.
 const FRAME_UNIT: u32 = 32;
-/// Bytes that are free on every path, so that the next variables do not keep a program from loading.
-/// What is larger belongs into `struct tam_scratch` (`c/flow.h`).
+/// Bytes that must be free on every path, so that the next variables do not keep a program from
+/// loading. Larger data belongs into `struct tam_scratch` (`c/flow.h`).
 const STACK_FREE_MIN: u32 = 96;
-/// Bytes that stay free in a door that is tapped for a capture: the tap is one frame more.
+/// Bytes that must be free in a door with taps: the tap is one frame more.
 const STACK_FREE_MIN_TAPPED: u32 = STACK_FREE_MIN - FRAME_UNIT;
 
-/// The frame pointer's register.
+/// Register of the frame pointer.
 const FRAME: u8 = 10;
 /// Opcodes (include/uapi/linux/bpf.h): a call, an address, and both steps to the address of a
 /// variable.
@@ -40,23 +40,23 @@ const STORES: [u8; 2] = [2, 3];
 const PSEUDO_CALL: u8 = 1;
 const PSEUDO_FUNCTION: u8 = 4;
 
-/// A path of calls.
+/// Path of calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Path {
-    /// Bytes of its frames, each rounded up.
+    /// Sum of its frames, each rounded up, bytes.
     length: u32,
-    /// Each function with the bytes that it takes.
+    /// Functions of the path with their frame sizes in bytes.
     frames: Vec<(String, u32)>,
 }
 
-/// The parts of a function that are read.
+/// Properties of a function that the analysis reads.
 #[derive(Default)]
 struct Function {
     depth: u32,
     calls: BTreeSet<usize>,
 }
 
-/// Reads a function, whose instructions begin at `first`, for its frame and its calls.
+/// Reads frame and calls of a function, whose instructions begin at `first`.
 fn read(program: &Instructions, first: usize, end: usize) -> Function {
     let mut function = Function::default();
     let mut copies = BTreeSet::new();
@@ -82,7 +82,7 @@ fn read(program: &Instructions, first: usize, end: usize) -> Function {
     function
 }
 
-/// Returns the path from a function on that takes the most of the stack.
+/// Returns the path from a function on that takes the most stack.
 fn deepest(program: &Instructions, index: usize, known: &mut BTreeMap<usize, Path>) -> Path {
     if let Some(path) = known.get(&index) {
         return path.clone();
@@ -145,7 +145,7 @@ fn a_path_is_the_sum_of_its_frames() {
         exit,
         insn(MOVE, 2, FRAME, 0, 0), // 7, b: the address of a variable
         insn(ADD, 2, 0, 0, -8),
-        insn(ADD, 2, 0, 0, -800),         // of nothing on the stack any more
+        insn(ADD, 2, 0, 0, -800), // not an offset from the stack any more
         insn(CALL, 0, PSEUDO_CALL, 0, 1), // to 12
         exit,
         exit, // 12, c

@@ -1,4 +1,4 @@
-//! What rules say, by number: for packets that come to one from the stage before.
+//! Summaries of rules, by number: for packets that come to a rule from the stage before.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,7 +10,7 @@ use crate::mapped::MappedWords;
 
 const _: () = assert!(size_of::<RuleFact>() == 8, "a fact is read at once");
 
-/// The front door's table of them, in a cell.
+/// Front door's table of them, in a cell.
 #[derive(Debug)]
 pub struct RuleFacts {
     words: MappedWords,
@@ -19,13 +19,12 @@ pub struct RuleFacts {
 impl RuleFacts {
     /// Maps it in another process, which got the map's descriptor from the one that made it.
     ///
-    /// # Errors
-    /// When the kernel does not map so much of it.
+    /// # Errors When the kernel does not map that much of it.
     pub fn given(fd: &OwnedFd) -> io::Result<Self> {
         Ok(Self { words: MappedWords::new(fd.as_fd(), RULES_MAX)? })
     }
 
-    /// What this rule says; `None` above the last.
+    /// Returns the summary of a rule; `None` above the last.
     #[must_use]
     pub fn of(&self, rule: u16) -> Option<RuleFact> {
         let word = self.words.word(usize::from(rule))?;

@@ -11,8 +11,8 @@
 //!      arena_ENTRY    and other memory of services below user level: `pins`
 //! ```
 //!
-//! Everything is pinned: when a daemon dies packets go on flowing, and the next one adopts what it
-//! left ([`FrontDoor::adopt`]). [`remove`] deletes it. The rules are core/node's decision; here
+//! Everything is pinned: when a daemon dies packets continue to flow, and the next one adopts its
+//! objects ([`FrontDoor::adopt`]). [`remove`] deletes them. core/node decides the rules; here
 //! they become visible to packets, all at once and with one store.
 
 use std::collections::BTreeSet;
@@ -66,7 +66,7 @@ use programs::KeptPrograms;
 use rules::RuleSets;
 use stack::Stack;
 
-/// Folder in which each node has its folder of pins.
+/// Directory in which each node has its directory of pins.
 pub const PIN_DIRECTORY: &str = "/sys/fs/bpf/tamandua";
 /// Most flows of the large cache of each CPU: 612 MB.
 pub const FLOWS_LARGE_MAX: u32 = 1 << 22;
@@ -76,12 +76,12 @@ pub const FLOW_BYTES: u32 = (ENTRY_BYTES * 9).div_ceil(8);
 /// Bytes of one entry of the large cache: two cache lines, and a tag.
 const ENTRY_BYTES: u32 = 2 * 64 + 1;
 
-/// `XDP_PASS`, by which `tam_carries_marks` says that packets carry marks.
+/// Result of `tam_carries_marks` that means yes: `XDP_PASS`.
 const PASS: u32 = 2;
-/// Input of programs that look at no packet: an Ethernet header, the least that a test run takes.
+/// Input of programs that read no packet: an Ethernet header, the least that a test run takes.
 const NO_PACKET: [u8; 14] = [0; 14];
 
-/// Reason for the front door not being able to do what was asked.
+/// Failure of the front door.
 #[derive(Debug, thiserror::Error)]
 pub enum FrontDoorError {
     /// The compiled object is not what this program expects.
@@ -105,24 +105,24 @@ pub enum FrontDoorError {
     /// The map of lanes cannot be mapped into memory.
     #[error(transparent)]
     Lanes(#[from] LanesError),
-    /// The map pinned as a service's memory is none.
+    /// The map pinned as a service's memory is no arena.
     #[error(transparent)]
     Arena(#[from] ArenaError),
-    /// The map pinned as a service's instance block is none.
+    /// The map pinned as a service's instance block is no block.
     #[error(transparent)]
     Block(#[from] BlockError),
     /// The kernel refused to run the heartbeat, or the program that tries marks.
     #[error(transparent)]
     Heartbeat(#[from] TestRunError),
-    /// The folder of the pins cannot be read or removed.
+    /// The directory of the pins cannot be read or removed.
     #[error("cannot use {path}: {source}; 'mount -t bpf bpf /sys/fs/bpf' makes a BPF file system")]
     Folder {
-        /// The folder.
+        /// Path of the directory.
         path: PathBuf,
         /// Error of the file system.
         source: io::Error,
     },
-    /// A ring buffer cannot be mapped, or a program that is attached not be opened again.
+    /// A ring buffer cannot be mapped, or an attached program cannot be opened again.
     #[error("the front door's programs cannot be tapped: {0}")]
     Ring(io::Error),
     /// The port has no program.
@@ -139,7 +139,7 @@ pub enum FrontDoorError {
     Barrier(io::Error),
 }
 
-/// VLAN device above a port, and the checks of packets that come in by it.
+/// VLAN device on top of a port, and the checks of packets that arrive by it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VlanDevice {
     /// Interface index of the port's device.
@@ -157,9 +157,9 @@ pub struct VlanDevice {
 /// Mode in which a port's program was attached.
 #[derive(Debug)]
 pub struct Attachment {
-    /// First of the modes that the device can.
+    /// First of the modes that the device supports.
     pub mode: XdpMode,
-    /// Reason against the mode before it, if it was not the first.
+    /// Error in the mode before it, if it was not the first.
     pub refused: Option<AttachError>,
 }
 
@@ -189,20 +189,20 @@ pub struct FrontDoor {
     pins: Pins,
     heartbeat: Program,
     carries_marks: bool,
-    /// Kernel drops of what the node leaves to the kernel, where they can be counted.
+    /// Counters of the kernel's drops of packets that the node leaves to it, where they are
+    /// supported.
     stack: Option<Stack>,
 }
 
 impl FrontDoor {
-    /// Creates the maps of a node without ports, after removing what a dead node of the same name
-    /// left.
+    /// Creates the maps of a node without ports, after removing the pins of a dead node of the same
+    /// name.
     ///
-    /// `hash_keys` are random and secret: flows that push each other out of the cache can be chosen
-    /// by them. Each CPU's large cache holds `flows`, at most [`FLOWS_LARGE_MAX`], in [`FLOW_BYTES`]
-    /// each; 0 is no such cache.
+    /// `hash_keys` are random and secret: a sender who knows them can choose flows that evict each
+    /// other from the cache. Each CPU's large cache holds `flows`, at most [`FLOWS_LARGE_MAX`], in
+    /// [`FLOW_BYTES`] each; 0 is no such cache.
     ///
-    /// # Errors
-    /// When the kernel refuses program or maps, or there is no BPF file system.
+    /// # Errors When the kernel refuses program or maps, or there is no BPF file system.
     pub fn create(
         node: &Name,
         hash_keys: [u64; HASH_KEYS],
@@ -223,16 +223,15 @@ impl FrontDoor {
         // Bit 0 of generation 2 says "rule set 0", which is empty; 0 is kept for empty cache entries.
         let config = Config { generation: 2, hash_keys, tick_ns: tick_ns(), ..Config::default() };
         front_door.maps.set_config(&config);
-        // Before the first packet: it sets the clock.
+        // Before the first packet: the heartbeat sets the clock.
         front_door.heartbeat()?;
         Ok(front_door)
     }
 
-    /// Adopts what a daemon of this node left when it died: nothing is detached, and packets do not
-    /// notice. Of `ports` those that were attached are so.
+    /// Adopts the objects of a daemon of this node that died: nothing is detached, and packets are
+    /// not affected. Those of `ports` that were attached stay so.
     ///
-    /// # Errors
-    /// When a map or program is missing or of another version.
+    /// # Errors When a map or program is missing or of another version.
     pub fn adopt(node: &Name, ports: &[PortId]) -> Result<Self, FrontDoorError> {
         let pins = Pins::of(node);
         let maps = Maps::open(pins.folder())?;
@@ -309,13 +308,11 @@ impl FrontDoor {
         self.attach_as(port, config, &[mode]).map(drop)
     }
 
-    /// Attaches as [`FrontDoor::attach`], in the first of `modes` that the device can.
+    /// Attaches as [`FrontDoor::attach`], in the first of `modes` that the device supports.
     ///
-    /// # Errors
-    /// As [`FrontDoor::attach`], for the last mode.
+    /// # Errors As [`FrontDoor::attach`], for the last mode.
     ///
-    /// # Panics
-    /// When `modes` is empty.
+    /// # Panics When `modes` is empty.
     pub fn attach_as(
         &mut self,
         port: PortId,
@@ -344,10 +341,9 @@ impl FrontDoor {
         self.ports.load(port, config)
     }
 
-    /// Registers a port that packets can leave by. None enters by it until a program is attached.
+    /// Registers a port that packets can leave by. None arrives by it until a program is attached.
     ///
-    /// # Errors
-    /// When a map cannot be changed.
+    /// # Errors When a map cannot be changed.
     pub fn register(&self, port: PortId, config: &PortConfig) -> Result<(), FrontDoorError> {
         self.ports.register(port, config)
     }
@@ -398,26 +394,24 @@ impl FrontDoor {
         self.ports.link(port)?.program_id().ok()
     }
 
-    /// Replaces the VLAN devices above the ports.
+    /// Replaces the VLAN devices on top of the ports.
     ///
-    /// # Errors
-    /// When the map cannot be changed.
+    /// # Errors When the map cannot be changed.
     pub fn set_vlans(&mut self, devices: &[VlanDevice]) -> Result<(), FrontDoorError> {
         self.ports.set_vlans(devices)
     }
 
-    /// Replaces the IPv4 addresses that are this machine's own.
+    /// Replaces the IPv4 addresses of this machine.
     ///
-    /// # Errors
-    /// When the map cannot be changed; it has room for [`OWN_MAX`](bpf_maps::OWN_MAX).
+    /// # Errors When the map cannot be changed, or there are more than
+    /// [`OWN_MAX`](bpf_maps::OWN_MAX).
     pub fn set_own(&self, prefixes: &BTreeSet<OwnPrefix>) -> Result<(), FrontDoorError> {
         self.ports.set_own(prefixes)
     }
 
     /// Redirects packets of a receive queue to an AF_XDP socket, or with `None` to none.
     ///
-    /// # Errors
-    /// When the socket is not set up, or the map cannot be changed.
+    /// # Errors When the socket is not set up, or the map cannot be changed.
     pub fn set_socket(
         &self,
         port: PortId,
@@ -435,7 +429,7 @@ impl FrontDoor {
         self.ports.stats(port)
     }
 
-    /// Empties the caches of rules and routes: something has changed that they derive from.
+    /// Empties the caches of rules and routes, after a change of something that they derive from.
     pub fn invalidate(&self) {
         self.maps.invalidate();
     }
@@ -446,23 +440,21 @@ impl FrontDoor {
         bpf_maps::generation_number(self.maps.config().generation)
     }
 
-    /// Renews the lease of cached routes: the daemon listens for changes of routes.
+    /// Renews the lease of cached routes: confirms that the daemon is notified of route changes.
     ///
-    /// # Errors
-    /// When the kernel does not run the program.
+    /// # Errors When the kernel does not run the program.
     pub fn heartbeat(&self) -> Result<(), FrontDoorError> {
         self.heartbeat.test_run(&NO_PACKET, None, 1)?;
         Ok(())
     }
 
-    /// Replaces all rules, when none looks at hidden fields of L4. Each packet meets the old rules or
-    /// the new ones, never some of both.
+    /// Replaces all rules, when none matches on hidden fields of L4. Each packet meets the old
+    /// rules or the new ones, never some of both.
     ///
-    /// Blocks until no packet looks at the rule set that is overwritten, the one before the current
-    /// one: for 50 ms at most after the replacement before this one, and not at all later.
+    /// Blocks until no packet reads the rule set that is overwritten, the one before the current
+    /// one: at most 50 ms after the previous replacement, and not at all later.
     ///
-    /// # Errors
-    /// When a map cannot be changed; the old rules then stay.
+    /// # Errors When a map cannot be changed; the old rules then stay.
     pub fn install_rules(
         &mut self,
         masks: &[Mask],
@@ -494,25 +486,24 @@ impl FrontDoor {
         self.rules.stats(rule)
     }
 
-    /// Sets the counters of a rule's number to zero, for another rule to have it.
+    /// Resets the counters of a rule's number, which another rule will get.
     ///
-    /// # Errors
-    /// When the map cannot be changed.
+    /// # Errors When the map cannot be changed.
     pub fn clear_rule_stats(&self, rule: RuleId) -> Result<(), FrontDoorError> {
         self.rules.clear_stats(rule)
     }
 
-    /// Sets the TAP device by which packets go from tc to the cell when modules at kernel level raise
-    /// them. Without one they are handled as if there were no rule.
+    /// Sets the TAP device by which packets go from tc to the cell when modules at kernel level
+    /// raise them. Without one they are handled as if there were no rule.
     ///
-    /// A frame that is read from it is a [`bpf_maps::PacketMeta`] and then the frame as it arrived,
-    /// with its tags. The device has to be up, to have an MTU of 32 bytes more than the ports, and no
-    /// queueing discipline that changes the order of frames (`noqueue`).
+    /// A frame read from it is a [`bpf_maps::PacketMeta`] and then the frame on arrival, with its
+    /// tags. The device must be up, with an MTU of 32 bytes more than the ports, and no queueing
+    /// discipline that changes the order of frames (`noqueue`).
     pub fn set_raise_device(&self, ifindex: Option<u32>) {
         self.devices.set_raise(ifindex.unwrap_or(0));
     }
 
-    /// Sets the device by which packets enter the kernel that the cell has it route.
+    /// Sets the device by which packets enter the kernel that the cell leaves to it.
     pub fn set_kernel_device(&self, ifindex: u32) {
         self.devices.set_kernel(ifindex);
     }
@@ -547,11 +538,10 @@ impl FrontDoor {
         Explainer::of(&self.maps)
     }
 
-    /// Captures packets of a port, whose device has this interface index, to `ring`. A port can have
-    /// one tap.
+    /// Captures packets of a port, whose device has this interface index, to `ring`. A port can
+    /// have one tap.
     ///
-    /// # Errors
-    /// When the port is not attached, or the kernel does not take the programs.
+    /// # Errors When the port is not attached, or the kernel refuses the programs.
     pub fn tap(
         &self,
         port: PortId,
@@ -562,21 +552,19 @@ impl FrontDoor {
         self.taps.tap(&self.ports, port, ifindex, spec, ring)
     }
 
-    /// Captures packets of all ports as modules below user level have left them, at the end of their
-    /// path. There can be one such tap.
+    /// Captures packets of all ports as modules below user level have left them, at the end of
+    /// their path. There can be one such tap.
     ///
-    /// # Errors
-    /// When the kernel does not take the programs.
+    /// # Errors When the kernel refuses the programs.
     pub fn tap_modules(&self, spec: &TapSpec, ring: &TapRing) -> Result<ModuleTap, FrontDoorError> {
         self.taps.tap_modules(spec, ring)
     }
 
-    /// Starts to count packets that the kernel's stack drops, of those that entered by a port or by
+    /// Starts to count packets that the kernel's stack drops, of those that arrived by a port or by
     /// the device of [`FrontDoor::set_kernel_device`], in the calling thread's network namespace.
-    /// Counting goes on when this process ends.
+    /// Counting continues when this process ends.
     ///
-    /// # Errors
-    /// [`FrontDoorError::Stack`] when the kernel has no BTF, or does not let us trace.
+    /// # Errors [`FrontDoorError::Stack`] when the kernel has no BTF, or does not let us trace.
     pub fn count_stack_drops(&mut self) -> Result<(), FrontDoorError> {
         if self.stack.is_none() {
             self.stack = Some(Stack::start(&self.maps, self.pins.folder())?);
@@ -584,10 +572,9 @@ impl FrontDoor {
         Ok(())
     }
 
-    /// Returns the kernel's drops of packets that entered there; zeros where they are not counted.
+    /// Returns the kernel's drops of packets of an arrival; zeros where they are not counted.
     ///
-    /// # Errors
-    /// [`FrontDoorError::Map`] when the kernel refuses to read the map.
+    /// # Errors [`FrontDoorError::Map`] when the kernel refuses to read the map.
     pub fn stack_drops(&self, arrival: Arrival) -> Result<StackDrops, FrontDoorError> {
         self.stack.as_ref().map_or_else(|| Ok(StackDrops::default()), |it| it.drops(arrival))
     }
@@ -615,19 +602,18 @@ impl FrontDoor {
     }
 }
 
-/// Returns the nanoseconds of a jiffy, the resolution of the kernel's coarse clocks (Linux,
-/// `TICK_NSEC`).
+/// Returns the length of a jiffy in nanoseconds, the resolution of the kernel's coarse clocks
+/// (Linux, `TICK_NSEC`).
 #[must_use]
 pub fn tick_ns() -> u32 {
     rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse).tv_nsec as u32
 }
 
-/// Waits until every CPU has been out of the kernel code that it was in, 10 to 50 ms. XDP programs
-/// are not preempted, so none reads what was active before the call any more, and packets that they
-/// redirected to a socket are in its ring.
+/// Waits until every CPU has left the kernel code that it was in, 10 to 50 ms. XDP programs are not
+/// preempted, so none reads the data that was active before the call any more, and packets that
+/// they redirected to a socket are in its ring.
 ///
-/// # Errors
-/// When the kernel has no `MEMBARRIER_CMD_GLOBAL` (membarrier(2)).
+/// # Errors When the kernel has no `MEMBARRIER_CMD_GLOBAL` (membarrier(2)).
 pub fn wait_for_packets_in_flight() -> io::Result<()> {
     const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
     // SAFETY: membarrier takes two numbers and touches no memory of ours.
@@ -635,11 +621,10 @@ pub fn wait_for_packets_in_flight() -> io::Result<()> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Removes everything that a node keeps in the kernel. Returns the names of the pins that were
-/// removed; none for a user who may not see them, who has pinned nothing.
+/// Removes all objects of a node in the kernel. Returns the names of the pins that were removed;
+/// none for a user without access, who has pinned nothing.
 ///
-/// # Errors
-/// When a pin cannot be removed.
+/// # Errors When a pin cannot be removed.
 pub fn remove(node: &Name) -> Result<Vec<String>, FrontDoorError> {
     let folder = Path::new(PIN_DIRECTORY).join(node.as_str());
     let failed = |source| FrontDoorError::Folder { path: folder.clone(), source };
@@ -659,10 +644,9 @@ pub fn remove(node: &Name) -> Result<Vec<String>, FrontDoorError> {
     Ok(removed)
 }
 
-/// Returns the names of the nodes that have something pinned.
+/// Returns the names of the nodes with pins.
 ///
-/// # Errors
-/// When the folder cannot be read.
+/// # Errors When the directory cannot be read.
 pub fn pinned_nodes() -> io::Result<Vec<String>> {
     match std::fs::read_dir(PIN_DIRECTORY) {
         Ok(entries) => entries
@@ -673,8 +657,8 @@ pub fn pinned_nodes() -> io::Result<Vec<String>> {
     }
 }
 
-/// Returns the sets of each CPU's large cache for this many flows: an eighth more entries than
-/// flows, so that hardly a flow finds both its sets full.
+/// Returns the number of sets of each CPU's large cache for this many flows: an eighth more entries
+/// than flows, so that few flows find both their sets full.
 fn sets_for(flows: u32) -> u32 {
     let flows = flows.min(FLOWS_LARGE_MAX);
     (flows + flows / 8).div_ceil(FLOW_WAYS as u32)

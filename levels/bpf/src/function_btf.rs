@@ -1,11 +1,11 @@
-//! BTF that describes the functions of a program without an object file, so
-//! that the verifier checks those that are global by themselves.
+//! Function BTF: describes the functions of a program without an object file, so
+//! that the verifier checks the global ones separately.
 //!
 //! ```text
 //! long  struct CONTEXT  CONTEXT *      FUNC_PROTO (ctx?, n × long) → long, FUNC name, …
 //! ```
 //!
-//! The kernel knows the context by the struct's name, whatever is in it.
+//! The kernel recognises the context by the struct's name, whatever its members.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -14,7 +14,7 @@ use std::ptr::NonNull;
 
 use libbpf_sys as sys;
 
-/// A function of a program.
+/// Function of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawFunction {
     /// Index of the first instruction.
@@ -23,13 +23,13 @@ pub struct RawFunction {
     pub name: String,
     /// True when the first parameter is the context.
     pub takes_context: bool,
-    /// Number of 64-bit parameters behind it.
+    /// Number of 64-bit parameters after it.
     pub scalars: u32,
-    /// True when the kernel verifies it once, by itself; else at each call.
+    /// True when the kernel verifies it once, separately; else at each call.
     pub global: bool,
 }
 
-/// BTF in the kernel; the program that refers to it keeps it.
+/// BTF in the kernel; kept by the program that refers to it.
 #[derive(Debug)]
 pub(crate) struct FunctionBtf {
     btf: Builder,
@@ -54,7 +54,7 @@ impl FunctionBtf {
         Ok(Self { btf, functions })
     }
 
-    /// The kernel's object.
+    /// Returns the descriptor of the kernel's object.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: a loaded BTF has a descriptor, which it closes on drop.
         unsafe { BorrowedFd::borrow_raw(sys::btf__fd(self.btf.0.as_ptr())) }
@@ -79,7 +79,7 @@ impl Builder {
             .ok_or_else(io::Error::last_os_error)
     }
 
-    /// `long`: what every scalar is.
+    /// Adds `long`, the type of every scalar.
     fn long(&self) -> io::Result<i32> {
         let encoding = sys::BTF_INT_SIGNED as i32;
         // SAFETY: ours, and the name ends with NUL.
@@ -109,7 +109,7 @@ impl Builder {
         Ok(checked(id)?.unsigned_abs())
     }
 
-    /// Of the prototype that was added last.
+    /// Adds a parameter to the prototype that was added last.
     fn parameter(&self, name: &CStr, id: i32) -> io::Result<()> {
         // SAFETY: ours, and the name ends with NUL.
         checked(unsafe { sys::btf__add_func_param(self.0.as_ptr(), name.as_ptr(), id) })?;

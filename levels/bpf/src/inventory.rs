@@ -1,4 +1,4 @@
-//! Which programs, maps and links the kernel holds, whoever made them.
+//! Inventory of the programs, maps and links in the kernel, whoever made them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,7 +8,7 @@ use libbpf_sys as sys;
 
 use crate::program::object_info;
 
-/// What there is, each with its number. Numbers are not given twice while a machine runs.
+/// Existing objects by number. Numbers are not reused while a machine runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inventory {
     /// Programs and their names.
@@ -20,10 +20,9 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// Takes stock. What comes or goes meanwhile may not be in it.
+    /// Takes an inventory. Objects that appear or vanish meanwhile may be missing.
     ///
-    /// # Errors
-    /// When the kernel does not say: it needs `CAP_SYS_ADMIN`.
+    /// # Errors When the kernel refuses: it needs `CAP_SYS_ADMIN`.
     pub fn take() -> io::Result<Self> {
         Ok(Self {
             programs: all(sys::bpf_prog_get_next_id, sys::bpf_prog_get_fd_by_id, |fd| {
@@ -42,7 +41,7 @@ impl Inventory {
         })
     }
 
-    /// What is here and was not in `before`, in words.
+    /// Returns the objects that were not in `before`, as text.
     #[must_use]
     pub fn new_since(&self, before: &Self) -> Vec<String> {
         let kinds = [
@@ -57,7 +56,7 @@ impl Inventory {
         new.collect()
     }
 
-    /// How many of each.
+    /// Returns the numbers of programs, maps and links.
     #[must_use]
     pub fn counts(&self) -> [usize; 3] {
         [self.programs.len(), self.maps.len(), self.links.len()]
@@ -84,7 +83,7 @@ fn all(
         // SAFETY: a number that is given; the kernel answers with a descriptor or an error.
         let fd = unsafe { open(id) };
         match -fd {
-            // Gone meanwhile; or not there yet: a link has its number before it is one.
+            // Gone meanwhile; or not there yet: a link has its number before it is complete.
             libc::ENOENT | libc::EAGAIN => {}
             error if error > 0 => return Err(io::Error::from_raw_os_error(error)),
             _ => {

@@ -1,6 +1,6 @@
-//! The lanes of all entries, in memory: where packets of a service go, seen from
-//! the daemon and the cell. The front door's half is `c/service.h`; who writes which
-//! field, and why that is enough, is drawn in `c/tam_maps.h`.
+//! Lanes of all entries, in memory: the destination of a service's packets, for
+//! the daemon and the cell. The front door's half is `c/service.h`; `c/tam_maps.h` draws the writer
+//! of each field, and why that is sufficient.
 //!
 //! ```text
 //!   front door (in the lane)          cell
@@ -9,10 +9,10 @@
 //!     yes: this packet is the first below
 //! ```
 //!
-//! At kernel level the front door has two halves, XDP and tc, and counts what is under way
-//! from one to the other in the same way; that is its own affair.
+//! At kernel level the front door has two halves, XDP and tc, and counts packets under way
+//! from one to the other in the same way, privately.
 //!
-//! It decides nothing: when a lane moves is the node's decision.
+//! Decides nothing: the node decides when a lane moves.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,16 +26,16 @@ use units::{Edge, EntryId, SessionId};
 use crate::map::{Map, MapError};
 use crate::mapped::MappedWords;
 
-/// Why the lanes are not to be had.
+/// Failure to map the lanes.
 #[derive(Debug, thiserror::Error)]
 pub enum LanesError {
-    /// It is another map: a defect of ours.
+    /// The map is another one: a defect of this program.
     #[error("the map of lanes has {found} entries, not {ENTRIES_MAX}")]
     Entries {
-        /// As found.
+        /// Number of entries found.
         found: u32,
     },
-    /// Another map, or one that cannot be mapped.
+    /// The map is another one, or cannot be mapped.
     #[error(transparent)]
     Map(#[from] MapError),
     /// The kernel did not map it.
@@ -43,38 +43,36 @@ pub enum LanesError {
     Memory(io::Error),
 }
 
-/// The lanes of all entries.
+/// Lanes of all entries.
 #[derive(Debug)]
 pub struct Lanes {
     words: MappedWords,
 }
 
 impl Lanes {
-    /// Maps them.
+    /// Maps the lanes.
     ///
-    /// # Errors
-    /// When it is not that map.
+    /// # Errors When the map is another one.
     pub fn new(map: &Map) -> Result<Self, LanesError> {
         let found = map.info().max_entries;
         if found as usize != ENTRIES_MAX {
             return Err(LanesError::Entries { found });
         }
-        // Asks for the value's size and for BPF_F_MMAPABLE.
+        // Requires the value's size and BPF_F_MMAPABLE.
         map.map_array::<Record>()?;
         let words = MappedWords::new(map.as_fd(), ENTRIES_MAX * WORDS);
         Ok(Self { words: words.map_err(LanesError::Memory)? })
     }
 
-    /// Maps them in another process, which got the map's descriptor from the one that made
-    /// it and may ask the kernel nothing: a cell.
+    /// Maps the lanes in a process that got the map's descriptor from the one that made it and must
+    /// not query the kernel: a cell.
     ///
-    /// # Errors
-    /// When the kernel does not map so much of it.
+    /// # Errors When the kernel does not map that much of it.
     pub fn given(fd: &OwnedFd) -> io::Result<Self> {
         Ok(Self { words: MappedWords::new(fd.as_fd(), ENTRIES_MAX * WORDS)? })
     }
 
-    /// The lane of an entry; `None` above the last.
+    /// Returns the lane of an entry; `None` above the last.
     #[must_use]
     pub fn lane(&self, entry: EntryId) -> Option<Lane<'_>> {
         let first = usize::from(entry.0) * WORDS;
@@ -108,17 +106,17 @@ impl Lanes {
     }
 }
 
-/// [`Record::window`] in the word that it begins, ...
+/// Mask of [`Record::window`] in its word.
 const WINDOW_MASK: u32 = 0xffff;
-/// [`Record::edges`] there,
+/// Shift of [`Record::edges`] in the same word.
 const EDGES_SHIFT: u32 = 16;
-/// and [`Record::over`].
+/// Shift of [`Record::over`] in the same word.
 const OVER_SHIFT: u32 = 24;
-/// [`Record::account`] in the half word that it begins; [`Record::beyond`] follows.
+/// Width of [`Record::account`] in its half word; [`Record::beyond`] follows.
 const ACCOUNT_BITS: u32 = 16;
 const WORDS: usize = size_of::<Record>() / 8;
 
-/// The lane of one entry.
+/// Lane of one entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Lane<'a> {
     sent_up: &'a AtomicU64,
@@ -129,13 +127,13 @@ pub struct Lane<'a> {
     level: &'a AtomicU32,
     target: &'a AtomicU32,
     program: &'a AtomicU32,
-    /// And which edges lead somewhere, and whether the budget is used up.
+    /// Window, edges, and the state of the budget, in one word.
     window: &'a AtomicU32,
     next: &'a AtomicU64,
     closed: &'a AtomicU32,
     session: &'a AtomicU32,
     held: &'a AtomicU32,
-    /// And what becomes of packets when it is empty.
+    /// Account, and the treatment of packets when it is empty.
     account: &'a AtomicU32,
     busy: &'a AtomicU32,
     trapped: &'a AtomicU32,
@@ -143,7 +141,7 @@ pub struct Lane<'a> {
     passage: Passage<'a>,
 }
 
-/// Packets of a lane that go by tc, on their way there from XDP.
+/// Counters of a lane's packets on their way from XDP to tc.
 #[derive(Clone, Copy, Debug)]
 struct Passage<'a> {
     sent: &'a AtomicU64,
@@ -153,7 +151,7 @@ struct Passage<'a> {
 }
 
 impl Passage<'_> {
-    /// Returns true when the last packet went by tc.
+    /// Returns true when the last packet took the path by tc.
     fn is_by_tc(&self) -> bool {
         self.path.load(Ordering::Acquire) == PATH_TC
     }
@@ -166,40 +164,40 @@ impl Passage<'_> {
 }
 
 impl Lane<'_> {
-    /// Packets given to user level so far.
+    /// Returns the number of packets given to user level so far.
     #[must_use]
     pub fn sent_up(&self) -> u64 {
         self.sent_up.load(Ordering::Acquire)
     }
 
-    /// How many of them are gone from there.
+    /// Returns the number of packets that have left user level.
     #[must_use]
     pub fn left(&self) -> u64 {
         self.left.load(Ordering::Acquire)
     }
 
-    /// `LEVEL_*`: where the last packet went. It follows the target with the next packet,
-    /// at the earliest.
+    /// Returns `LEVEL_*` of the last packet's destination. It follows the target with the next
+    /// packet, at the earliest.
     #[must_use]
     pub fn level(&self) -> u32 {
         self.level.load(Ordering::Acquire)
     }
 
-    /// `LEVEL_*`: where packets shall go.
+    /// Returns `LEVEL_*` that packets are to go to.
     #[must_use]
     pub fn target(&self) -> u32 {
         self.target.load(Ordering::Acquire)
     }
 
-    /// Whether, with this target set, the next packet of the lane meets the module at that
-    /// level: nothing is under way that would have to be gone before. From `nic` to `kernel`
-    /// that packet still goes by the cell.
+    /// Returns true if, with this target, the next packet of the lane meets the module at that
+    /// level: no packet is under way that would have to be gone before. From `nic` to `kernel` that
+    /// packet still goes by the cell.
     ///
-    /// It follows the packets. Those that were lost between XDP and tc are given up with
-    /// packets that come later.
+    /// The state follows the packets. Those lost between XDP and tc are given up with later
+    /// packets.
     #[must_use]
     pub fn settled(&self, level: u32) -> bool {
-        // What is read first moves last: a packet goes from tc up, and none back.
+        // The value read first is the last to change: a packet goes from tc up, and none back.
         let by_tc = self.passage.is_by_tc();
         let is_tc_drained = self.passage.is_drained();
         let is_drained = self.left() == self.sent_up();
@@ -210,69 +208,71 @@ impl Lane<'_> {
         }
     }
 
-    /// Says which program runs below (its index in the front door's modules, at `nic` and at
-    /// `kernel`) and how many bytes of a packet's head it sees. Before the target is set.
+    /// Sets the program that runs below (its index in the front door's modules, at `nic` and at
+    /// `kernel`) and the number of bytes of a packet's head that it sees. To be called before the
+    /// target is set.
     pub fn set_program(&self, index: u32, window: u32) {
         self.program.store(index, Ordering::Release);
         self.set(0, WINDOW_MASK, window);
     }
 
-    /// Sets a part of the word that begins with the window, which nobody else writes.
+    /// Sets a part of the word that begins with the window, which no other process writes.
     fn set(&self, shift: u32, mask: u32, value: u32) {
         let others = self.window.load(Ordering::Acquire) & !(mask << shift);
         self.window.store(others | (value & mask) << shift, Ordering::SeqCst);
     }
 
-    /// Says what becomes of packets for its module: `OVER_NOT`, or that it has used up its
-    /// budget below user level.
+    /// Sets the state of the budget below user level: `OVER_NOT`, or the treatment of packets when
+    /// it is used up.
     pub fn set_over(&self, over: u8) {
         self.set(OVER_SHIFT, 0xff, u32::from(over));
     }
 
-    /// Who pays for the service.
+    /// Returns the session that pays for the service.
     #[must_use]
     pub fn session(&self) -> SessionId {
         SessionId(self.session.load(Ordering::Acquire) as u16)
     }
 
-    /// Says who pays for the service.
+    /// Sets the session that pays for the service.
     pub fn set_session(&self, session: SessionId) {
         self.session.store(u32::from(session.0), Ordering::SeqCst);
     }
 
-    /// Says from which account it pays for what it uses below user level, and what becomes of
-    /// packets when that is empty: `OVER_*`, but `OVER_NOT` for one that pays nothing.
+    /// Sets the account for the service's use below user level; `beyond` is the treatment of
+    /// packets while it is empty: `OVER_*`, with `OVER_NOT` for a service that is not charged.
     pub fn set_account(&self, account: u16, beyond: u8) {
         let word = u32::from(account) | u32::from(beyond) << ACCOUNT_BITS;
         self.account.store(word, Ordering::SeqCst);
     }
 
-    /// Whether it pays from an account.
+    /// Returns true if the service pays from an account.
     #[must_use]
     pub fn pays(&self) -> bool {
         self.account.load(Ordering::Acquire) >> ACCOUNT_BITS != 0
     }
 
-    /// Says whether packets that the service cannot have are dropped.
+    /// Sets whether packets that the service cannot have are dropped.
     pub fn set_closed(&self, closed: bool) {
         self.closed.store(u32::from(closed), Ordering::SeqCst);
     }
 
-    /// Says whether packets that would go up are dropped as long as any that did is still there
-    /// and the target is below: a lane with more packets than user level carries comes below by
-    /// no other way. Not for longer than needed.
+    /// Sets whether packets that would go up are dropped as long as earlier ones are still there
+    /// and the target is below: the only way down for a lane with more packets than user level
+    /// handles. Not for longer than needed.
     pub fn set_held(&self, held: bool) {
         self.held.store(u32::from(held), Ordering::SeqCst);
     }
 
-    /// Whether its packets go up though they shall not, and not all that did are gone.
+    /// Returns true if its packets go up although the target is below, and not all earlier ones
+    /// have left.
     #[must_use]
     pub fn is_kept_up(&self) -> bool {
         self.target() != LEVEL_USER && self.level() == LEVEL_USER && self.left() != self.sent_up()
     }
 
-    /// Says where what its module passes goes on to, by edge; out of the graph where there is
-    /// none.
+    /// Sets the destinations of the edges for packets that its module passes; out of the graph
+    /// where there is none.
     pub fn set_edges(&self, edges: [Edge; EDGES_MAX]) {
         let bits = |of: fn(usize, u16) -> u64| {
             let next = |(edge, to): (usize, &Edge)| match to {
@@ -284,47 +284,48 @@ impl Lane<'_> {
             there.fold(0, |bits, (edge, to)| bits | of(edge, to))
         };
         let there = bits(|edge, _| 1 << edge) as u32;
-        // An edge that is there leads somewhere at any moment: it comes after its end, and
-        // goes before it.
+        // An edge is valid at any moment: its bit is set after its destination, and cleared before
+        // it.
         let before = self.window.load(Ordering::Acquire) >> EDGES_SHIFT;
         self.set(EDGES_SHIFT, 0xff, before & there);
         self.next.store(bits(|edge, to| u64::from(to) << (16 * edge)), Ordering::SeqCst);
         self.set(EDGES_SHIFT, 0xff, there);
     }
 
-    /// Says where packets shall go. Whoever set it to user level and then finds the lane
-    /// [free](Self::is_free) once has the module's memory for itself: no program below
-    /// enters it until the target changes again.
+    /// Sets the level that packets are to go to. A caller that set it to user level and then finds
+    /// the lane [free](Self::is_free) once has exclusive access to the module's memory: no program
+    /// below enters it until the target changes again.
     pub fn set_target(&self, level: u32) {
         self.target.store(level, Ordering::SeqCst);
-        // The front door writes `busy`, then reads `target`; we the reverse. One of us sees the other.
+        // The front door writes `busy`, then reads `target`; this is the reverse. One of the two
+        // sees the other.
         fence(Ordering::SeqCst);
     }
 
-    /// Whether no CPU is in the lane at this moment.
+    /// Returns true if no CPU is in the lane at this moment.
     #[must_use]
     pub fn is_free(&self) -> bool {
         self.busy.load(Ordering::SeqCst) == 0
     }
 
-    /// Whether packets go, or may go with the next one, to a program below.
+    /// Returns true if packets go, or may go with the next one, to a program below.
     #[must_use]
     pub fn is_below(&self) -> bool {
         self.target() != LEVEL_USER || !self.is_free()
     }
 
-    /// Why its module is not run any more: a trap's code, or `NOT_A_VERDICT`. Its packets go
-    /// as if there were no rule.
+    /// Returns the reason why its module is not run any more: a trap's code, or `NOT_A_VERDICT`.
+    /// Its packets go as if there were no rule.
     #[must_use]
     pub fn trapped(&self) -> Option<u32> {
         Some(self.trapped.load(Ordering::Acquire)).filter(|&cause| cause != 0)
     }
 
-    /// Whether the module has run below since this was asked last. For the cell, while no
-    /// program below may enter the lane: it handles a packet that was sent up, or found the
-    /// lane [free](Self::is_free).
+    /// Returns true if the module has run below since the last call. For the cell, while no program
+    /// below may enter the lane: it handles a packet that was sent up, or found the lane
+    /// [free](Self::is_free).
     pub fn take_ran(&self) -> bool {
-        // Nobody else writes it now; most of the time nobody has.
+        // No other CPU writes it now; most of the time none has.
         let ran = self.ran.load(Ordering::Acquire) != 0;
         if ran {
             self.ran.store(0, Ordering::Release);
@@ -332,13 +333,13 @@ impl Lane<'_> {
         ran
     }
 
-    /// The instance below is a fresh one: it runs again.
+    /// Clears the trap, after the instance below was replaced: it runs again.
     pub fn clear_trapped(&self) {
         self.trapped.store(0, Ordering::Release);
     }
 }
 
-/// The cell's account of one lane: which packets are gone from user level.
+/// Departure counter of one lane, in the cell: counts the packets that have left user level.
 ///
 /// Packets can be lost between the front door and the cell (a full ring, no buffer). The
 /// front door never learns of it, so `left` stays behind for ever and the lane cannot go
@@ -347,24 +348,24 @@ impl Lane<'_> {
 /// 1. calls [`Departures::begin`]: packets carry another epoch from then on;
 /// 2. waits until no program runs that began before
 ///    ([`crate::front_door::wait_for_packets_in_flight`]): all packets of the epochs before are in a ring, or lost;
-/// 3. handles what is in its rings at that moment: they are gone, or lost;
+/// 3. handles the packets in its rings at that moment: they are gone, or lost;
 /// 4. calls [`Departures::settle`], which knows exactly how many of the packets of this epoch
 ///    are gone, and that all before are.
 ///
 /// In between packets are handled and counted as always. Nothing is overtaken: `left` is never
-/// more than what is gone.
+/// more than the packets that are gone.
 #[derive(Debug, Default)]
 pub struct Departures {
     epoch: u8,
     of_epoch: u64,
-    /// Packets that are not gone yet, but soon; and how many of them are of the epoch.
+    /// Packets that are about to be gone; and the number of them that carry the epoch.
     leaving: u64,
     leaving_of_epoch: u64,
 }
 
 impl Departures {
-    /// Of a lane that this cell begins with. It begins an epoch, for a cell before may have
-    /// left packets behind: steps 2 to 4 are to follow.
+    /// Starts with a lane. Begins an epoch, since a previous cell may have left packets behind:
+    /// steps 2 to 4 must follow.
     #[must_use]
     pub fn new(lane: &Lane<'_>) -> Self {
         let epoch = lane.epoch.load(Ordering::Acquire) as u8;
@@ -373,31 +374,32 @@ impl Departures {
         new
     }
 
-    /// One packet of the lane is sent, dropped or handed on; it is gone with
-    /// [`Departures::depart`]. `epoch` is what it carried.
+    /// Records that one packet of the lane is sent, dropped or handed on; it is gone with
+    /// [`Departures::depart`]. `epoch` is the one that it carried.
     #[inline]
     pub fn leave(&mut self, epoch: u8) {
         self.leaving += 1;
         self.leaving_of_epoch += u64::from(epoch == self.epoch);
     }
 
-    /// Whether a packet that carried this epoch is of the one that runs.
+    /// Returns true if a packet that carried this epoch belongs to the current one.
     #[must_use]
     pub const fn is_of_this(&self, epoch: u8) -> bool {
         epoch == self.epoch
     }
 
-    /// Whether any packet is to depart.
+    /// Returns true if any packet is about to be gone.
     #[must_use]
     pub const fn any_leaving(&self) -> bool {
         self.leaving > 0
     }
 
-    /// All packets that left are gone. One word is written for all of them: the front door
-    /// has it in its cache, and waits for it.
+    /// Counts all recorded packets as gone. One word is written for all of them: the front door has
+    /// it in its cache, and waits for it.
     pub fn depart(&mut self, lane: &Lane<'_>) {
         self.of_epoch += std::mem::take(&mut self.leaving_of_epoch);
-        // Nobody else writes it. Release: who sees it sees the module's memory as it is now.
+        // No other process writes it. Release: a reader of it sees the current state of the
+        // module's memory.
         let left = lane.left.load(Ordering::Relaxed) + std::mem::take(&mut self.leaving);
         lane.left.store(left, Ordering::Release);
     }
@@ -409,14 +411,14 @@ impl Departures {
         lane.epoch.store(u32::from(self.epoch), Ordering::SeqCst);
     }
 
-    /// All packets before this epoch are gone.
+    /// Declares all packets before this epoch gone.
     pub fn settle(&mut self, lane: &Lane<'_>) {
         let is_seen = || lane.epoch_seen.load(Ordering::Acquire) == u32::from(self.epoch);
         let sent_up = lane.sent_up.load(Ordering::Acquire);
-        // Before the epoch's first packet, `sent_up` is where it will begin. Looked at in this
-        // order: the front door writes epoch_start, epoch_seen, sent_up.
+        // Before the epoch's first packet, `sent_up` is its future start. Read in this order: the
+        // front door writes epoch_start, epoch_seen, sent_up.
         let start = if is_seen() { lane.epoch_start.load(Ordering::Acquire) } else { sent_up };
-        // Those of before that wait to leave are gone with the next departure.
+        // Packets from before that are about to be gone are counted with the next departure.
         let of_before = self.leaving - self.leaving_of_epoch;
         lane.left.store((start + self.of_epoch).wrapping_sub(of_before), Ordering::Release);
     }
@@ -439,7 +441,7 @@ mod tests {
         Some((map, lanes))
     }
 
-    /// As the front door does it; answers the epoch that the packet carries.
+    /// Counts a packet as the front door does; returns the epoch that it carries.
     fn send_up(lane: &Lane<'_>) -> u8 {
         let epoch = lane.epoch.load(Ordering::SeqCst);
         if lane.epoch_seen.load(Ordering::SeqCst) != epoch {

@@ -1,4 +1,4 @@
-//! The front door in C, and the thin safe layer over libbpf that loads it.
+//! Front door in C, and the thin safe layer over libbpf that loads it.
 //!
 //! ```text
 //! objects::FRONT_DOOR ─open─▶ OpenObject ─load─▶ Object ─▶ Map, Program ─attach─▶ Link
@@ -6,7 +6,7 @@
 //!                             shared maps        descriptor, closed on drop
 //! ```
 //!
-//! The layer checks what the kernel cannot: that a Rust type is as large as
+//! The layer checks properties that the kernel cannot: that a Rust type is as large as
 //! the map's key or value, and that a pinned object is of the expected kind.
 //! It knows nothing of rules or nodes; `front_door` does.
 
@@ -59,9 +59,9 @@ pub use ring::{BrokenRing, RingBuffer};
 pub use rooms::{Head, Room, Rooms};
 pub use test_run::{TestRun, TestRunError, XdpContext};
 
-/// The compiled objects, by the upper-case name of their source file.
+/// Compiled objects, by the upper-case name of their source file.
 pub mod objects {
-    /// ELF readers expect their header on a multiple of eight.
+    /// Alignment to eight bytes, which ELF readers expect of the header.
     #[repr(C, align(8))]
     struct Aligned<T>(T);
 

@@ -1,5 +1,5 @@
-//! Accounts of shares of ports, in a cell's memory: what it sends pays from the same ones as what
-//! modules below send (`c/share.h`).
+//! Accounts of port shares, in a cell's memory: the cell charges its packets to the same accounts
+//! as modules below (`c/share.h`).
 
 use std::io;
 use std::mem::offset_of;
@@ -12,26 +12,26 @@ use crate::mapped::MappedWords;
 
 const WORDS: usize = size_of::<Record>() / 8;
 
-/// The accounts of all shares of ports.
+/// Accounts of all port shares.
 #[derive(Debug)]
 pub struct Lines {
     words: MappedWords,
 }
 
-/// Packets and bytes that left straight from below.
+/// Packets and bytes that left directly from below user level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SentBelow {
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of the packets.
     pub bytes: u64,
 }
 
 impl Lines {
-    /// Maps them in another process, which got the map's descriptor from the one that made it.
+    /// Maps the accounts in another process, which got the map's descriptor from the one that made
+    /// it.
     ///
-    /// # Errors
-    /// When the kernel does not map so much of it.
+    /// # Errors When the kernel does not map that much of it.
     pub fn given(fd: &OwnedFd) -> io::Result<Self> {
         Ok(Self { words: MappedWords::new(fd.as_fd(), LINES_MAX * WORDS)? })
     }
@@ -44,9 +44,9 @@ impl Lines {
         self.word(index, field).map_or(0, |word| word.load(Ordering::SeqCst))
     }
 
-    /// Has an account pay for a packet of so many bytes, and of so many beside it on the wire; it
-    /// was with a module at `kernel`, or at user level. It may owe, but no more than it holds:
-    /// what nobody else wanted is not to be given back.
+    /// Charges a packet of `bytes`, with `beside` bytes of overhead on the wire, to an account; the
+    /// packet came from a module at `kernel`, or at user level. The balance may become negative,
+    /// but by no more than the capacity: unused rate of others is not paid back.
     pub fn pay(&self, index: u32, bytes: u64, beside: u64, is_of_kernel: bool) {
         let sent = match is_of_kernel {
             true => offset_of!(Record, sent_up),
@@ -66,20 +66,22 @@ impl Lines {
         sent.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// How many packets of modules at `kernel` went to wait, by the last bit of the epoch.
+    /// Returns the number of packets of modules at `kernel` that went to wait, by the last bit of
+    /// the epoch.
     #[must_use]
     pub fn up(&self, index: u32) -> [u64; 2] {
         [0, 8].map(|at| self.load(index, offset_of!(Record, up) + at))
     }
 
-    /// Says how many of them do not wait any more. Whoever sees it sees the device have them.
+    /// Sets the number of them that do not wait any more. A reader that sees it also sees that the
+    /// device has them.
     pub fn set_gone(&self, index: u32, gone: u64) {
         if let Some(word) = self.word(index, offset_of!(Record, gone)) {
             word.store(gone, Ordering::SeqCst);
         }
     }
 
-    /// What left straight from below.
+    /// Returns the packets and bytes that left directly from below.
     #[must_use]
     pub fn sent_below(&self, index: u32) -> SentBelow {
         let sent = offset_of!(Account, sent);

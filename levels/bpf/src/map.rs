@@ -1,6 +1,6 @@
-//! Maps by descriptor: typed access whose sizes are checked.
+//! Maps by descriptor: typed access with checked sizes.
 //!
-//! Not a cache: every call asks the kernel. Arrays in memory are `mapped`'s story.
+//! Not a cache: every call asks the kernel. Mapped arrays are in `mapped`.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -14,10 +14,10 @@ use crate::new_map::{self, MapSpec, NewMapError};
 use crate::pin::{self, Kind, PinError};
 use crate::program::object_info;
 
-/// Why a map could not be read or written.
+/// Failure to read or write a map.
 #[derive(Debug, thiserror::Error)]
 pub enum MapError {
-    /// The Rust type is not as large as the map's key: a defect of ours.
+    /// The Rust type is not as large as the map's key: a defect of this program.
     #[error("map {map}: its keys have {expected} bytes, not {found}")]
     KeySize {
         /// The map's name.
@@ -27,7 +27,7 @@ pub enum MapError {
         /// Bytes of the Rust type.
         found: usize,
     },
-    /// The Rust type is not as large as the map's value: a defect of ours.
+    /// The Rust type is not as large as the map's value: a defect of this program.
     #[error("map {map}: its values have {expected} bytes, not {found}")]
     ValueSize {
         /// The map's name.
@@ -37,94 +37,94 @@ pub enum MapError {
         /// Bytes of the Rust type.
         found: usize,
     },
-    /// A single value was asked of a map that has one for each CPU, or the reverse.
+    /// A single value was requested of a map that has one for each CPU, or the reverse.
     #[error("map {map}: it {} one value for each CPU", if *.per_cpu { "has" } else { "does not have" })]
     PerCpu {
         /// The map's name.
         map: String,
-        /// What the map is.
+        /// True if the map is per CPU.
         per_cpu: bool,
     },
-    /// Values for another number of CPUs than the machine may have.
+    /// The number of values differs from the machine's possible CPUs.
     #[error("map {map}: {found} values given, one for each of {expected} possible CPUs is needed")]
     CpuCount {
         /// The map's name.
         map: String,
-        /// Possible CPUs.
+        /// Number of possible CPUs.
         expected: usize,
-        /// Values given.
+        /// Number of values given.
         found: usize,
     },
-    /// No more room.
+    /// The map is full.
     #[error("map {map} is full: it takes at most {max_entries} entries")]
     Full {
         /// The map's name.
         map: String,
-        /// Its limit.
+        /// Limit of the map.
         max_entries: u32,
     },
-    /// It was made without `BPF_F_MMAPABLE`, or is no array.
+    /// The map was made without `BPF_F_MMAPABLE`, or is no array.
     #[error("map {map} cannot be mapped into memory: it is no array made with BPF_F_MMAPABLE")]
     NotMappable {
         /// The map's name.
         map: String,
     },
-    /// Anything else that the kernel refused.
+    /// The kernel refused for another reason.
     #[error("map {map}: cannot {action}: {source}")]
     Kernel {
         /// The map's name.
         map: String,
-        /// What was tried.
+        /// Action that was tried.
         action: &'static str,
         /// The kernel's answer.
         source: io::Error,
     },
 }
 
-/// What the kernel says of a map.
+/// Properties of a map, from the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapInfo {
-    /// Its name, at most 15 characters.
+    /// Name, at most 15 characters.
     pub name: String,
     /// `enum bpf_map_type`.
     pub kind: u32,
-    /// The kernel's number for it.
+    /// Number of the map in the kernel.
     pub id: u32,
-    /// Bytes of a key.
+    /// Size of a key, bytes.
     pub key_size: u32,
-    /// Bytes of a value, on each CPU.
+    /// Size of a value on each CPU, bytes.
     pub value_size: u32,
-    /// Most entries.
+    /// Largest number of entries.
     pub max_entries: u32,
-    /// `BPF_F_*`.
+    /// `BPF_F_*` flags.
     pub flags: u32,
-    /// What the kind makes of it; of an arena its address.
+    /// Field whose meaning depends on the kind; of an arena its address.
     pub extra: u64,
 }
 
-/// Whether an update may create or replace.
+/// Mode of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Update {
-    /// Create or replace.
+    /// Creates or replaces.
     Any,
-    /// Only create.
+    /// Only creates.
     Create,
-    /// Only replace.
+    /// Only replaces.
     Replace,
 }
 
-/// A value of a `DEVMAP` or `DEVMAP_HASH` (`struct bpf_devmap_val`).
+/// Value of a `DEVMAP` or `DEVMAP_HASH` (`struct bpf_devmap_val`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct DevmapValue {
-    /// The egress device.
+    /// Interface index of the egress device.
     pub ifindex: u32,
     /// Descriptor of the program to run at egress when written, its number when read; 0 for none.
     pub program: u32,
 }
 
-/// CPUs that the machine may have: the values of a per-CPU map's entry. It is 1
-/// when the kernel does not say; reading or writing such a map is an error then.
+/// Returns the number of possible CPUs: the values of a per-CPU map's entry. It is 1 when the
+/// kernel does not tell; reading or writing such a map is an error then.
 #[must_use]
 pub fn possible_cpus() -> usize {
     counted_cpus().unwrap_or(1)
@@ -136,7 +136,7 @@ fn counted_cpus() -> io::Result<usize> {
     usize::try_from(count).map_err(|_| io::Error::from_raw_os_error(-count))
 }
 
-/// A map; the kernel drops it when no descriptor, pin or program is left.
+/// Map; the kernel frees it when no descriptor, pin or program is left.
 #[derive(Debug)]
 pub struct Map {
     fd: OwnedFd,
@@ -150,11 +150,11 @@ impl AsFd for Map {
 }
 
 impl Map {
-    /// Makes a map. Of its name the kernel shows 15 characters, others than letters, digits and
-    /// `.` as `_`.
+    /// Makes a map. The kernel shows 15 characters of its name, with characters other than letters,
+    /// digits and `.` as `_`.
     ///
-    /// # Errors
-    /// When the kernel refuses: an unknown kind, a size that the kind does not allow, no memory.
+    /// # Errors When the kernel refuses: an unknown kind, a size that the kind does not allow, no
+    /// memory.
     pub fn create(name: &str, spec: &MapSpec) -> Result<Self, NewMapError> {
         let fd = new_map::create(name, spec)?;
         Self::from_fd(fd).map_err(|source| NewMapError {
@@ -183,34 +183,31 @@ impl Map {
         })
     }
 
-    /// Gives the map a name that outlives this process.
+    /// Pins the map, which then outlives this process.
     ///
-    /// # Errors
-    /// When the name is taken or lies in no BPF file system.
+    /// # Errors When the path is taken or lies in no BPF file system.
     pub fn pin(&self, path: &Path) -> Result<(), PinError> {
         pin::pin(self.fd.as_fd(), path)
     }
 
-    /// What the kernel says of it.
+    /// Returns the kernel's properties of the map.
     #[must_use]
     pub fn info(&self) -> &MapInfo {
         &self.info
     }
 
-    /// Another descriptor of the same map.
+    /// Returns another descriptor of the same map.
     ///
-    /// # Errors
-    /// When the process has too many descriptors.
+    /// # Errors When the process has too many descriptors.
     pub fn try_clone(&self) -> Result<Self, MapError> {
         let fd =
             self.fd.try_clone().map_err(|source| self.refused("copy the descriptor", source))?;
         Ok(Self { fd, info: self.info.clone() })
     }
 
-    /// The value under a key, if there is one.
+    /// Returns the value under a key, if there is one.
     ///
-    /// # Errors
-    /// When a size is wrong or the map is per CPU.
+    /// # Errors When a size is wrong or the map is per CPU.
     pub fn lookup<K: Pod, V: Pod>(&self, key: &K) -> Result<Option<V>, MapError> {
         self.check::<K, V>(false)?;
         let mut value = V::zeroed();
@@ -218,10 +215,9 @@ impl Map {
         Ok(found.then_some(value))
     }
 
-    /// The values under a key, one for each possible CPU.
+    /// Returns the values under a key, one for each possible CPU.
     ///
-    /// # Errors
-    /// When a size is wrong or the map is not per CPU.
+    /// # Errors When a size is wrong or the map is not per CPU.
     pub fn lookup_percpu<K: Pod, V: Pod>(&self, key: &K) -> Result<Option<Vec<V>>, MapError> {
         self.check::<K, V>(true)?;
         let stride = size_of::<V>().next_multiple_of(PERCPU_ALIGN);
@@ -287,10 +283,9 @@ impl Map {
         self.update_from(key, &bytes, Update::Any)
     }
 
-    /// Removes a key; answers whether it was there.
+    /// Removes a key; returns whether it existed.
     ///
-    /// # Errors
-    /// When the size is wrong or the map cannot delete.
+    /// # Errors When the size is wrong or the map cannot delete.
     pub fn delete<K: Pod>(&self, key: &K) -> Result<bool, MapError> {
         self.check_key::<K>()?;
         // SAFETY: the key has the map's key size (checked above).
@@ -304,16 +299,15 @@ impl Map {
         }
     }
 
-    /// All keys, as far as they stay while we read: other writers may add and remove.
+    /// Returns all keys, as far as they stay during the call: other writers may add and remove.
     ///
-    /// # Errors
-    /// When the size is wrong or the map has no keys to go through.
+    /// # Errors When the size is wrong or the map has no keys to iterate over.
     pub fn keys<K: Pod>(&self) -> Result<Vec<K>, MapError> {
         self.check_key::<K>()?;
         let mut keys = Vec::new();
         let mut next = K::zeroed();
         let mut current = std::ptr::null();
-        // A hash map that changes under us begins again: the limit ends that.
+        // A hash map that changes meanwhile restarts the iteration: the limit ends that.
         while keys.len() < self.info.max_entries as usize {
             // SAFETY: both keys have the map's key size (checked above); null means "the first".
             let answer = unsafe {
@@ -348,7 +342,8 @@ impl Map {
             .map_err(|source| self.refused("map into memory", source))
     }
 
-    /// `value` is one V, or the bytes of one for each CPU; the caller has checked both sizes.
+    /// Reads a value; `value` is one V, or the bytes of one for each CPU; the caller has checked
+    /// both sizes.
     fn lookup_into<K: Pod, B: Pod>(&self, key: &K, value: &mut [B]) -> Result<bool, MapError> {
         // SAFETY: the key has the map's key size and `value` has room for what
         // the kernel writes: value_size, or, per CPU, as many strides.
@@ -430,7 +425,7 @@ impl Map {
     }
 }
 
-/// The kernel rounds each CPU's value up to this (kernel/bpf/syscall.c, `bpf_map_value_size`).
+/// Alignment of each CPU's value (kernel/bpf/syscall.c, `bpf_map_value_size`).
 const PERCPU_ALIGN: usize = 8;
 
 fn is_per_cpu(kind: u32) -> bool {

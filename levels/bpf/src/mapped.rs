@@ -1,6 +1,6 @@
 //! Array maps in our memory, for words that are read or written all the time.
 //!
-//! Which maps can be mapped is checked where they are: in `map`.
+//! `map` checks which maps can be mapped.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bytemuck::Pod;
 
-/// An array map in our memory: words are read and written without a system call.
+/// Array map in our memory: words are read and written without a system call.
 ///
 /// ```text
 /// │ entry 0: words 0, 1, … (each 8 bytes) │ entry 1 │ … │
@@ -31,7 +31,7 @@ impl<T: Pod> MappedArray<T> {
         Ok(Self { words, entries, entry: std::marker::PhantomData })
     }
 
-    /// One word of an entry; `None` when there is no such entry or word.
+    /// Returns one word of an entry; `None` when there is no such entry or word.
     #[must_use]
     pub fn word(&self, index: usize, word: usize) -> Option<&AtomicU64> {
         if index >= self.entries || word >= Self::STRIDE {
@@ -49,7 +49,7 @@ impl<T: Pod> MappedArray<T> {
         Some(bytemuck::pod_read_unaligned(&bytemuck::cast_slice(&words?)[..size_of::<T>()]))
     }
 
-    /// Writes an entry, word by word (each `Release`); answers whether there is such an entry.
+    /// Writes an entry, word by word (each `Release`); returns whether there is such an entry.
     pub fn store(&self, index: usize, value: &T) -> bool {
         let mut words = vec![0u64; Self::STRIDE];
         bytemuck::cast_slice_mut(&mut words)[..size_of::<T>()]
@@ -64,7 +64,7 @@ impl<T: Pod> MappedArray<T> {
     }
 }
 
-/// The bytes of an array map in our memory, as atomics.
+/// Bytes of an array map in our memory, as atomics.
 #[derive(Debug)]
 pub(crate) struct MappedWords {
     start: *mut AtomicU64,
@@ -78,7 +78,7 @@ unsafe impl Send for MappedWords {}
 unsafe impl Sync for MappedWords {}
 
 impl MappedWords {
-    /// Maps so many words of an array map that has them.
+    /// Maps the first `words` words of an array map.
     pub(crate) fn new(fd: BorrowedFd<'_>, words: usize) -> io::Result<Self> {
         // array_map_mmap (kernel/bpf/arraymap.c) takes at most the rounded-up size.
         let bytes = (words * 8).next_multiple_of(rustix::param::page_size());
@@ -97,15 +97,15 @@ impl MappedWords {
         Ok(Self { start: address.cast(), words, bytes })
     }
 
-    /// The word of that number.
+    /// Returns the word of that number.
     pub(crate) fn word(&self, index: usize) -> Option<&AtomicU64> {
         // SAFETY: the index is within the mapping (checked), which is aligned to
         // a page, lives as long as self and is only used through atomics.
         (index < self.words).then(|| unsafe { &*self.start.add(index) })
     }
 
-    /// The half word of that number, two to a word. A caller uses a place as
-    /// words or as halves, as its owner defines it, not as both.
+    /// Returns the half word of that number, two to a word. A caller uses a location as words or as
+    /// halves, as its owner defines it, not as both.
     pub(crate) fn half(&self, index: usize) -> Option<&AtomicU32> {
         // SAFETY: as in `word`; a half is aligned where its word is.
         (index / 2 < self.words).then(|| unsafe { &*self.start.cast::<AtomicU32>().add(index) })

@@ -1,5 +1,5 @@
-//! Maps made one by one, for what no object file declares: the maps of
-//! programs that were compiled from modules.
+//! Creation of single maps that no object file declares: the maps of programs compiled from
+//! modules.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -8,63 +8,63 @@ use libbpf_sys as sys;
 
 use crate::object_name::short_name;
 
-/// What a map is made of. Zero where a kind has no such thing.
+/// Parameters of a map. Zero where a kind has no such parameter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MapSpec {
     /// `enum bpf_map_type`.
     pub kind: u32,
-    /// Bytes of a key.
+    /// Size of a key, bytes.
     pub key_size: u32,
-    /// Bytes of a value, on each CPU.
+    /// Size of a value on each CPU, bytes.
     pub value_size: u32,
-    /// Most entries; of a ring buffer its bytes, of an arena its pages.
+    /// Largest number of entries; of a ring buffer its bytes, of an arena its pages.
     pub max_entries: u32,
-    /// `BPF_F_*`.
+    /// `BPF_F_*` flags.
     pub flags: u32,
-    /// What the kind makes of it; of an arena its address.
+    /// Field whose meaning depends on the kind; of an arena its address.
     pub extra: u64,
 }
 
 impl MapSpec {
-    /// An array of values that can be mapped into memory.
+    /// Describes an array of values that can be mapped into memory.
     #[must_use]
     pub fn mappable_array(value_size: u32, entries: u32) -> Self {
         Self { flags: sys::BPF_F_MMAPABLE, ..Self::array(value_size, entries) }
     }
 
-    /// An array of values.
+    /// Describes an array of values.
     #[must_use]
     pub fn array(value_size: u32, entries: u32) -> Self {
         let kind = sys::BPF_MAP_TYPE_ARRAY;
         Self { kind, key_size: 4, value_size, max_entries: entries, ..Self::default() }
     }
 
-    /// An array with a value for each CPU.
+    /// Describes an array with a value for each CPU.
     #[must_use]
     pub fn per_cpu_array(value_size: u32, entries: u32) -> Self {
         Self { kind: sys::BPF_MAP_TYPE_PERCPU_ARRAY, ..Self::array(value_size, entries) }
     }
 
-    /// An array of programs for tail calls; its values are descriptors.
+    /// Describes an array of programs for tail calls; its values are descriptors.
     #[must_use]
     pub fn program_array(entries: u32) -> Self {
         Self { kind: sys::BPF_MAP_TYPE_PROG_ARRAY, ..Self::array(4, entries) }
     }
 
-    /// A ring buffer; its bytes are a power of two and a multiple of a page.
+    /// Describes a ring buffer; its bytes are a power of two and a multiple of a page.
     #[must_use]
     pub fn ring_buffer(bytes: u32) -> Self {
         Self { kind: sys::BPF_MAP_TYPE_RINGBUF, max_entries: bytes, ..Self::default() }
     }
 }
 
-/// Why a map could not be made.
+/// Failure to make a map.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot make the map '{name}' ({spec:?}): {source}")]
 pub struct NewMapError {
-    /// Its name.
+    /// Name of the map.
     pub name: String,
-    /// As asked.
+    /// Requested parameters.
     pub spec: MapSpec,
     /// The kernel's answer.
     pub source: io::Error,

@@ -1,8 +1,7 @@
-//! From the bytes of a compiled object to loaded maps and programs.
+//! Objects: from the bytes of a compiled object to loaded maps and programs.
 //!
-//! Between opening and loading, globals, map sizes and shared maps are set.
-//! After loading, libbpf's object is closed: each map and program is a
-//! descriptor of its own.
+//! Between opening and loading, globals, map sizes and shared maps are set. After loading, libbpf's
+//! object is closed: each map and program is a descriptor of its own.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -19,26 +18,26 @@ use crate::btf::{Btf, text_of};
 use crate::map::{Map, MapError};
 use crate::program::Program;
 
-/// Room for the verifier's log: the kernel keeps the end of a longer one since
-/// Linux 6.4. The memory is only touched when a load fails.
+/// Size of the verifier's log in bytes: the kernel keeps the end of a longer one since Linux 6.4.
+/// The memory is only touched when a load fails.
 const LOG_LENGTH: usize = 16 << 20;
-/// Lines of the log that an error's message shows; the last ones name the fault.
+/// Most lines of the log in an error's message; the last ones name the fault.
 const LOG_LINES_SHOWN: usize = 12;
 
-/// Why an object could not be opened or prepared. Our fault, or a damaged installation.
+/// Failure to open or prepare an object: a defect of this program, or a damaged installation.
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectError {
-    /// libbpf does not accept the bytes.
+    /// libbpf rejects the bytes.
     #[error("cannot open the BPF object {object}: {source}{}", indented(.messages))]
     Open {
         /// The object's name.
         object: String,
-        /// libbpf's answer.
+        /// Error of libbpf.
         source: io::Error,
-        /// libbpf's messages.
+        /// Messages of libbpf.
         messages: String,
     },
-    /// A name with a NUL character.
+    /// The name has a NUL character.
     #[error("the BPF object {object} can have nothing named {name:?}: it has a NUL character")]
     Name {
         /// The object's name.
@@ -46,7 +45,7 @@ pub enum ObjectError {
         /// The name.
         name: String,
     },
-    /// The object has no such thing.
+    /// The object lacks a map, program or global variable.
     #[error("the BPF object {object} has no {kind} named '{name}'")]
     Missing {
         /// The object's name.
@@ -61,42 +60,42 @@ pub enum ObjectError {
     GlobalSize {
         /// The object's name.
         object: String,
-        /// The variable.
+        /// Name of the variable.
         name: String,
-        /// Bytes of the variable.
+        /// Size of the variable, bytes.
         expected: usize,
-        /// Bytes of the Rust type.
+        /// Size of the Rust type, bytes.
         found: usize,
     },
-    /// A map that is to be shared is another one than the object declares.
+    /// A map to be shared differs from the one that the object declares.
     #[error("the map '{map}' of {object} cannot be shared: its {what} is {expected}, not {found}")]
     Reuse {
         /// The object's name.
         object: String,
-        /// The map.
+        /// Name of the map.
         map: String,
         /// `type`, `key size` or `value size`.
         what: &'static str,
-        /// As declared.
+        /// Declared number.
         expected: u32,
-        /// As found.
+        /// Number found.
         found: u32,
     },
-    /// Anything else that libbpf or the kernel refused.
+    /// libbpf or the kernel refused for another reason.
     #[error("cannot {action} '{name}' of {object}: {source}")]
     Refused {
         /// The object's name.
         object: String,
-        /// What was tried.
+        /// Action that was tried.
         action: &'static str,
-        /// With which map or program.
+        /// Map or program of the action.
         name: String,
-        /// The answer.
+        /// Error of libbpf or the kernel.
         source: io::Error,
     },
 }
 
-/// Why the kernel did not load an object.
+/// Failure of the kernel to load an object.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot load the BPF object {object}: {source}{}", explain(.source, .log, .messages))]
 pub struct LoadError {
@@ -104,22 +103,22 @@ pub struct LoadError {
     pub object: String,
     /// The kernel's answer.
     pub source: io::Error,
-    /// The verifier's whole log; empty when it did not get that far.
+    /// Whole log of the verifier; empty when it was not reached.
     pub log: String,
-    /// libbpf's messages.
+    /// Messages of libbpf.
     pub messages: String,
 }
 
-/// An object whose maps do not exist yet.
+/// Object whose maps do not exist yet.
 #[derive(Debug)]
 pub struct OpenObject {
     object: NonNull<sys::bpf_object>,
     name: String,
-    /// libbpf writes here until the object is closed.
+    /// Buffer that libbpf writes to until the object is closed.
     log: Vec<u8>,
 }
 
-/// A loaded object.
+/// Loaded object.
 #[derive(Debug)]
 pub struct Object {
     name: String,
@@ -128,10 +127,9 @@ pub struct Object {
 }
 
 impl Object {
-    /// Opens a compiled object; `name` begins the names of its data sections' maps.
+    /// Opens a compiled object; `name` is the prefix of the names of its data sections' maps.
     ///
-    /// # Errors
-    /// When libbpf does not accept it.
+    /// # Errors When libbpf rejects it.
     pub fn open(bytes: &'static [u8], name: &str) -> Result<OpenObject, ObjectError> {
         capture_messages();
         let c_name = c_string(name, name)?;
@@ -151,17 +149,16 @@ impl Object {
         match NonNull::new(object) {
             Some(object) => Ok(OpenObject { object, name: name.to_owned(), log }),
             None => {
-                // libbpf leaves the reason in errno.
+                // libbpf leaves the error in errno.
                 let source = io::Error::last_os_error();
                 Err(ObjectError::Open { object: name.to_owned(), source, messages: messages() })
             }
         }
     }
 
-    /// A map by its name in C; data sections are `.rodata`, `.data` and `.bss`.
+    /// Returns a map by its name in C; data sections are `.rodata`, `.data` and `.bss`.
     ///
-    /// # Errors
-    /// When there is none, or the process has too many descriptors.
+    /// # Errors When there is none, or the process has too many descriptors.
     pub fn map(&self, name: &str) -> Result<Map, ObjectError> {
         let map = self.maps.get(name).ok_or_else(|| missing(&self.name, "map", name))?;
         map.try_clone().map_err(|error| match error {
@@ -170,17 +167,16 @@ impl Object {
         })
     }
 
-    /// A program by its name in C.
+    /// Returns a program by its name in C.
     ///
-    /// # Errors
-    /// When there is none, or the process has too many descriptors.
+    /// # Errors When there is none, or the process has too many descriptors.
     pub fn program(&self, name: &str) -> Result<Program, ObjectError> {
         let program =
             self.programs.get(name).ok_or_else(|| missing(&self.name, "program", name))?;
         program.try_clone().map_err(|source| refused(&self.name, "open program", name, source))
     }
 
-    /// The names of its maps.
+    /// Returns the names of its maps.
     pub fn map_names(&self) -> impl Iterator<Item = &str> {
         self.maps.keys().map(String::as_str)
     }
@@ -233,7 +229,7 @@ impl OpenObject {
         self.checked("set the size of map", map, answer)
     }
 
-    /// Whether it declares such a map.
+    /// Returns true if it declares such a map.
     #[must_use]
     pub fn has_map(&self, name: &str) -> bool {
         self.find(name).is_ok()
@@ -266,10 +262,9 @@ impl OpenObject {
         self.checked("share map", map, answer)
     }
 
-    /// Loads a program with the object, or leaves it out.
+    /// Selects whether a program is loaded with the object.
     ///
-    /// # Errors
-    /// When there is no such program.
+    /// # Errors When there is no such program.
     pub fn set_autoload(&mut self, program: &str, load: bool) -> Result<(), ObjectError> {
         let c_name = c_string(&self.name, program)?;
         // SAFETY: the object is open and the name ends with NUL.
@@ -283,10 +278,9 @@ impl OpenObject {
         self.checked("choose program", program, answer)
     }
 
-    /// Makes the maps and has the kernel verify the programs.
+    /// Makes the maps and loads the programs, after verification.
     ///
-    /// # Errors
-    /// When the kernel refuses; the error has the verifier's log.
+    /// # Errors When the kernel refuses; the error has the verifier's log.
     pub fn load(self) -> Result<Object, LoadError> {
         capture_messages();
         // SAFETY: the object is open.
@@ -405,14 +399,14 @@ impl OpenObject {
         }
     }
 
-    /// Size and members (name, offset in bytes) of a struct of the object's.
+    /// Returns size and members (name, offset in bytes) of a struct of the object.
     #[cfg(test)]
     pub(crate) fn layout(&self, name: &str) -> Option<(usize, Vec<(String, usize)>)> {
         // SAFETY: the object is open, and stays so while self is borrowed.
         unsafe { Btf::of(self.object.as_ptr()) }?.layout(name)
     }
 
-    /// Names and values of an enum of the object's.
+    /// Returns names and values of an enum of the object.
     #[cfg(test)]
     pub(crate) fn values(&self, name: &str) -> Option<Vec<(String, i64)>> {
         // SAFETY: the object is open, and stays so while self is borrowed.
@@ -423,9 +417,9 @@ impl OpenObject {
 /// Instructions of a program, as they are given to the verifier.
 #[cfg(test)]
 pub(crate) struct Instructions {
-    /// The program and behind it the functions that it may call.
+    /// Instructions of the program, followed by the functions that it may call.
     pub(crate) all: Vec<sys::bpf_insn>,
-    /// The beginning of each function, in instructions, and its name, in this order.
+    /// First instruction and name of each function, in this order.
     pub(crate) functions: Vec<(u32, String)>,
 }
 
@@ -449,7 +443,7 @@ fn c_string(object: &str, name: &str) -> Result<CString, ObjectError> {
         .map_err(|_| ObjectError::Name { object: object.to_owned(), name: name.to_owned() })
 }
 
-/// The part of a load error's message that says what to do, and the end of the log.
+/// Returns advice for a load error's message, with the end of the log.
 fn explain(source: &io::Error, log: &str, messages: &str) -> String {
     let advice = match source.raw_os_error() {
         Some(libc::EPERM) => "; it needs root, or CAP_BPF and CAP_NET_ADMIN",
@@ -460,7 +454,7 @@ fn explain(source: &io::Error, log: &str, messages: &str) -> String {
     format!("{advice}{}", if end.is_empty() { indented(messages) } else { end })
 }
 
-/// The end of a verifier's log, as the end of an error's message.
+/// Returns the end of a verifier's log, for the end of an error's message.
 pub(crate) fn last_lines(log: &str) -> String {
     let lines: Vec<&str> = log.lines().filter(|line| !line.is_empty()).collect();
     let shown = &lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..];
@@ -475,14 +469,14 @@ fn indented(text: &str) -> String {
 }
 
 thread_local! {
-    /// What libbpf said since the last call of `capture_messages` on this thread.
+    /// Messages of libbpf since the last call of `capture_messages` on this thread.
     static MESSAGES: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
 /// Most bytes of libbpf's messages that are kept: enough for some lines.
 const MESSAGES_LENGTH_MAX: usize = 4096;
 
-/// Sends libbpf's messages to [`MESSAGES`] instead of standard error, and forgets earlier ones.
+/// Redirects libbpf's messages to [`MESSAGES`] instead of standard error, and clears earlier ones.
 fn capture_messages() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -497,7 +491,7 @@ fn messages() -> String {
 }
 
 unsafe extern "C" {
-    /// C11, 7.21.6.12.
+    /// Formats with a va_list (C11, 7.21.6.12).
     fn vsnprintf(
         buffer: *mut c_char,
         length: usize,
@@ -506,7 +500,7 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// libbpf calls this with a printf format.
+/// Callback of libbpf with a printf format.
 unsafe extern "C" fn keep_message(
     level: sys::libbpf_print_level,
     format: *const c_char,

@@ -1,6 +1,6 @@
 //! Pins: names in the BPF file system that keep a map, program or link alive.
 //!
-//! Which names a node uses is not decided here.
+//! The names that a node uses are not decided here.
 
 use std::ffi::CString;
 use std::io;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use libbpf_sys as sys;
 
-/// What a descriptor refers to.
+/// Kind of object that a descriptor refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A map.
@@ -22,71 +22,71 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// As in `/proc/self/fd`: the names that `anon_inode_getfd` is given in kernel/bpf/syscall.c.
+    /// Returns the name in `/proc/self/fd`, the one that `anon_inode_getfd` is given in
+    /// kernel/bpf/syscall.c.
     fn link_name(self) -> &'static str {
         match self {
             Self::Map => "bpf-map",
             Self::Program => "bpf-prog",
-            // Of a link that was opened anew; a new one is a "bpf_link".
+            // The name of a reopened link; a new one is a "bpf_link".
             Self::Link => "bpf-link",
         }
     }
 }
 
-/// Why something could not be pinned, opened or unpinned. The operator's fault, or ours.
+/// Failure to pin, open or unpin an object: a fault of the operator, or a defect of this program.
 #[derive(Debug, thiserror::Error)]
 pub enum PinError {
-    /// The name is taken.
+    /// The path is taken.
     #[error("{path} is pinned already; remove it, or use what is pinned there")]
     Exists {
-        /// The name.
+        /// Path of the pin.
         path: PathBuf,
     },
-    /// No such pin.
+    /// The pin does not exist.
     #[error("nothing is pinned at {path}")]
     Missing {
-        /// The name.
+        /// Path of the pin.
         path: PathBuf,
     },
-    /// The folder is no BPF file system.
+    /// The directory is not in a BPF file system.
     #[error(
         "cannot pin at {path}: it does not lie in a BPF file system; 'mount -t bpf bpf /sys/fs/bpf' makes one"
     )]
     NotBpffs {
-        /// The name.
+        /// Path of the pin.
         path: PathBuf,
     },
-    /// Something else is pinned there.
+    /// An object of another kind is pinned there.
     #[error("{path} is a pinned {found}, not a {expected}")]
     Kind {
-        /// The name.
+        /// Path of the pin.
         path: PathBuf,
-        /// What was asked for, as in `/proc/self/fd`.
+        /// Requested kind, as in `/proc/self/fd`.
         expected: &'static str,
-        /// What it is, as in `/proc/self/fd`.
+        /// Kind found, as in `/proc/self/fd`.
         found: String,
     },
-    /// Anything else that the kernel refused.
+    /// The kernel refused for another reason.
     #[error("cannot {action} {path}: {source}")]
     Kernel {
         /// `pin`, `open` or `unpin`.
         action: &'static str,
-        /// The name.
+        /// Path of the pin.
         path: PathBuf,
         /// The kernel's answer.
         source: io::Error,
     },
 }
 
-/// Removes a pin; what it named goes when nothing else holds it.
+/// Removes a pin; its object is freed when nothing else holds it.
 ///
-/// # Errors
-/// [`PinError::Missing`] when there is none; [`PinError::Kernel`] otherwise.
+/// # Errors [`PinError::Missing`] when there is none; [`PinError::Kernel`] otherwise.
 pub fn unpin(path: &Path) -> Result<(), PinError> {
     std::fs::remove_file(path).map_err(|error| refused("unpin", path, error))
 }
 
-/// Whether a folder lies in a BPF file system.
+/// Returns true if a directory lies in a BPF file system.
 #[must_use]
 pub fn is_bpffs(folder: &Path) -> bool {
     // include/uapi/linux/magic.h
@@ -94,18 +94,17 @@ pub fn is_bpffs(folder: &Path) -> bool {
     rustix::fs::statfs(folder).is_ok_and(|found| found.f_type as u64 & 0xffff_ffff == BPF_FS_MAGIC)
 }
 
-/// Where the BPF file system belongs.
+/// Usual mount point of the BPF file system.
 pub const BPFFS: &str = "/sys/fs/bpf";
 
-/// Mounts the BPF file system where it belongs, if nobody has yet: systemd does at boot,
-/// elsewhere nobody may have needed it. It stays, as after bpftool.
+/// Mounts the BPF file system at its usual mount point, if it is not mounted yet: systemd does at
+/// boot, elsewhere it may not have been needed. It stays, as after bpftool.
 ///
-/// # Errors
-/// When the kernel refuses. In a mount namespace that is not the machine's (`ip netns exec`
-/// makes one) nothing is mounted: pins would be gone with the last process in it.
+/// # Errors When the kernel refuses. In a mount namespace that is not the machine's (`ip netns
+/// exec` makes one) nothing is mounted: pins would be gone with the last process in it.
 pub fn mount_bpffs() -> io::Result<()> {
     let machines = std::fs::read_link("/proc/1/ns/mnt");
-    // Some containers do not let even root look at the first process: then this is the machine.
+    // Some containers do not let even root inspect the first process: then this is the machine.
     let elsewhere = machines.is_ok_and(|machines| {
         std::fs::read_link("/proc/self/ns/mnt").is_ok_and(|own| own != machines)
     });
@@ -117,7 +116,7 @@ pub fn mount_bpffs() -> io::Result<()> {
     Ok(mount("bpf", BPFFS, "bpf", flags, Some(c"mode=700"))?)
 }
 
-/// Gives the object behind `fd` a name.
+/// Pins the object behind `fd`.
 pub(crate) fn pin(fd: BorrowedFd<'_>, path: &Path) -> Result<(), PinError> {
     let name = c_path("pin", path)?;
     // SAFETY: the name ends with NUL and lives across the call; fd is open while borrowed.
@@ -128,7 +127,7 @@ pub(crate) fn pin(fd: BorrowedFd<'_>, path: &Path) -> Result<(), PinError> {
     Ok(())
 }
 
-/// Opens what is pinned under a name, and checks what it is.
+/// Opens a pinned object, and checks its kind.
 pub(crate) fn open(path: &Path, expected: Kind) -> Result<OwnedFd, PinError> {
     let name = c_path("open", path)?;
     // SAFETY: the name ends with NUL and lives across the call.

@@ -12,31 +12,31 @@ use libbpf_sys as sys;
 use crate::pin::{self, Kind, PinError};
 use crate::test_run::{self, TestRun, TestRunError, Tested};
 
-/// Why a program could not be attached.
+/// Failure to attach a program.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
-    /// Another XDP program is there.
+    /// Another XDP program is attached already.
     #[error(
         "the device with index {ifindex} has the XDP program '{name}' (number {id}) already; detach it with 'ip link set dev DEVICE xdp off', or stop its owner ('bpftool link')"
     )]
     Busy {
-        /// The device.
+        /// Interface index of the device.
         ifindex: u32,
-        /// The program's number; 0 when it left meanwhile.
+        /// Number of that program; 0 when it left meanwhile.
         id: u32,
-        /// The program's name, or empty.
+        /// Name of that program, or empty.
         name: String,
     },
-    /// No such device in this network namespace.
+    /// No such device is in this network namespace.
     #[error("there is no device with index {ifindex} in this network namespace")]
     NoDevice {
-        /// The device.
+        /// Interface index.
         ifindex: u32,
     },
     /// The driver has no native XDP.
     #[error("the driver of the device with index {ifindex} cannot run XDP natively: {source}")]
     NoNative {
-        /// The device.
+        /// Interface index of the device.
         ifindex: u32,
         /// The kernel's answer.
         source: io::Error,
@@ -44,29 +44,29 @@ pub enum AttachError {
     /// The kernel has no such tracepoint.
     #[error("this kernel has no tracepoint named {name}")]
     NoTracepoint {
-        /// As given.
+        /// Name of the tracepoint.
         name: String,
     },
-    /// Anything else that the kernel refused.
+    /// The kernel refused for another reason.
     #[error("cannot {action}: {source}")]
     Kernel {
-        /// What was tried, and with what.
+        /// Action that was tried, with its object.
         action: String,
         /// The kernel's answer.
         source: io::Error,
     },
 }
 
-/// Where an XDP program runs.
+/// Mode of an XDP program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XdpMode {
-    /// In the driver, before a socket buffer is made.
+    /// XDP in the driver, before a socket buffer is made.
     Native,
-    /// In the stack, where a socket buffer was made already: for devices without XDP.
+    /// XDP in the stack, after a socket buffer was made: for devices without XDP.
     Generic,
 }
 
-/// A verified program.
+/// Verified program.
 #[derive(Debug)]
 pub struct Program {
     fd: OwnedFd,
@@ -105,30 +105,28 @@ impl Program {
         })
     }
 
-    /// Gives the program a name that outlives this process.
+    /// Pins the program, which then outlives this process.
     ///
-    /// # Errors
-    /// When the name is taken or lies in no BPF file system.
+    /// # Errors When the path is taken or lies in no BPF file system.
     pub fn pin(&self, path: &Path) -> Result<(), PinError> {
         pin::pin(self.fd.as_fd(), path)
     }
 
-    /// Its name, at most 15 characters.
+    /// Returns its name, at most 15 characters.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The kernel's number for it.
+    /// Returns its number in the kernel.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// Instructions that the verifier went through, each as often as it did.
+    /// Returns the number of instructions that the verifier walked, each as often as it did.
     ///
-    /// # Errors
-    /// When the kernel does not say.
+    /// # Errors When the kernel does not tell.
     pub fn verified_instructions(&self) -> io::Result<u32> {
         let mut info = sys::bpf_prog_info::default();
         object_info(self.fd.as_fd(), &mut info)?;
@@ -137,8 +135,7 @@ impl Program {
 
     /// Attaches it to a device of the current network namespace (links for XDP: Linux 5.9).
     ///
-    /// # Errors
-    /// [`AttachError::Busy`] when another program is there.
+    /// # Errors [`AttachError::Busy`] when another program is attached.
     pub fn attach_xdp(&self, ifindex: u32, mode: XdpMode) -> Result<Link, AttachError> {
         let flags = match mode {
             XdpMode::Native => sys::XDP_FLAGS_DRV_MODE,
@@ -155,7 +152,7 @@ impl Program {
                 AttachError::Busy { ifindex, id, name }
             }
             libc::ENODEV => AttachError::NoDevice { ifindex },
-            // What bpf_xdp_link_attach (net/core/dev.c) says of a missing device.
+            // Error of bpf_xdp_link_attach (net/core/dev.c) for a missing device.
             libc::EINVAL if !exists(ifindex) => AttachError::NoDevice { ifindex },
             libc::EOPNOTSUPP if mode == XdpMode::Native => {
                 AttachError::NoNative { ifindex, source }
@@ -170,8 +167,9 @@ impl Program {
         })
     }
 
-    /// The same in the first of these ways in which the device can: the link, that way, and why
-    /// not in one before. Only what the driver cannot is a reason to go on.
+    /// Attaches it in the first of these modes that the device supports. Returns the link, the
+    /// mode, and the error of the mode before. Only a lack of driver support makes it try the next
+    /// mode.
     pub(crate) fn attach_xdp_as(
         &self,
         ifindex: u32,
@@ -192,10 +190,9 @@ impl Program {
     }
 
     /// Attaches it to the ingress of a device of the current network namespace (tcx: Linux 6.6),
-    /// before all programs that are there.
+    /// before all attached programs.
     ///
-    /// # Errors
-    /// When there is no such device, or the kernel refuses.
+    /// # Errors When there is no such device, or the kernel refuses.
     pub fn attach_tcx(&self, ifindex: u32) -> Result<Link, AttachError> {
         let answer = self.link_to(ifindex, sys::BPF_TCX_INGRESS, sys::BPF_F_BEFORE)?;
         match -answer {
@@ -212,11 +209,10 @@ impl Program {
         }
     }
 
-    /// Attaches it to the egress of a device, before or behind all programs that are there (tcx:
-    /// Linux 6.6).
+    /// Attaches it to the egress of a device, before or after all attached programs (tcx: Linux
+    /// 6.6).
     ///
-    /// # Errors
-    /// When there is no such device, or the kernel refuses.
+    /// # Errors When there is no such device, or the kernel refuses.
     pub fn attach_tcx_egress(&self, ifindex: u32, order: Order) -> Result<Link, AttachError> {
         let order = match order {
             Order::First => sys::BPF_F_BEFORE,
@@ -234,10 +230,9 @@ impl Program {
         }
     }
 
-    /// The loaded program with this number.
+    /// Opens the loaded program with this number.
     ///
-    /// # Errors
-    /// When there is none any more, or the caller may not ask.
+    /// # Errors When it is gone, or the caller lacks the right.
     pub fn by_id(id: u32) -> io::Result<Self> {
         // SAFETY: no conditions.
         let answer = unsafe { sys::bpf_prog_get_fd_by_id(id) };
@@ -249,7 +244,7 @@ impl Program {
         Self::from_fd(fd)
     }
 
-    /// The kernel's answer: a new descriptor, or a negative error.
+    /// Creates a link; returns the kernel's result: a new descriptor, or a negative error.
     fn link_to(
         &self,
         ifindex: u32,
@@ -289,11 +284,10 @@ impl Program {
         }
     }
 
-    /// Attaches it where its section's name says, for programs that are typed by the kernel's BTF
-    /// (`tp_btf`).
+    /// Attaches it to the target that its section's name gives, for programs typed by the kernel's
+    /// BTF (`tp_btf`).
     ///
-    /// # Errors
-    /// When the kernel refuses.
+    /// # Errors When the kernel refuses.
     pub fn attach_tracing(&self) -> Result<Link, AttachError> {
         // SAFETY: the descriptor is open; the program knows its tracepoint, which has no name here.
         let answer = unsafe { sys::bpf_raw_tracepoint_open(std::ptr::null(), self.fd.as_raw_fd()) };
@@ -304,10 +298,10 @@ impl Program {
         Ok(Link::from_answer(answer))
     }
 
-    /// Runs the program over a packet, `repeat` times over what the last run left.
+    /// Runs the program over a packet, `repeat` times, each over the result of the last run.
     ///
-    /// # Errors
-    /// When the kernel refuses: a packet below an Ethernet header, or a context that lies.
+    /// # Errors When the kernel refuses: a packet below an Ethernet header, or an inconsistent
+    /// context.
     pub fn test_run(
         &self,
         data: &[u8],
@@ -317,14 +311,13 @@ impl Program {
         test_run::once(self.tested(), data, ctx, repeat)
     }
 
-    /// Runs the program over `repeat` copies of a frame and does with each what
-    /// it answers: redirect and pass are real (Linux 5.18).
+    /// Runs the program over `repeat` copies of a frame and carries out each result: redirect and
+    /// pass are real (Linux 5.18).
     ///
-    /// One call has a fixed cost of about 25 ms: rates hold from 2^20 repetitions on.
-    /// `batch_size` frames, at most 256, are sent between two flushes; 0 means 64.
+    /// One call has a fixed cost of about 25 ms: rates hold from 2^20 repetitions on. `batch_size`
+    /// frames, at most 256, are sent between two flushes; 0 means 64.
     ///
-    /// # Errors
-    /// When the kernel refuses: an unknown device, or a frame over a page.
+    /// # Errors When the kernel refuses: an unknown device, or a frame over a page.
     pub fn test_run_live(
         &self,
         frame: &[u8],
@@ -340,16 +333,16 @@ impl Program {
     }
 }
 
-/// Place of a program among those that are at a device already.
+/// Position of a program among those attached to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Before all of them.
+    /// First, before all others.
     First,
-    /// Behind all of them.
+    /// Last, after all others.
     Last,
 }
 
-/// An attachment.
+/// Attachment of a program.
 #[derive(Debug)]
 pub struct Link {
     fd: OwnedFd,
@@ -362,7 +355,7 @@ impl AsFd for Link {
 }
 
 impl Link {
-    /// Takes the descriptor that the kernel has just answered with.
+    /// Takes ownership of the descriptor that the kernel has just returned.
     fn from_answer(answer: i32) -> Self {
         // SAFETY: the callers pass a new descriptor that nobody else holds.
         Self { fd: unsafe { OwnedFd::from_raw_fd(answer) } }
@@ -376,10 +369,9 @@ impl Link {
         Ok(Self { fd: pin::open(path, Kind::Link)? })
     }
 
-    /// Gives the link a name: it stays attached when this process ends.
+    /// Pins the link: it stays attached when this process ends.
     ///
-    /// # Errors
-    /// When the name is taken or lies in no BPF file system.
+    /// # Errors When the path is taken or lies in no BPF file system.
     pub fn pin(&self, path: &Path) -> Result<(), PinError> {
         pin::pin(self.fd.as_fd(), path)
     }
@@ -401,21 +393,19 @@ impl Link {
         Ok(())
     }
 
-    /// The number of the attached program.
+    /// Returns the number of the attached program.
     ///
-    /// # Errors
-    /// When the kernel does not say.
+    /// # Errors When the kernel does not tell.
     pub fn program_id(&self) -> io::Result<u32> {
         let mut info = sys::bpf_link_info::default();
         object_info(self.fd.as_fd(), &mut info)?;
         Ok(info.prog_id)
     }
 
-    /// The device that the program is attached to by XDP or tcx; 0 when it is gone, or the link is
-    /// another one.
+    /// Returns the interface index of the device that the program is attached to by XDP or tcx; 0
+    /// when it is gone, or the link is of another type.
     ///
-    /// # Errors
-    /// When the kernel does not say.
+    /// # Errors When the kernel does not tell.
     pub fn ifindex(&self) -> io::Result<u32> {
         let mut info = sys::bpf_link_info::default();
         object_info(self.fd.as_fd(), &mut info)?;
@@ -429,16 +419,15 @@ impl Link {
         }
     }
 
-    /// Another descriptor of the same link.
+    /// Returns another descriptor of the same link.
     ///
-    /// # Errors
-    /// When the process has too many descriptors.
+    /// # Errors When the process has too many descriptors.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { fd: self.fd.try_clone()? })
     }
 }
 
-/// Whether the network namespace has the device; yes when it cannot be asked.
+/// Returns true if the network namespace has the device, also when it cannot be queried.
 fn exists(ifindex: u32) -> bool {
     use rustix::net::{AddressFamily, SocketType, netdevice, socket};
     let Ok(any) = socket(AddressFamily::UNIX, SocketType::DGRAM, None) else { return true };
@@ -451,7 +440,7 @@ pub fn xdp_program_on(ifindex: u32) -> String {
     attached(ifindex).1
 }
 
-/// Number and name of the XDP program on a device; zero and empty when there is none.
+/// Returns number and name of the XDP program on a device; zero and empty when there is none.
 fn attached(ifindex: u32) -> (u32, String) {
     let mut options = sys::bpf_xdp_query_opts {
         sz: size_of::<sys::bpf_xdp_query_opts>() as u64,
@@ -474,14 +463,14 @@ fn attached(ifindex: u32) -> (u32, String) {
     (id, Program::from_fd(fd).map(|program| program.name).unwrap_or_default())
 }
 
-/// Whether a device takes frames that XDP programs of others redirect to it (Linux 6.3).
-/// True also where the kernel does not say.
+/// Returns true if a device takes frames that XDP programs of others redirect to it (Linux 6.3),
+/// also where the kernel does not tell.
 ///
-/// A veth does so only while its other end polls: with an XDP program there, or GRO on. A
-/// device without XDP in its driver never does.
+/// A veth does so only while its other end polls: with an XDP program there, or GRO on. A device
+/// without XDP in its driver never does.
 #[must_use]
 pub fn takes_redirects(ifindex: u32) -> bool {
-    /// A bit of `enum netdev_xdp_act` (include/uapi/linux/netdev.h).
+    /// Bit of `enum netdev_xdp_act` (include/uapi/linux/netdev.h).
     const NDO_XMIT: u64 = 1 << 2;
     let mut options = sys::bpf_xdp_query_opts {
         sz: size_of::<sys::bpf_xdp_query_opts>() as u64,
@@ -493,7 +482,7 @@ pub fn takes_redirects(ifindex: u32) -> bool {
     answer != 0 || options.feature_flags & NDO_XMIT != 0
 }
 
-/// The kernel's structs that `BPF_OBJ_GET_INFO_BY_FD` fills.
+/// Kernel's structs that `BPF_OBJ_GET_INFO_BY_FD` fills.
 pub(crate) trait Info {}
 impl Info for sys::bpf_map_info {}
 impl Info for sys::bpf_prog_info {}

@@ -1,8 +1,7 @@
-//! Loading a program that is nothing but instructions: what the compiler makes
-//! of a module.
+//! Loading of programs without an object file: the compiler's output for a module.
 //!
-//! It fills in the maps' descriptors and describes the functions in BTF; the
-//! instructions are the caller's, and whether they are safe is the verifier's.
+//! Fills in the maps' descriptors and describes the functions in BTF; the caller provides the
+//! instructions, and the verifier judges their safety.
 
 use std::ffi::CStr;
 use std::io;
@@ -17,68 +16,68 @@ use crate::object::last_lines;
 use crate::object_name::short_name;
 use crate::program::Program;
 
-/// Room for the verifier's log, which is only asked for after a refusal: the
-/// kernel keeps the end of a longer one, and the end names the fault.
+/// Size of the verifier's log in bytes, which is only requested after a refusal: the kernel keeps
+/// the end of a longer one, and the end names the fault.
 const LOG_LENGTH: usize = 256 << 10;
-/// Of programs made from modules: no helper that only GPL programs may call is used.
+/// Licence of programs made from modules: they use no helper that only GPL programs may call.
 const LICENCE: &CStr = c"Apache-2.0";
 
-/// Where a program runs.
+/// Attachment point of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RawKind {
-    /// In the driver; with `fragments`, on packets of several pages too.
+    /// XDP, in the driver; with `fragments`, on packets of several pages too.
     Xdp {
-        /// Whether it is `xdp.frags`. Programs that tail-call each other agree on it.
+        /// True for `xdp.frags`. Programs that tail-call each other must agree on it.
         fragments: bool,
     },
-    /// At tcx ingress.
+    /// tcx ingress.
     Tc,
 }
 
-/// A program to be loaded.
+/// Program to be loaded.
 #[derive(Clone, Copy, Debug)]
 pub struct RawProgram<'a> {
-    /// Its name; the kernel shows 15 characters of it.
+    /// Name; the kernel shows 15 characters of it.
     pub name: &'a str,
-    /// Where it runs.
+    /// Attachment point.
     pub kind: RawKind,
     /// `struct bpf_insn`s as little-endian words.
     pub instructions: &'a [u64],
-    /// What is to be filled in.
+    /// Map references to fill in.
     pub maps: &'a [RawMap<'a>],
-    /// Its functions by rising first instruction, the entry first.
+    /// Functions in the order of their first instruction, the entry first.
     pub functions: &'a [RawFunction],
 }
 
-/// A reference to a map.
+/// Reference to a map.
 #[derive(Clone, Copy, Debug)]
 pub struct RawMap<'a> {
-    /// The first of the two words of the load (`ld_imm64`).
+    /// First of the two words of the load (`ld_imm64`).
     pub instruction: u32,
-    /// The map.
+    /// Descriptor of the map.
     pub fd: BorrowedFd<'a>,
-    /// So many bytes into the first value, whose address is loaded; the second word says how
-    /// many more. Without it the map itself is.
+    /// Offset into the first value, whose address is loaded; the second word holds a further
+    /// offset. `None` loads the map itself.
     pub value: Option<u32>,
 }
 
-/// Why a program was not loaded.
+/// Failure to load a program.
 #[derive(Debug, thiserror::Error)]
 pub enum RawLoadError {
-    /// A map reference that is none: a defect of the compiler.
+    /// A map reference is invalid: a defect of the compiler.
     #[error("program '{name}': no map can be filled in at instruction {instruction}")]
     NoReference {
-        /// The program.
+        /// Name of the program.
         name: String,
-        /// Where.
+        /// Index of the instruction.
         instruction: u32,
     },
-    /// The kernel does not take the description of the functions.
+    /// The kernel rejects the description of the functions.
     #[error("program '{name}': the kernel refuses the BTF of its {functions} functions: {source}")]
     Btf {
-        /// The program.
+        /// Name of the program.
         name: String,
-        /// How many.
+        /// Number of functions.
         functions: usize,
         /// The kernel's answer.
         source: io::Error,
@@ -88,28 +87,27 @@ pub enum RawLoadError {
         "program '{name}' of {instructions} instructions is too large for the verifier to follow all its ways"
     )]
     TooComplex {
-        /// The program.
+        /// Name of the program.
         name: String,
-        /// Its instructions.
+        /// Number of instructions.
         instructions: usize,
     },
     /// The verifier refused it, or the kernel did.
     #[error("the kernel refuses program '{name}': {source}{}", last_lines(.log))]
     Refused {
-        /// The program.
+        /// Name of the program.
         name: String,
         /// The kernel's answer.
         source: io::Error,
-        /// The end of the verifier's log.
+        /// End of the verifier's log.
         log: String,
     },
 }
 
 impl RawProgram<'_> {
-    /// Has the kernel verify and load it.
+    /// Loads the program, after verification.
     ///
-    /// # Errors
-    /// [`RawLoadError::Refused`] with the verifier's log.
+    /// # Errors [`RawLoadError::Refused`] with the verifier's log.
     pub fn load(&self) -> Result<Program, RawLoadError> {
         let words = self.with_maps()?;
         let context = match self.kind {
@@ -125,7 +123,7 @@ impl RawProgram<'_> {
         // SAFETY: the options point into `btf`, which lives across the call.
         match unsafe { load_words(kind, &c_name, LICENCE, &words, &mut options) } {
             Ok(fd) => Program::from_fd(fd).map_err(|source| self.refused(source, String::new())),
-            // The limit on instructions; the log would take another second.
+            // The limit on instructions; requesting the log would take another second.
             Err(error) if error.raw_os_error() == Some(libc::E2BIG) => {
                 Err(self.too_complex(words.len()))
             }
@@ -141,7 +139,7 @@ impl RawProgram<'_> {
                 if is_too_complex(&log) {
                     return Err(self.too_complex(words.len()));
                 }
-                // The kernel's answer to a log that did not fit says nothing of the program.
+                // The error for a log that did not fit says nothing about the program.
                 let of_program = |error: &io::Error| error.raw_os_error() != Some(libc::ENOSPC);
                 Err(self.refused(again.err().filter(of_program).unwrap_or(error), log))
             }
@@ -162,7 +160,7 @@ impl RawProgram<'_> {
         }
     }
 
-    /// The instructions with the descriptors in them.
+    /// Returns the instructions with the descriptors filled in.
     fn with_maps(&self) -> Result<Vec<u64>, RawLoadError> {
         const LOAD_IMMEDIATE: u64 = 0x18;
         let mut words = self.instructions.to_vec();
@@ -199,8 +197,8 @@ impl RawProgram<'_> {
     }
 }
 
-/// Whether the verifier's last words are that there are more ways than it follows
-/// (`BPF_COMPLEXITY_LIMIT_JMP_SEQ`), for which it has no error of its own.
+/// Returns true if the log ends with the limit on pending branches
+/// (`BPF_COMPLEXITY_LIMIT_JMP_SEQ`), for which the verifier has no error of its own.
 fn is_too_complex(log: &str) -> bool {
     log.lines().rev().take(2).any(|line| line.ends_with("jumps is too complex."))
 }
@@ -213,8 +211,8 @@ impl RawKind {
         }
     }
 
-    /// As libbpf sets it for `SEC("xdp")` and `SEC("tcx/ingress")`: programs
-    /// that tail-call each other agree on it.
+    /// Returns the type that libbpf sets for `SEC("xdp")` and `SEC("tcx/ingress")`: programs that
+    /// tail-call each other must agree on it.
     fn attach_type(self) -> sys::bpf_attach_type {
         match self {
             Self::Xdp { .. } => sys::BPF_XDP,
@@ -223,10 +221,10 @@ impl RawKind {
     }
 }
 
-/// Loads instructions as they are.
+/// Loads instructions unchanged.
 ///
-/// # Safety
-/// What the options point to must be as long as they say, and live across the call.
+/// # Safety The data that the options point to must be as long as they say, and live across the
+/// call.
 pub(crate) unsafe fn load_words(
     kind: sys::bpf_prog_type,
     name: &CStr,

@@ -1,26 +1,24 @@
-//! Address space that an arena will lie in: nothing but addresses.
+//! Address space reserved for an arena, without memory.
 //!
-//! Whoever maps an arena (this process or another one) reserves the same
-//! addresses first, because an arena has one address in all processes.
+//! Every process that maps an arena reserves the same addresses first, because an arena has one
+//! address in all processes.
 
 use std::io;
 
 use level::{GUARD, REACH};
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// `REACH` + `GUARD` bytes at a multiple of `REACH` that nothing else is
-/// mapped to. Freed on drop. An arena begins on such a multiple, so that the low half
-/// of a pointer is the address in linear memory.
+/// `REACH` + `GUARD` bytes of reserved addresses at a multiple of `REACH`. Freed on drop. An arena
+/// begins on such a multiple, so that the low half of a pointer is the address in linear memory.
 #[derive(Debug)]
 pub struct Reservation {
     address: u64,
 }
 
 impl Reservation {
-    /// Somewhere.
+    /// Reserves at an address of the kernel's choice.
     ///
-    /// # Errors
-    /// When the process has no such piece of address space left.
+    /// # Errors When the process has no such piece of address space left.
     pub fn new() -> io::Result<Self> {
         // One REACH more than needed contains an aligned piece.
         let found = map_nothing(0, 2 * REACH + GUARD)?;
@@ -31,11 +29,10 @@ impl Reservation {
         Ok(Self { address })
     }
 
-    /// At a given address, where another process has it.
+    /// Reserves at a given address, where another process has it.
     ///
-    /// # Errors
-    /// `EINVAL` when the address is no multiple of [`REACH`], `EEXIST` when this
-    /// process has something else there.
+    /// # Errors `EINVAL` when the address is no multiple of [`REACH`], `EEXIST` when this process
+    /// has something else there.
     pub fn at(address: u64) -> io::Result<Self> {
         if address == 0 || !address.is_multiple_of(REACH) {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -44,7 +41,7 @@ impl Reservation {
         Ok(Self { address })
     }
 
-    /// Where it begins.
+    /// Returns the first address.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.address
@@ -53,12 +50,12 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        // What cannot be unmapped stays reserved: a leak of addresses, of no memory.
+        // Addresses that cannot be unmapped stay reserved: a leak of addresses, of no memory.
         let _ = unmap(self.address, REACH + GUARD);
     }
 }
 
-/// Reserves; `address` 0 leaves it to the kernel.
+/// Reserves addresses; `address` 0 leaves the choice to the kernel.
 fn map_nothing(address: u64, length: u64) -> io::Result<u64> {
     let mut flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     if address != 0 {

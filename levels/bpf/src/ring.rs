@@ -1,15 +1,15 @@
-//! The reading end of a BPF ring buffer (`BPF_MAP_TYPE_RINGBUF`), in our memory.
+//! Reader of a BPF ring buffer (`BPF_MAP_TYPE_RINGBUF`), in our memory.
 //!
 //! ```text
-//! page 0 │ consumer: where we read next           read, write
-//! page 1 │ producer: behind what was reserved     read
+//! page 0 │ consumer: position of the next read    read, write
+//! page 1 │ producer: end of the reserved bytes    read
 //! data   │ ┌ u32 length, bits BUSY and DISCARD    read, mapped twice in a row:
 //!        │ │ u32 the kernel's                     a record never breaks
 //!        │ └ the bytes, up to a multiple of 8
 //! ```
 //!
 //! Positions count bytes since the map was made; modulo the data's length they
-//! are offsets. Only mapping asks the kernel anything: a confined cell can read.
+//! are offsets. Only mapping involves the kernel: a confined cell can read.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,41 +17,41 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// In a record's length: it is still being written (`BPF_RINGBUF_BUSY_BIT`).
+/// Bit of a record's length: still being written (`BPF_RINGBUF_BUSY_BIT`).
 const BUSY: u32 = 1 << 31;
-/// In a record's length: its writer gave it up (`BPF_RINGBUF_DISCARD_BIT`).
+/// Bit of a record's length: discarded by its writer (`BPF_RINGBUF_DISCARD_BIT`).
 const DISCARDED: u32 = 1 << 30;
-/// Bytes in front of each record, and what records are rounded up to (`BPF_RINGBUF_HDR_SZ`).
+/// Length of a record's header, and alignment of records, bytes (`BPF_RINGBUF_HDR_SZ`).
 const HEADER: u64 = 8;
 
-/// A record that cannot be: the ring is not one that the kernel writes, or somebody
-/// else reads it, too. It is not read any further.
+/// Impossible record: the ring is not written by the kernel, or has another reader. Reading stops
+/// there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the ring buffer has a record of {length} bytes at {position}, where {written} bytes are written; it has another reader, or another size than was said: it must be made anew"
 )]
 pub struct BrokenRing {
-    /// Where the record begins.
+    /// Position of the record.
     pub position: u64,
-    /// What it says of itself, without the header.
+    /// Length that the record claims, without the header.
     pub length: u32,
-    /// What there can be from its beginning on, with the header.
+    /// Bytes available from its position on, with the header.
     pub written: u64,
 }
 
-/// The one reader of a ring buffer. It begins where the last one stopped.
+/// Single reader of a ring buffer. Begins where the last one stopped.
 ///
-/// To wait for records, poll its descriptor for reading. The descriptor is ready
-/// while anything is reserved and not yet read, so also while a record is being written.
+/// To wait for records, poll its descriptor for reading. The descriptor is ready while anything is
+/// reserved and not yet read, so also while a record is being written.
 #[derive(Debug)]
 pub struct RingBuffer {
     fd: OwnedFd,
     consumer: Region,
-    /// The producer's page, and the data twice.
+    /// Producer's page, and the data twice.
     produced: Region,
-    /// Bytes of the data: a power of two.
+    /// Length of the data in bytes: a power of two.
     length: u64,
-    /// Where we read next; the consumer's page only repeats it.
+    /// Position of the next read; the consumer's page only repeats it.
     position: u64,
 }
 
@@ -62,13 +62,12 @@ impl AsFd for RingBuffer {
 }
 
 impl RingBuffer {
-    /// Maps a ring buffer whose descriptor came from the process that made it with
-    /// so many bytes of data (its `max_entries`). It takes one reader at a time: two
-    /// at once would read what the kernel is overwriting.
+    /// Maps a ring buffer whose descriptor and length of data (its `max_entries`) came from the
+    /// process that made it. It takes one reader at a time: two at once would read bytes that the
+    /// kernel is overwriting.
     ///
-    /// # Errors
-    /// `InvalidInput` when the length is not a power of two, or no multiple of a page; else what
-    /// the kernel says: it is no ring buffer, or has fewer bytes.
+    /// # Errors `InvalidInput` when the length is not a power of two, or no multiple of a page;
+    /// else the kernel's error: it is no ring buffer, or has fewer bytes.
     pub fn given(fd: BorrowedFd<'_>, length: u32) -> io::Result<Self> {
         let page = rustix::param::page_size();
         if !length.is_power_of_two() || !(length as usize).is_multiple_of(page) {
@@ -83,12 +82,11 @@ impl RingBuffer {
         Ok(Self { fd, consumer, produced, length: u64::from(length), position })
     }
 
-    /// Has the next record read, and gives its place back: `None` when there is none, or the next
-    /// one is still being written. Records that their writers gave up are passed over.
-    /// The bytes lie in the ring; if `read` panics, the record stays the next one.
+    /// Calls `read` on the next record, and frees its space; returns `None` when there is none, or
+    /// the next one is still being written. Skips discarded records. The bytes lie in the ring; if
+    /// `read` panics, the record stays the next one.
     ///
-    /// # Errors
-    /// [`BrokenRing`] at a record that cannot be, each time; nothing is read then.
+    /// # Errors [`BrokenRing`] at an impossible record, each time; nothing is read then.
     pub fn next<T>(&mut self, read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, BrokenRing> {
         while let Some(record) = self.record()? {
             let end = self.position + record.size();
@@ -103,11 +101,11 @@ impl RingBuffer {
         Ok(None)
     }
 
-    /// The next record, if it is written.
+    /// Returns the next record, if it is complete.
     fn record(&self) -> Result<Option<Header>, BrokenRing> {
         // Pairs with the kernel's release after it wrote a header with BUSY.
         let written = self.produced.u64(0).load(Ordering::Relaxed).wrapping_sub(self.position);
-        // Of memory that is read-only, Rust allows no stronger load.
+        // For read-only memory Rust allows no stronger load.
         fence(Ordering::Acquire);
         if written == 0 {
             return Ok(None);
@@ -116,7 +114,7 @@ impl RingBuffer {
         if written > self.length || !self.position.is_multiple_of(HEADER) {
             return Err(broken(0));
         }
-        // Pairs with the exchange that takes BUSY away when the bytes are there.
+        // Pairs with the exchange that clears BUSY when the bytes are complete.
         let word = self.produced.u32(self.data(0)).load(Ordering::Relaxed);
         fence(Ordering::Acquire);
         if word & BUSY != 0 {
@@ -129,19 +127,19 @@ impl RingBuffer {
         Ok(Some(header))
     }
 
-    /// Where in the mapping a byte behind the position lies.
+    /// Returns the offset in the mapping of a byte at a distance from the position.
     fn data(&self, behind: u64) -> usize {
         rustix::param::page_size() + ((self.position & (self.length - 1)) + behind) as usize
     }
 
     fn free_until(&mut self, position: u64) {
         self.position = position;
-        // Pairs with the kernel's acquire: what we read is read before it is overwritten.
+        // Pairs with the kernel's acquire: reads are complete before the bytes are overwritten.
         self.consumer.u64(0).store(position, Ordering::Release);
     }
 }
 
-/// What stands in front of a record.
+/// Header of a record.
 #[derive(Clone, Copy, Debug)]
 struct Header {
     length: u32,
@@ -149,13 +147,13 @@ struct Header {
 }
 
 impl Header {
-    /// Bytes in the ring, with itself.
+    /// Returns the record's size in the ring, with the header.
     fn size(self) -> u64 {
         (u64::from(self.length) + HEADER).next_multiple_of(HEADER)
     }
 }
 
-/// A piece of the map in our memory.
+/// Part of the map in our memory.
 #[derive(Debug)]
 struct Region {
     start: *mut u8,
@@ -187,7 +185,7 @@ impl Region {
         unsafe { &*self.start.add(at).cast() }
     }
 
-    /// Bytes of a record that is written and not yet given back.
+    /// Returns the bytes of a record that is complete and not yet freed.
     fn bytes(&self, at: usize, length: usize) -> &[u8] {
         assert!(at + length <= self.bytes, "bytes of the region");
         // SAFETY: within the mapping (checked). Nobody writes them: the kernel does not before the

@@ -1,5 +1,5 @@
-//! The rooms of all sessions, in a cell's memory: what may wait for each, and what does. The front
-//! door's half is `c/room.h`; who writes which field is drawn in `c/tam_maps.h`.
+//! Queue credits of all sessions, in a cell's memory: the limit of each queue, and its length. The
+//! front door's half is `c/room.h`; `c/tam_maps.h` draws the writer of each field.
 
 use std::io;
 use std::mem::offset_of;
@@ -11,7 +11,7 @@ use bpf_maps::{HEAD_BYTES, HEAD_NOT, HEAD_THERE, HEAD_WANTED, ROOMS_MAX, Room as
 use crate::mapped::MappedWords;
 
 const WORDS: usize = size_of::<Record>() / 8;
-/// A head with its state and its length.
+/// Words of a head with its state and its length.
 const HEAD_WORDS: usize = 9;
 
 const _: () = {
@@ -19,7 +19,7 @@ const _: () = {
     assert!(begin % 8 == 0 && offset_of!(Record, head) + HEAD_BYTES == begin + HEAD_WORDS * 8);
 };
 
-/// What a packet began with.
+/// Beginning of a dropped packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Head {
     bytes: [u8; HEAD_BYTES],
@@ -27,46 +27,46 @@ pub struct Head {
 }
 
 impl Head {
-    /// Its bytes, as far as there are any.
+    /// Returns its bytes, as far as there are any.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 }
 
-/// The rooms of all sessions, and the one that some of them share.
+/// Queue credits of all sessions, and the record that some of them share.
 #[derive(Debug)]
 pub struct Rooms {
     words: MappedWords,
 }
 
-/// The words of one room.
+/// Words of one session's record.
 #[derive(Clone, Copy, Debug)]
 pub struct Room<'a> {
-    /// Bytes that may wait; with 0 the front door counts nothing.
+    /// Limit of the queue in bytes; with 0 the front door counts nothing.
     pub most: &'a AtomicU64,
-    /// Bytes that were given to user level, by the last bit of the epoch.
+    /// Bytes given to user level, by the last bit of the epoch.
     pub sent: [&'a AtomicU64; 2],
-    /// Packets for which the front door found no room.
+    /// Packets that the front door dropped for lack of credit.
     pub dropped: &'a AtomicU64,
-    /// In which of the two what is sent up counts.
+    /// Epoch, which selects the counter of `sent`.
     pub epoch: &'a AtomicU32,
-    /// Not 0: it counts in the shared room, too.
+    /// Not 0: packets count in the shared record, too.
     pub shared: &'a AtomicU32,
-    /// Bytes that the cell is done with.
+    /// Bytes that the cell has released.
     pub done: &'a AtomicU64,
 }
 
 impl Rooms {
-    /// Maps them in another process, which got the map's descriptor from the one that made it.
+    /// Maps the records in another process, which got the map's descriptor from the one that made
+    /// it.
     ///
-    /// # Errors
-    /// When the kernel does not map so much of it.
+    /// # Errors When the kernel does not map that much of it.
     pub fn given(fd: &OwnedFd) -> io::Result<Self> {
         Ok(Self { words: MappedWords::new(fd.as_fd(), ROOMS_MAX * WORDS)? })
     }
 
-    /// The room of that number; `None` above the last.
+    /// Returns the record of that number; `None` above the last.
     #[must_use]
     pub fn room(&self, number: usize) -> Option<Room<'_>> {
         let first = number.checked_mul(WORDS)?;
@@ -83,16 +83,16 @@ impl Rooms {
         })
     }
 
-    /// Whether the front door is to leave what packets begin with for which there is no room.
+    /// Sets whether the front door is to save the beginning of packets dropped for lack of credit.
     pub fn want_heads(&self, number: usize, wanted: bool) {
         if let Some(state) = self.head_state(number) {
-            // One that is being written is there in a moment, and nobody reads it.
+            // A head that is being written is complete in a moment, and is not read.
             state.store(if wanted { HEAD_WANTED } else { HEAD_NOT }, Ordering::Release);
         }
     }
 
-    /// What a packet began with for which there was no room, if one has been left; the next one
-    /// may leave its own.
+    /// Takes the beginning of a packet dropped for lack of credit, if one was saved; the next one
+    /// may save its own.
     #[must_use]
     pub fn take_head(&self, number: usize) -> Option<Head> {
         let state = self.head_state(number)?;

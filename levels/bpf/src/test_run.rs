@@ -1,4 +1,4 @@
-//! `BPF_PROG_TEST_RUN`: a program over one packet, or as a source of live frames.
+//! `BPF_PROG_TEST_RUN`: runs a program over one packet, or as a source of live frames.
 //!
 //! No device is involved in the first; the second redirects or passes real frames.
 
@@ -9,20 +9,20 @@ use bytemuck::{Pod, Zeroable};
 use libbpf_sys as sys;
 use units::Nanos;
 
-/// What a program may add to a packet: head and tail room are below a page.
+/// Most bytes that a program may add to a packet: head and tail space are below a page.
 const GROWTH_MAX: usize = 4096;
 
-/// `struct xdp_md`, as [`Program::test_run`](crate::Program::test_run) takes and gives it.
+/// `struct xdp_md`, as [`Program::test_run`](crate::Program::test_run) takes and returns it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct XdpContext {
-    /// Where the frame begins: the bytes of metadata in front of it.
+    /// Offset of the frame: the bytes of metadata in front of it.
     pub data: u32,
-    /// Where the frame ends: the length of what is passed in, metadata included.
+    /// End of the frame: the length of the input, metadata included.
     pub data_end: u32,
-    /// Where the metadata begins: 0.
+    /// Offset of the metadata: 0.
     pub data_meta: u32,
-    /// The device that it came in by, of the current network namespace; 0 means loopback.
+    /// Arrival device, of the current network namespace; 0 means loopback.
     pub ingress_ifindex: u32,
     /// Receive queue.
     pub rx_queue_index: u32,
@@ -30,47 +30,47 @@ pub struct XdpContext {
     pub egress_ifindex: u32,
 }
 
-/// What a run gave.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestRun {
-    /// The program's answer to the last packet (`XDP_PASS` …).
+    /// Return value of the program for the last packet (`XDP_PASS` …).
     pub retval: u32,
-    /// The packet afterwards; it begins with the metadata, if there is any.
+    /// Packet afterwards; begins with the metadata, if there is any.
     pub data_out: Vec<u8>,
-    /// The context afterwards, when one was given.
+    /// Context afterwards, when one was given.
     pub ctx_out: Option<Vec<u8>>,
-    /// The mean of one run, rounded down by the kernel.
+    /// Mean time of one run, rounded down by the kernel.
     pub duration: Nanos,
 }
 
-/// Why a program could not be run.
+/// Failure to run a program.
 #[derive(Debug, thiserror::Error)]
 pub enum TestRunError {
-    /// Longer than a packet can be, or than the kernel counts.
+    /// The input is longer than a packet can be, or than the kernel counts.
     #[error("cannot run '{program}': {what} of {found} is over {limit}")]
     TooLarge {
-        /// The program.
+        /// Name of the program.
         program: String,
         /// `a packet` or `a repetition`.
         what: &'static str,
-        /// As given.
+        /// Size as given.
         found: usize,
-        /// The most.
+        /// Limit of the size.
         limit: usize,
     },
     /// The kernel refused.
     #[error("cannot run '{program}' over {length} bytes: {source}")]
     Kernel {
-        /// The program.
+        /// Name of the program.
         program: String,
-        /// The packet's bytes.
+        /// Length of the packet, bytes.
         length: usize,
         /// The kernel's answer.
         source: io::Error,
     },
 }
 
-/// A program that is run.
+/// Program that is run.
 #[derive(Clone, Copy)]
 pub(crate) struct Tested<'a> {
     pub(crate) name: &'a str,
@@ -126,7 +126,7 @@ impl Tested<'_> {
             let program = self.name.to_owned();
             TestRunError::TooLarge { program, what, found, limit }
         };
-        // A data unit of IP with its Ethernet header, and room for metadata.
+        // Data unit of IP with its Ethernet header, and space for metadata.
         const LENGTH_MAX: usize = 65_535 + 256;
         if data.len() > LENGTH_MAX {
             return Err(too_large("a packet", data.len(), LENGTH_MAX));

@@ -1,5 +1,4 @@
-//! Tests of the safe layer on the running kernel. They need root, and say so
-//! when they do not have it.
+//! Tests of the safe layer on the running kernel. They need root, and report when they lack it.
 
 use std::sync::atomic::Ordering;
 
@@ -22,7 +21,7 @@ const FRAME: [u8; 64] = [0; 64];
 const XDP_DROP: u32 = 1;
 const XDP_TX: u32 = 3;
 
-/// Whether we may load programs.
+/// Returns true if this process may load programs.
 pub(crate) fn privileged() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -219,7 +218,7 @@ fn pins_are_opened_by_what_they_are() {
         return;
     }
     pin::mount_bpffs().unwrap();
-    // The BPF file system takes no name with a dot.
+    // The BPF file system accepts no name with a dot.
     let folder = tempfile::Builder::new().prefix("tt-bpf-").tempdir_in(pin::BPFFS).unwrap();
     let object = opened().load().unwrap();
     let (map, program) = (folder.path().join("map"), folder.path().join("program"));
@@ -258,8 +257,8 @@ fn a_raw_tracepoint_is_attached_or_refused_by_name() {
 /// Loopback's index in a new network namespace.
 const LOOPBACK: u32 = 1;
 
-/// Puts this thread, and so this test, into a network namespace of its own; it
-/// ends with the thread.
+/// Moves this thread, and so this test, into a network namespace of its own; it ends with the
+/// thread.
 fn enter_namespace() {
     // SAFETY: unshare of the network namespace shares no memory or descriptors anew.
     let answer = unsafe { libc::unshare(libc::CLONE_NEWNET) };

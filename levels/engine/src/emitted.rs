@@ -11,36 +11,36 @@ pub struct Emitted {
     pub events: Vec<Event>,
     /// Control messages to the modules before this one in the graph.
     pub messages: Vec<Vec<u8>>,
-    /// Thresholds of its session's queue, of which the module is told from now on.
+    /// Thresholds of the session's queue that trigger `on_queue` from now on.
     pub watch: Option<QueueWatch>,
 }
 
 impl Emitted {
-    /// Returns true when a call has left as many notices as it may.
+    /// Returns true when a call has emitted the most events and messages allowed.
     pub(crate) const fn is_noisy(&self) -> bool {
         self.events.len() + self.messages.len() >= EVENTS_PER_CALL_MAX
     }
 }
 
-/// Thresholds of a session's queue, in hundredths of the most that may wait there.
+/// Thresholds of a session's queue, in percent of its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueWatch {
-    /// Upper threshold: the queue is long when more waits.
+    /// Upper threshold: above it the queue counts as long.
     pub above: u32,
-    /// Lower threshold: the queue is short again when no more waits; at most `above`.
+    /// Lower threshold: at or below it the queue counts as short again; at most `above`.
     pub below: u32,
 }
 
-/// A frame of a module's own making.
+/// Frame made by a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// The port's number.
+    /// Number of the egress port.
     pub port: u16,
     /// The whole frame.
     pub frame: Vec<u8>,
 }
 
-/// A notice to the node's event stream.
+/// Event for the node's event stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// Code chosen by the module.

@@ -1,21 +1,21 @@
-//! Mutable globals by their index: exported under names of our own, so that an
-//! instance can take them along when it moves or another takes its place.
+//! Mutable globals by their index: exported under synthetic names, so that their values can be read
+//! and written when an instance moves or is replaced.
 
 use wasm_encoder::{ExportKind, ExportSection, Module, RawSection};
 use wasmparser::{ExternalKind, Parser, Payload};
 
 use crate::CompileError;
 
-/// What the names begin with: no identifier of a source language does.
+/// Prefix of the names: no identifier of a source language begins with it.
 const PREFIX: &str = "\u{1}global:";
 
-/// The index in the name of such an export.
+/// Returns the index in the name of such an export.
 pub(crate) fn index_of(name: &str) -> Option<u32> {
     name.strip_prefix(PREFIX)?.parse().ok()
 }
 
-/// The module with an export for each of its mutable globals; everything else
-/// stays as it is. The module has no imported globals (base/abi).
+/// Returns the module with an added export for each of its mutable globals, otherwise unchanged.
+/// The module has no imported globals (base/abi).
 pub(crate) fn with_globals_exported(wasm: &[u8]) -> Result<Vec<u8>, CompileError> {
     let refused = |error: wasmparser::BinaryReaderError| CompileError::Refused(error.to_string());
     let mut module = Module::new();

@@ -1,5 +1,5 @@
-//! Hooks: calls of an instance beside its packets. They are suspended like packets when their turn
-//! is over.
+//! Hooks: calls of an instance beside its packets. They are suspended like packets when their time
+//! is used up.
 
 use crate::state::Kept;
 use crate::trap::{StateError, Trap};
@@ -8,37 +8,37 @@ use std::rc::Rc;
 /// A hook to run.
 #[derive(Clone, Debug)]
 pub enum Call {
-    /// `on_timer`.
+    /// Calls `on_timer`.
     Timer {
-        /// The node's time.
+        /// Time of the node in milliseconds.
         now_ms: u64,
     },
-    /// `on_message`, with the message where the window lies.
+    /// Calls `on_message`, with the message at the window's address.
     Message {
-        /// The message.
+        /// Bytes of the message.
         message: Rc<[u8]>,
-        /// The node's time.
+        /// Time of the node in milliseconds.
         now_ms: u64,
     },
-    /// `on_memory_low`: the session's use of its memory, in KiB.
+    /// Calls `on_memory_low`, with the session's memory use in KiB.
     MemoryLow {
-        /// Memory that the session uses, in KiB.
+        /// Memory in use by the session, in KiB.
         used: u32,
-        /// Memory that the session has, in KiB.
+        /// Memory limit of the session, in KiB.
         most: u32,
-        /// The node's time.
+        /// Time of the node in milliseconds.
         now_ms: u64,
     },
-    /// `on_queue`: an event of its session's queue.
+    /// Calls `on_queue`, for an event of the session's queue.
     Queue {
-        /// Kind of the event, and how much waits.
+        /// Kind of the event, and the queue's length.
         event: QueueEvent,
-        /// The node's time.
+        /// Time of the node in milliseconds.
         now_ms: u64,
     },
-    /// `state_out`.
+    /// Calls `state_out`.
     StateOut {
-        /// The node's time.
+        /// Time of the node in milliseconds.
         now_ms: u64,
     },
 }
@@ -46,11 +46,11 @@ pub enum Call {
 /// Event of a session's queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QueueEvent {
-    /// KiB that wait: no more than the lower threshold.
+    /// Queue length in KiB, at or below the lower threshold.
     Short(u32),
-    /// KiB that wait: more than the upper threshold.
+    /// Queue length in KiB, above the upper threshold.
     Long(u32),
-    /// First bytes of a packet for which there was no room; at most
+    /// First bytes of a packet that was dropped because the queue was full; at most
     /// [`abi::host::QUEUE_HEAD_MAX`].
     Dropped(Rc<[u8]>),
 }
@@ -58,11 +58,10 @@ pub enum QueueEvent {
 /// Result of a hook. The instance must not be called again after a trap.
 #[derive(Debug)]
 pub enum Ended {
-    /// `on_timer`, `on_memory_low` or `on_queue`; also when the module has none.
+    /// Result of `on_timer`, `on_memory_low` or `on_queue`; also when the module lacks the hook.
     Timer(Result<(), Trap>),
-    /// `on_message`: its answer, `None` when the module has no such hook or the message is too
-    /// long.
+    /// Answer of `on_message`, `None` when the module has no such hook or the message is too long.
     Message(Result<Option<i32>, Trap>),
-    /// `state_out`: what it wrote.
+    /// State that `state_out` wrote.
     State(Result<Kept, StateError>),
 }

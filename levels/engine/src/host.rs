@@ -1,8 +1,8 @@
-//! The host functions: what a module can ask of its node during a call.
+//! Host functions: the calls from a module into its node.
 //!
-//! The packet belongs to the store while `on_packet` runs. The window in
-//! linear memory and the packet are two copies of the same bytes; each function
-//! here that touches or moves bytes of the window makes them agree first.
+//! The store owns the packet while `on_packet` runs. The window in linear memory and the packet are
+//! two copies of the same bytes; each function here that reads, writes or moves bytes of the window
+//! synchronises them first.
 
 use crate::batch::Batch;
 use crate::emitted::{Emitted, Event, QueueWatch, Sent};
@@ -24,63 +24,63 @@ use std::rc::Rc;
 use std::sync::Arc;
 use wasmtime::{Caller, Extern, Linker, Memory};
 
-/// What one instance may use and what it knows. What each packet asks for comes first.
+/// Host state of one instance. Fields that each packet reads come first.
 #[repr(C)]
 pub(crate) struct Host<P> {
-    /// The packet, while `on_packet` runs.
+    /// Packet being handled, while `on_packet` runs.
     pub(crate) packet: Local<Option<P>>,
-    /// The number of the call that runs.
+    /// Number of the running call.
     pub(crate) calls: u64,
-    /// The node's time at the call.
+    /// Time of the node at the call, in milliseconds.
     pub(crate) now_ms: u64,
-    /// Bytes that the window takes at most.
+    /// Declared window size, bytes.
     pub(crate) window: usize,
-    /// Bytes that it holds now.
+    /// Current window size, bytes.
     pub(crate) window_length: usize,
     pub(crate) lane: u32,
     pub(crate) hook: Hook,
-    /// A call of a batch runs: it may stand still.
+    /// True while a call of a batch runs, which may be suspended.
     pub(crate) can_suspend: bool,
-    /// What calls left that nobody has taken.
+    /// Output of calls that was not collected yet.
     pub(crate) emitted: Option<Box<Emitted>>,
-    /// What comes before and after the packet, when there is more than one.
+    /// Packets before and after the current one, when there are several.
     pub(crate) batch: Local<Rc<RefCell<Batch<P>>>>,
     pub(crate) pace: Local<Option<Rc<dyn Pace>>>,
     pub(crate) memory: Option<Memory>,
-    /// What the last call returned, if that was no verdict.
+    /// Value that the last call returned, if it was no verdict.
     pub(crate) not_a_verdict: Option<u32>,
     pub(crate) parameters: BTreeMap<String, Vec<u8>>,
     pub(crate) ports: BTreeMap<String, u16>,
-    /// State on its way from one instance to the next, during the hooks for it.
+    /// State being handed over, during the hooks for it.
     pub(crate) state: Vec<u8>,
-    /// How much of it was read.
+    /// Bytes of the state read so far.
     pub(crate) state_at: usize,
     pub(crate) limits: Limits,
     pub(crate) origins: Arc<Origins>,
 }
 
 impl<P> Host<P> {
-    /// Says what ended a call, and where in the module.
+    /// Returns the cause that ended a call, with its position in the module.
     #[cold]
     pub(crate) fn trap(&self, error: &wasmtime::Error) -> Trap {
         Trap::in_module(error, &self.origins)
     }
 
-    /// Of it, what each packet asks for, to load it ahead.
+    /// Prefetches the fields that each packet reads.
     #[inline]
     pub(crate) fn load_ahead(&self) {
         ahead::load_first(self, std::mem::offset_of!(Self, batch));
     }
 }
 
-/// Either a value for the module or one of [`host_error`].
+/// Result of a host function: a value for the module or one of [`host_error`].
 type Answer = Result<i32, i32>;
 
 fn code(answer: Answer) -> i32 {
     answer.unwrap_or_else(|error| error)
 }
 
-/// Links the host functions that are granted, and no other.
+/// Links the granted host functions, and no others.
 pub(crate) fn link<P: PacketBytes + 'static>(
     linker: &mut Linker<Host<P>>,
     granted: HostFunctions,
@@ -174,8 +174,8 @@ fn with_memory<P>(
     caller: &mut Caller<'_, Host<P>>,
     act: impl FnOnce(&mut [u8], &mut Host<P>) -> Answer,
 ) -> Answer {
-    // Set right after instantiation; during it (a start section, which the
-    // check refuses) there is none yet and the export is asked.
+    // Set right after instantiation; during it (a start section, which the check refuses) there is
+    // none yet and the export is looked up.
     let memory = match caller.data().memory {
         Some(memory) => memory,
         None => match caller.get_export("memory") {
@@ -193,13 +193,13 @@ fn range(memory: &mut [u8], address: u32, length: u32) -> Result<&mut [u8], i32>
     memory.get_mut(start..end).ok_or(host_error::OUT_OF_RANGE)
 }
 
-/// The window's bytes in linear memory.
+/// Returns the window's bytes in linear memory.
 pub(crate) fn window_of(memory: &mut [u8], length: usize) -> Option<&mut [u8]> {
     memory.get_mut(WINDOW_ADDRESS as usize..)?.get_mut(..length)
 }
 
-/// Copies the packet's head and its lengths into linear memory; the rest of the
-/// metadata stays as it is, the mark that the module may have left included.
+/// Copies the packet's head and its lengths into linear memory; the rest of the metadata is
+/// unchanged, including the mark that the module may have written.
 #[inline]
 pub(crate) fn show<P: PacketBytes>(memory: &mut [u8], host: &mut Host<P>) -> Result<(), i32> {
     let Some(packet) = host.packet.as_ref() else { return Err(host_error::WRONG_HOOK) };
@@ -346,7 +346,7 @@ fn state_write<P>(memory: &mut [u8], host: &mut Host<P>, address: u32, length: u
     Ok(0)
 }
 
-/// As many bytes as there are, up to `length`; 0 at the end.
+/// Copies up to `length` bytes of the state; returns 0 at its end.
 fn state_read<P>(memory: &mut [u8], host: &mut Host<P>, address: u32, length: u32) -> Answer {
     if host.hook != Hook::StateIn {
         return Err(host_error::WRONG_HOOK);
@@ -362,7 +362,7 @@ fn state_read<P>(memory: &mut [u8], host: &mut Host<P>, address: u32, length: u3
     Ok(count as i32)
 }
 
-/// A name in memory; one that is no UTF-8 is nobody's name.
+/// Reads a name in memory; one that is not UTF-8 is unknown.
 fn name_at(memory: &mut [u8], address: u32, length: u32) -> Result<String, i32> {
     let bytes = range(memory, address, length)?;
     core::str::from_utf8(bytes).map(str::to_owned).map_err(|_| host_error::NOT_FOUND)

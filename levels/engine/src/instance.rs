@@ -1,4 +1,4 @@
-//! One instance: a store, its memory, and the calls into it.
+//! Instance: a store, its memory, and the calls into it.
 
 mod run;
 
@@ -24,15 +24,15 @@ use wasmtime::{Global, Memory, Store, TypedFunc, Val, ValType};
 
 pub use run::{Done, Ran, Suspended};
 
-/// Where in a store wasmtime 48 has what each call looks at, in bytes in front of the store's data:
-/// with another version that is loaded ahead which nobody needs, and no more.
+/// Cache lines of a store that each call reads, as byte offsets in front of the store's data in
+/// wasmtime 48; with another version the prefetch is useless but harmless.
 const STORE_LINES: [usize; 6] = [752, 688, 304, 240, 176, 128];
-/// Lines of what wasmtime has for an instance of a small module, up to its functions.
+/// Cache lines of wasmtime's context of a small module's instance, up to its functions.
 const CONTEXT_LINES: usize = 4;
 
-/// A running module with its memory. One packet at a time.
+/// Running module with its memory. Handles one packet at a time.
 ///
-/// What a packet's call looks at comes first, and is what [`Instance::load_ahead`] loads.
+/// Fields that a packet's call reads come first, and are what [`Instance::load_ahead`] prefetches.
 #[repr(C)]
 pub struct Instance<P: 'static> {
     store: Store<Host<P>>,
@@ -45,19 +45,19 @@ pub struct Instance<P: 'static> {
     rest: Box<Rest>,
 }
 
-/// Where wasmtime keeps what a packet's call looks at: nothing is read there.
+/// Addresses of wasmtime's data that a packet's call reads, for prefetching only.
 #[derive(Clone, Copy)]
 struct Places {
-    /// The linear memory, when the instance was made: it may move.
+    /// Address of the linear memory when the instance was made; the memory may move.
     memory: *const u8,
-    /// The reference to `on_packet`, behind all else that its instance has of its own.
+    /// Address of the reference to `on_packet`, after all other data of the instance.
     function: *const u8,
 }
 
-/// What is only looked at beside packets.
+/// Fields that no packet's call reads.
 pub(crate) struct Rest {
     pub(crate) on_start: Option<TypedFunc<(), i32>>,
-    /// The meanings of numbers that it returns; empty once it has started.
+    /// Meanings of `on_start`'s refusals; empty once it has started.
     pub(crate) refusals: BTreeMap<u16, String>,
     pub(crate) on_timer: Option<TypedFunc<(), ()>>,
     pub(crate) on_message: Option<TypedFunc<u32, i32>>,
@@ -66,12 +66,12 @@ pub(crate) struct Rest {
     pub(crate) state_out: Option<TypedFunc<(), i32>>,
     pub(crate) state_in: Option<TypedFunc<u32, i32>>,
     pub(crate) counters: Rc<[(String, u32)]>,
-    /// The mutable globals, by index.
+    /// Mutable globals, by index.
     pub(crate) globals: Vec<(u32, Global)>,
 }
 
 impl<P: PacketBytes + 'static> Instance<P> {
-    /// An instance that has not started; `batch` is its packets, and what goes through them.
+    /// Makes an instance that has not started; `batch` holds its packets.
     pub(crate) fn new(
         mut store: Store<Host<P>>,
         memory: Memory,
@@ -87,11 +87,10 @@ impl<P: PacketBytes + 'static> Instance<P> {
         Self { store, on_packet, memory, call_slices, places, batch, looping, rest }
     }
 
-    /// Runs the module on one packet; lengths are filled in here, the rest of
-    /// `meta` is the caller's. The packet comes back whatever happens.
+    /// Runs the module on one packet; fills in the lengths of `meta`, the caller sets the rest.
+    /// Returns the packet in any case.
     ///
-    /// # Errors
-    /// The trap that ended the instance; it must not be called again.
+    /// # Errors The trap that ended the instance; it must not be called again.
     #[inline]
     pub fn on_packet(&mut self, packet: P, meta: &Meta) -> (P, Result<Verdict, Trap>) {
         let verdict = self.run_packet(packet, meta);
@@ -99,7 +98,7 @@ impl<P: PacketBytes + 'static> Instance<P> {
         (packet.expect("run_packet put it there and nothing takes it"), verdict)
     }
 
-    /// The same with all that the call left.
+    /// Runs the module on one packet and returns all of the call's output.
     #[inline]
     pub fn handle(&mut self, packet: P, meta: &Meta) -> Handled<P> {
         let (packet, verdict) = self.on_packet(packet, meta);
@@ -118,24 +117,25 @@ impl<P: PacketBytes + 'static> Instance<P> {
         step::verdict(bytes, host, value)
     }
 
-    /// Lets the next call run for as long as it may.
+    /// Sets the deadline of the next call to its maximum.
     #[inline]
     fn arm(&mut self) {
         self.store.set_epoch_deadline(self.call_slices);
     }
 
-    /// True when calls left frames or events to pick up.
+    /// Returns true when frames or events wait to be collected.
     #[must_use]
     pub fn has_emitted(&self) -> bool {
         self.store.data().emitted.is_some()
     }
 
-    /// Takes what calls left beside their verdicts.
+    /// Takes the output of calls beside their verdicts.
     pub fn take_emitted(&mut self) -> Emitted {
         self.store.data_mut().emitted.take().map_or_else(Emitted::default, |emitted| *emitted)
     }
 
-    /// The module's counters, by name: exported `tam_counter_*` addresses of u64 in its memory.
+    /// Returns the module's counters, by name: exported `tam_counter_*` addresses of u64 in its
+    /// memory.
     #[must_use]
     pub fn counters(&self) -> Vec<(String, u64)> {
         let memory = self.memory.data(&self.store);
@@ -143,7 +143,8 @@ impl<P: PacketBytes + 'static> Instance<P> {
         self.rest.counters.iter().filter_map(read).collect()
     }
 
-    /// The mutable globals by index: what an instance takes along to another level. An `i32` is zero-extended.
+    /// Returns the mutable globals by index, to move them to another level. An `i32` is
+    /// zero-extended.
     pub fn globals(&mut self) -> impl Iterator<Item = (u32, u64)> {
         self.rest.globals.iter().filter_map(|(index, global)| {
             let value = match global.get(&mut self.store) {
@@ -157,7 +158,8 @@ impl<P: PacketBytes + 'static> Instance<P> {
         })
     }
 
-    /// Sets each of them for which there is a value: what it brought back.
+    /// Sets each mutable global for which there is a value: those that came back from another
+    /// level.
     pub fn set_globals(&mut self, value: impl Fn(u32) -> Option<u64>) {
         for (index, global) in &self.rest.globals {
             let Some(value) = value(*index) else { continue };
@@ -168,25 +170,25 @@ impl<P: PacketBytes + 'static> Instance<P> {
                 ValType::F64 => Val::F64(value),
                 _ => continue,
             };
-            // A mutable global of this type, as its export said: it cannot fail.
+            // A mutable global of this type, as its export declared: setting it cannot fail.
             let _ = global.set(&mut self.store, value);
         }
     }
 
-    /// Lets the memory have at least so many bytes: it grew elsewhere. False
-    /// when it may not be so large.
+    /// Grows the memory to at least `bytes`, after it grew at another level. Returns false when it
+    /// may not be so large.
     pub fn grow_to(&mut self, bytes: u64) -> bool {
         let more = bytes.saturating_sub(self.memory_bytes()).div_ceil(65_536);
         more == 0 || self.memory.grow(&mut self.store, more).is_ok()
     }
 
-    /// Bytes of linear memory in use.
+    /// Returns the bytes of linear memory in use.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.memory.data_size(&self.store) as u64
     }
 
-    /// Starts loading what a packet's call looks at, in three steps: each needs what the one
+    /// Prefetches the data that a packet's call reads, in three steps: each needs what the one
     /// before has loaded.
     #[inline]
     pub fn load_ahead(&self, step: u8) {
@@ -205,42 +207,42 @@ impl<P: PacketBytes + 'static> Instance<P> {
                     ahead::load_line(self.places.memory.wrapping_add(address as usize));
                 }
             }
-            // Where the memory is lies behind three pointers of wasmtime's: they are read.
+            // The memory's address is behind three pointers of wasmtime: they are read.
             _ => ahead::load_line(self.memory.data_ptr(&self.store)),
         }
     }
 
-    /// Linear memory as it is: for conformance and differential tests.
+    /// Returns linear memory, for conformance and differential tests.
     #[must_use]
     pub fn memory(&self) -> &[u8] {
         self.memory.data(&self.store)
     }
 
-    /// Adds a packet to those that [`Instance::run`] handles; lengths are filled in then.
+    /// Queues a packet for [`Instance::run`], which fills in the lengths.
     #[inline]
     pub fn push(&mut self, packet: P, meta: Meta) {
         self.batch.borrow_mut().input.push_back((packet, meta));
     }
 
-    /// Returns the number of packets that wait for [`Instance::run`].
+    /// Returns the number of packets queued for [`Instance::run`].
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.batch.borrow().input.len()
     }
 
-    /// Takes back a packet that waits, the oldest first.
+    /// Removes the oldest queued packet.
     pub fn take_waiting(&mut self) -> Option<P> {
         self.batch.borrow_mut().input.pop_front().map(|(packet, _)| packet)
     }
 
-    /// The oldest packet that was handled.
+    /// Takes the oldest handled packet.
     #[inline]
     pub fn pop(&mut self) -> Option<Handled<P>> {
         self.batch.borrow_mut().output.pop_front()
     }
 
-    /// Handles the packets that wait, as far as its [`Pace`](crate::Pace) lets it; those that have not begun
-    /// still wait.
+    /// Handles the queued packets, as long as its [`Pace`](crate::Pace) allows; the rest stays
+    /// queued.
     #[must_use]
     pub fn run(mut self: Box<Self>) -> Ran<P> {
         let batch = Rc::clone(&self.batch);
@@ -258,7 +260,7 @@ impl<P: PacketBytes + 'static> Instance<P> {
         Suspended::new(running, batch, memory_bytes).resume()
     }
 
-    /// Runs a hook, as far as its [`Pace`](crate::Pace) lets it.
+    /// Runs a hook, as long as its [`Pace`](crate::Pace) allows.
     #[must_use]
     pub fn call(mut self: Box<Self>, call: Call) -> Ran<P> {
         let batch = Rc::clone(&self.batch);
@@ -286,10 +288,9 @@ impl<P: PacketBytes + 'static> Instance<P> {
         self
     }
 
-    /// Runs `on_timer`, when the module has one, to its end: for those in whose way nobody is.
+    /// Runs `on_timer`, when the module has one, to its end: for callers that block nobody.
     ///
-    /// # Errors
-    /// The trap that ended the instance.
+    /// # Errors The trap that ended the instance.
     pub fn on_timer(&mut self, now_ms: u64) -> Result<(), Trap> {
         let mut running = pin!(self.timer(now_ms));
         let mut context = Context::from_waker(Waker::noop());
@@ -396,7 +397,7 @@ impl<P: PacketBytes + 'static> Instance<P> {
         result.map_err(|error| host.trap(&error))
     }
 
-    /// Returns a copy of memory and globals as they are.
+    /// Returns a copy of memory and globals.
     pub fn keep_memory(&mut self) -> Kept {
         let globals = self.globals().collect();
         Kept::Memory { bytes: self.memory().to_vec(), globals }
@@ -418,7 +419,7 @@ impl<P: PacketBytes + 'static> Instance<P> {
         }
     }
 
-    /// Puts memory and globals in place.
+    /// Restores memory and globals.
     pub(crate) fn put_memory(
         &mut self,
         bytes: &[u8],
@@ -434,7 +435,7 @@ impl<P: PacketBytes + 'static> Instance<P> {
         Ok(())
     }
 
-    /// Runs `state_in` over what another instance handed over; its counters go on.
+    /// Runs `state_in` on the state that another instance handed over; the counters continue.
     pub(crate) async fn state_in(
         &mut self,
         bytes: Vec<u8>,

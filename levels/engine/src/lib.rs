@@ -7,9 +7,9 @@
 //!            packet, metadata ─▶ Instance::on_packet ─▶ verdict or Trap
 //! ```
 //!
-//! A trapped instance is thrown away and started again from its program: its
-//! memory may hold anything. Not here: whether a module keeps to the ABI
-//! (base/abi), which packets it gets and what a verdict does (the cell).
+//! A trapped instance is dropped and a new one started from its program: its
+//! memory may hold anything. Not here: whether a module conforms to the ABI
+//! (base/abi), which packets it gets and how a verdict is carried out (the cell).
 
 mod batch;
 mod emitted;
@@ -49,22 +49,23 @@ use looping::Loops;
 use origins::Origins;
 use wasmtime::{Config, Linker, Module, OptLevel, WasmBacktraceDetails};
 
-/// Largest stack of a module's calls, in bytes: deep recursion traps before it
-/// meets the thread's own stack.
+/// Largest stack of a module's calls, in bytes: deep recursion traps before it reaches the end of
+/// the thread's own stack.
 pub const STACK_LENGTH_MAX: usize = 256 << 10;
 
-/// The stack of its own that a module's calls run on: theirs, and what host functions need.
+/// Size of the fiber stack that a module's calls run on, bytes: their own, and that of host
+/// functions.
 pub const FIBER_LENGTH: usize = STACK_LENGTH_MAX + (128 << 10);
 
-/// A compiler and the code it made; one in each process.
+/// Compiler and loader of code; one in each process.
 #[derive(Clone)]
 pub struct Engine {
-    /// One for each [`MemoryKind`].
+    /// Wasmtime engine for each [`MemoryKind`].
     of_kinds: [wasmtime::Engine; MemoryKind::ALL.len()],
     loops: Loops,
 }
 
-/// Why code could not be made or taken. The author's fault, or the host's.
+/// Failure to compile or load code: a fault of the author, or of the host.
 #[derive(Debug, thiserror::Error)]
 pub enum CompileError {
     /// Cranelift refused the module.
@@ -73,29 +74,27 @@ pub enum CompileError {
     /// The code is of another version or machine.
     #[error("the compiled code does not fit this engine: {0}")]
     Foreign(String),
-    /// It imports what its principal may not use.
+    /// The module imports functions that its principal may not use.
     #[error(transparent)]
     NotGranted(#[from] NotGranted),
-    /// The engine itself cannot be made here.
+    /// The engine cannot be made on this machine.
     #[error("this machine cannot run the engine: {0}")]
     Unsupported(String),
 }
 
 impl Engine {
-    /// An engine for packet modules: integers and floats, no SIMD, no threads.
+    /// Makes an engine for packet modules: integers and floats, no SIMD, no threads.
     ///
-    /// # Errors
-    /// When the machine is not supported.
+    /// # Errors When the machine is not supported.
     pub fn new() -> Result<Self, CompileError> {
         let [own, packed, fixed, growing] = MemoryKind::ALL.map(engine_for);
         Ok(Self { of_kinds: [own?, packed?, fixed?, growing?], loops: Loops::default() })
     }
 
-    /// Makes what instances need of this process's compiler: a process that is confined later
-    /// can start them without it.
+    /// Compiles what instances need of this process's compiler, so that a process that is confined
+    /// later can start them without it.
     ///
-    /// # Errors
-    /// When the machine is not supported.
+    /// # Errors When the machine is not supported.
     pub fn prepare(&self) -> Result<(), CompileError> {
         let unsupported = |error: wasmtime::Error| CompileError::Unsupported(format!("{error:#}"));
         MemoryKind::ALL
@@ -103,7 +102,7 @@ impl Engine {
             .try_for_each(|kind| self.looping(kind).map(drop).map_err(unsupported))
     }
 
-    /// The loop around packets, for modules of this kind.
+    /// Returns the module of the loop around packets, for modules of this kind.
     pub(crate) fn looping(&self, kind: MemoryKind) -> wasmtime::Result<Module> {
         self.loops.of(kind, self.of(kind))
     }
@@ -112,8 +111,8 @@ impl Engine {
         &self.of_kinds[kind as usize]
     }
 
-    /// Names the code that this engine takes: the same number, the same code. A process of
-    /// another version, or on another processor, has another one.
+    /// Returns a fingerprint of the code that this engine accepts: equal numbers, compatible code.
+    /// A process of another version, or on another processor, has a different one.
     #[must_use]
     pub fn compatibility(&self) -> u64 {
         use std::hash::{DefaultHasher, Hash, Hasher};
@@ -125,12 +124,10 @@ impl Engine {
         hasher.finish()
     }
 
-    /// Compiles a module that base/abi has checked. Takes time and memory in
-    /// proportion to its size, and more for hostile ones: run it in a worker
-    /// process with limits.
+    /// Compiles a module that base/abi has checked. Takes time and memory in proportion to its
+    /// size, and more for hostile ones: run it in a worker process with limits.
     ///
-    /// # Errors
-    /// [`CompileError::Refused`] with Cranelift's reason.
+    /// # Errors [`CompileError::Refused`] with Cranelift's reason.
     pub fn compile(&self, wasm: &[u8], kind: MemoryKind) -> Result<Vec<u8>, CompileError> {
         let moving = globals::with_globals_exported(wasm)?;
         let origins =
@@ -143,17 +140,15 @@ impl Engine {
         Ok(code)
     }
 
-    /// Takes code that [`Engine::compile`] of the same build made, and links the host functions
-    /// that are granted to it.
+    /// Loads code that [`Engine::compile`] of the same build made, and links the granted host
+    /// functions to it.
     ///
-    /// # Safety
-    /// `code` must come unchanged from [`Engine::compile`]: it becomes machine
-    /// code of this process. The daemon passes it from its own worker to the
-    /// cell and never stores it where others write.
+    /// # Safety `code` must come unchanged from [`Engine::compile`]: it becomes machine code of
+    /// this process. The daemon passes it from its own worker to the cell and never stores it where
+    /// others write.
     ///
-    /// # Errors
-    /// [`CompileError::Foreign`] when it was made by another version or for another machine,
-    /// [`CompileError::NotGranted`] when it imports more than is granted.
+    /// # Errors [`CompileError::Foreign`] when it was made by another version or for another
+    /// machine, [`CompileError::NotGranted`] when it imports more than is granted.
     pub unsafe fn load<P: abi::PacketBytes + 'static>(
         &self,
         code: &[u8],
@@ -173,11 +168,10 @@ impl Engine {
             .map_err(|error| CompileError::Foreign(format!("{error:#}")))
     }
 
-    /// Loads code that the parent process hands over in sealed memory: how a
-    /// cell gets it from its daemon.
+    /// Loads code that the parent process hands over in sealed memory: the path from daemon to
+    /// cell.
     ///
-    /// # Errors
-    /// [`CompileError::Foreign`] when the memory is not sealed, or as [`Engine::load`].
+    /// # Errors [`CompileError::Foreign`] when the memory is not sealed, or as [`Engine::load`].
     pub fn load_from_parent<P: abi::PacketBytes + 'static>(
         &self,
         code: &std::os::fd::OwnedFd,
@@ -203,10 +197,9 @@ impl Engine {
         self.program_with(wasm, kind, HostFunctions::ALL)
     }
 
-    /// The same with some host functions only.
+    /// Compiles and loads with a subset of the host functions.
     ///
-    /// # Errors
-    /// As [`Engine::compile`] and [`Engine::load`].
+    /// # Errors As [`Engine::compile`] and [`Engine::load`].
     pub fn program_with<P: abi::PacketBytes + 'static>(
         &self,
         wasm: &[u8],
@@ -218,14 +211,14 @@ impl Engine {
         unsafe { self.load(&code, kind, granted) }
     }
 
-    /// Ends the calls whose deadline passes; safe in a signal handler, for it
-    /// is three atomic additions.
+    /// Raises the epoch, which interrupts calls whose deadline has passed; safe in a signal
+    /// handler: three atomic additions.
     pub fn raise_epoch(&self) {
         self.of_kinds.iter().for_each(wasmtime::Engine::increment_epoch);
     }
 }
 
-/// The host functions that a module imports.
+/// Returns the host functions that a module imports.
 fn imported(module: &Module) -> HostFunctions {
     let is_imported =
         |name: &str| module.imports().any(|it| it.module() == IMPORT_MODULE && it.name() == name);
@@ -249,15 +242,14 @@ fn engine_for(kind: MemoryKind) -> Result<wasmtime::Engine, CompileError> {
     wasmtime::Engine::new(&config).map_err(|error| CompileError::Unsupported(format!("{error:#}")))
 }
 
-/// Largest code that is taken, in bytes: ten times the largest module.
+/// Largest accepted code, in bytes: ten times the largest module.
 const CODE_LENGTH_MAX: u64 = 10 * abi::layout::MODULE_LENGTH_MAX as u64;
 
-/// Loads a module that the parent process hands over as compiled code in sealed memory, for
-/// another engine than ours: that of stream modules.
+/// Loads a module that the parent process hands over as compiled code in sealed memory, for another
+/// engine: that of stream modules.
 ///
-/// # Errors
-/// [`CompileError::Foreign`] when the memory is not sealed or longer than `length_max`, or the
-/// code is of another engine, version or machine.
+/// # Errors [`CompileError::Foreign`] when the memory is not sealed or longer than `length_max`, or
+/// the code is of another engine, version or machine.
 pub fn module_from_parent(
     engine: &wasmtime::Engine,
     code: &std::os::fd::OwnedFd,
@@ -272,7 +264,7 @@ pub fn module_from_parent(
     unsafe { Module::deserialize(engine, &code) }.map_err(|error| foreign(format!("{error:#}")))
 }
 
-/// The bytes of a memory file that can no longer change.
+/// Returns the bytes of a sealed memory file.
 fn read_sealed(fd: &std::os::fd::OwnedFd, length_max: u64) -> std::io::Result<Vec<u8>> {
     use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
     let all = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW;

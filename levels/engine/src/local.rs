@@ -1,8 +1,8 @@
-//! What stays on the thread of its instance.
+//! Data that stays on the thread of its instance.
 
 use std::ops::{Deref, DerefMut};
 
-/// Part of a store's data that may not go to another thread, as a packet may not whose memory is
+/// Part of a store's data that must not move to another thread, such as a packet whose memory is
 /// counted without atomics.
 pub(crate) struct Local<T>(pub(crate) T);
 

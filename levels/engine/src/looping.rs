@@ -1,4 +1,4 @@
-//! The module that goes from one packet to the next: the same for every service.
+//! Loop module that goes from one packet to the next: the same for every service.
 //!
 //! ```wat
 //! (func (export "run") (local $verdict i32)
@@ -15,10 +15,10 @@ use wasm_encoder::{
 };
 use wasmtime::Module;
 
-/// Its function.
+/// Name of its function.
 pub(crate) const RUN: &str = "run";
 
-/// Compiled once for each kind of memory, since engines differ by it.
+/// Loop module compiled once for each kind of memory, since engines differ by it.
 #[derive(Clone, Default)]
 pub(crate) struct Loops(Arc<[OnceLock<Module>; MemoryKind::ALL.len()]>);
 

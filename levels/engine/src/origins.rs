@@ -1,9 +1,9 @@
 //! Map from code that wasmtime compiled back to the module's own bytes: what
 //! was compiled has more exports than the module, and Cranelift turns a branch
-//! to an `unreachable` into a trap at the branch. With it a trap has the place
-//! that the levels below give it, too.
+//! to an `unreachable` into a trap at the branch. The map gives a trap the same
+//! position as at the levels below.
 //!
-//! It is made with the code and travels behind it.
+//! Made together with the code and appended to it.
 //!
 //! ```text
 //! code │ shift i32 │ end u32 │ functions u32 │ their beginnings │ (branch, its unreachable)… │ length u32
@@ -16,24 +16,24 @@ const TRAILER_LENGTH: usize = 4;
 /// Numbers in front of the lists.
 const HEADER: usize = 3;
 
-/// Version of the picture above: code made with another one is not taken.
+/// Version of the format above: code with another one is refused.
 pub(crate) const VERSION: u64 = 1;
 
-/// Beginnings of functions and branches that became traps, in the module's bytes.
+/// Positions of functions and of branches that became traps, in the module's bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Origins {
-    /// Bytes by which the compiled module's code lies behind the original's.
+    /// Bytes by which the compiled module's code is shifted against the original's.
     shift: i32,
-    /// End of the code section.
+    /// Offset of the code section's end.
     end: u32,
-    /// Beginning of each function's body, in order.
+    /// Offset of each function's body, in order.
     functions: Vec<u32>,
-    /// Branches by their offset, and the `unreachable` that each leads to.
+    /// Branches by their offset, with the `unreachable` that each leads to.
     branches: Vec<(u32, u32)>,
 }
 
 impl Origins {
-    /// Reads a module and what is compiled in its place.
+    /// Builds the map from a module and the one compiled in its place.
     pub(crate) fn of(wasm: &[u8], compiled: &[u8]) -> Result<Self, BinaryReaderError> {
         let mut origins = Self::default();
         let mut start = 0;
@@ -47,7 +47,7 @@ impl Origins {
                     let start = number(body.range().start);
                     origins.functions.push(start);
                     let body = Body::read(&body)?;
-                    // A trap of a function's first instruction has the place of its locals.
+                    // A trap at a function's first instruction has the offset of its locals.
                     origins
                         .branches
                         .extend(body.operators.first().map(|(first, _)| (start, *first)));
@@ -66,7 +66,7 @@ impl Origins {
         Ok(origins)
     }
 
-    /// Offset in the module of what wasmtime says lies at that offset.
+    /// Returns the offset in the module for an offset in the compiled one.
     pub(crate) fn original(&self, compiled: usize) -> usize {
         let offset = number(compiled).wrapping_sub(self.shift.cast_unsigned());
         let branch = self.branches.binary_search_by_key(&offset, |(branch, _)| *branch);
@@ -74,14 +74,15 @@ impl Origins {
         unreachable.map_or(offset, |(_, unreachable)| *unreachable) as usize
     }
 
-    /// Position, among those that the module defines, of the function that has this byte.
+    /// Returns the index, among the functions that the module defines, of the one that contains
+    /// this byte.
     pub(crate) fn function(&self, offset: usize) -> Option<usize> {
         let offset = number(offset);
         let after = self.functions.partition_point(|start| *start <= offset);
         after.checked_sub(1).filter(|_| offset < self.end)
     }
 
-    /// Puts it behind the code.
+    /// Appends the map to the code.
     pub(crate) fn append_to(&self, code: &mut Vec<u8>) {
         let lists = self.branches.iter().flat_map(|(branch, target)| [*branch, *target]);
         let header = [self.shift.cast_unsigned(), self.end, number(self.functions.len())];
@@ -93,7 +94,7 @@ impl Origins {
         code.extend(length.to_le_bytes());
     }
 
-    /// Takes it off again: the code, and the map. `None` when there is none.
+    /// Splits code and map. Returns `None` when there is no map.
     pub(crate) fn split(code: &[u8]) -> Option<(&[u8], Self)> {
         let (rest, length) = code.split_last_chunk::<TRAILER_LENGTH>()?;
         let at = rest.len().checked_sub(u32::from_le_bytes(*length) as usize)?;
@@ -114,34 +115,34 @@ fn number(offset: usize) -> u32 {
     u32::try_from(offset).unwrap_or(u32::MAX)
 }
 
-/// Kind of an operator, as far as it matters to where a branch leads.
+/// Kind of an operator, as far as it affects where a branch leads.
 #[derive(Clone, Copy)]
 enum Kind {
     Unreachable,
-    /// Does nothing that is seen: control goes on to the next one.
+    /// Operator without effect: control goes on to the next one.
     Silent,
-    /// The same; it closes what the operator at that position opened.
+    /// `end`, without effect; closes what the operator at that position opened.
     End(Option<usize>),
-    /// Control that comes here goes on behind the `end` of that `if`.
+    /// `else`: control that comes here goes on after the `end` of that `if`.
     Else(usize),
-    /// Its branch goes behind the `end` of the operator at that position, if it is not a loop.
+    /// `br_if` that leads behind the `end` of the operator at that position, if it is not a loop.
     BranchIf(Option<usize>),
     If,
     Other,
 }
 
-/// A function's operators.
+/// Operators of a function.
 struct Body {
-    /// Offset and kind of each.
+    /// Offset and kind of each operator.
     operators: Vec<(u32, Kind)>,
-    /// For an operator that opens a block: where its `end`, and its `else`, are.
+    /// Positions of `end` and `else` for each operator that opens a block.
     ends: Vec<(usize, Option<usize>)>,
 }
 
 impl Body {
     fn read(body: &FunctionBody<'_>) -> Result<Self, BinaryReaderError> {
         let (mut operators, mut ends): (Vec<_>, Vec<_>) = (Vec::new(), Vec::new());
-        // The function itself, then what is open; `None` for what a branch does not leave.
+        // The function itself, then the open blocks; `None` for those that a branch does not leave.
         let mut open: Vec<(Option<usize>, bool)> = vec![(None, false)];
         for operator in body.get_operators_reader()?.into_iter_with_offsets() {
             let (operator, offset) = operator?;
@@ -193,11 +194,11 @@ impl Body {
     }
 
     /// Adds the conditional branches that lead to nothing but an `unreachable`, with it. Where both
-    /// ways do, Cranelift makes either of them a trap, by how it computes the condition; the one
-    /// that is taken when the condition holds is named, which can be the wrong one of the two.
+    /// sides do, Cranelift makes either of them a trap, by how it computes the condition; the side
+    /// that is taken when the condition holds is recorded, which can be the wrong one of the two.
     fn branches_to_traps(&self, found: &mut Vec<(u32, u32)>) {
         let first = found.len();
-        // From the end: the `unreachable` that control reaches from each operator, if any.
+        // Backwards: the `unreachable` that control reaches from each operator, if any.
         let mut reaches: Vec<Option<u32>> = vec![None; self.operators.len() + 1];
         let behind = |opener: usize, reaches: &[Option<u32>]| {
             let (end, _) = self.ends.get(opener)?;

@@ -1,14 +1,13 @@
-//! Pace of calls: the decision that is asked for whenever the epoch has been raised.
+//! Pace of calls: the decision that is requested whenever the epoch was raised.
 
 use std::fmt::Debug;
 
-/// Decision on a call that is running.
+/// Decision on a running call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
     /// Continues the call.
     GoOn,
-    /// Continues the call, which asks again at its next loop or call: it is to end at its time
-    /// exactly.
+    /// Continues the call and asks again at its next loop or call, so that it ends exactly on time.
     Closely,
     /// Suspends the call until [`Suspended::resume`](crate::Suspended::resume) or
     /// [`Starting::resume`](crate::Starting::resume).
@@ -17,15 +16,15 @@ pub enum Over {
     Stop,
 }
 
-/// Policy on how long calls run. Asked each time the epoch is raised while one runs.
+/// Policy on how long calls run. Consulted each time the epoch is raised while a call runs.
 pub trait Pace: Debug {
-    /// Decides on the call with this number: no two calls of a process have the same, and those of
-    /// an instance rise.
+    /// Decides on the call with this number: call numbers are unique in a process, and those of an
+    /// instance increase.
     fn over(&self, call: u64) -> Over;
 
-    /// Decides on a call that is to begin: asked once before the sandbox is entered, since the
-    /// epoch may have been raised for that just before, when nobody looked at it. Nothing begins
-    /// unless the answer is to go on.
+    /// Decides on a call that is about to begin. Consulted once before the sandbox is entered,
+    /// since the epoch may have been raised just before, when no code checked it. Nothing begins
+    /// unless the answer is to continue.
     fn begins(&self) -> Over {
         Over::GoOn
     }

@@ -1,4 +1,4 @@
-//! A loaded module, and how instances of it start.
+//! Loaded module, and the start of its instances.
 
 use crate::batch::Batch;
 use crate::host::Host;
@@ -24,35 +24,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use wasmtime::{Global, InstancePre, Store, TypedFunc, WasmParams, WasmResults};
 
-/// Table elements of one instance: indirect calls, not data.
+/// Most table elements of one instance: indirect calls, not data.
 const TABLE_ELEMENTS_MAX: usize = 65_536;
 
-/// Arguments of an instance's start.
+/// Parameters of an instance.
 #[derive(Clone, Debug, Default)]
 pub struct InstanceSpec {
-    /// The declared window, in bytes.
+    /// Declared window, in bytes.
     pub window: u32,
-    /// Pages of 64 KiB that the memory may have.
+    /// Limit of memory in pages of 64 KiB.
     pub memory_pages_max: u32,
-    /// Parameters by name, as the bytes that `param_load` gives.
+    /// Parameters by name, as the bytes that `param_load` returns.
     pub parameters: BTreeMap<String, Vec<u8>>,
-    /// The meanings of numbers with which `on_start` refuses.
+    /// Meanings of the numbers with which `on_start` refuses.
     pub refusals: BTreeMap<u16, String>,
-    /// Ports by name.
+    /// Port numbers by name.
     pub ports: BTreeMap<String, u16>,
-    /// The lane that this instance serves.
+    /// Lane that this instance serves.
     pub lane: u32,
-    /// Slices that one call may see begin before it traps, where nobody sets a pace.
+    /// Most epochs that one call may last before it traps, where there is no pace.
     pub call_slices: u64,
     /// Policy on how long calls run.
     pub pace: Option<Rc<dyn Pace>>,
-    /// Memory, when the program was made for a shared one; all zero, and paid for.
+    /// Memory, when the program was made for a shared one; all zero, and already charged.
     pub memory: Option<Arc<dyn SharedMemory>>,
-    /// Account of the memory and tables that the instance has.
+    /// Account that the instance's memory and tables are charged to.
     pub room: Option<Rc<dyn Room>>,
 }
 
-/// A loaded module whose imports are linked: instances start from it in microseconds.
+/// Loaded module whose imports are linked: instances start from it in microseconds.
 pub struct Program<P: 'static> {
     ready: InstancePre<Host<P>>,
     kind: MemoryKind,
@@ -61,14 +61,14 @@ pub struct Program<P: 'static> {
 
 type Start<P> = Pin<Box<dyn Future<Output = Result<Instance<P>, StartError>>>>;
 
-/// An instance whose `on_start` or `state_in` has not ended yet. Dropped, it ends there.
+/// Instance whose `on_start` or `state_in` has not ended yet. Dropping it cancels the start.
 pub struct Starting<P: 'static>(Start<P>);
 
 /// Progress of a start.
 pub enum Started<P: 'static> {
-    /// Ended start: the instance, or why there is none.
+    /// Ended start: the instance, or the reason of the failure.
     Ended(Result<Box<Instance<P>>, StartError>),
-    /// Suspended start, until it is resumed.
+    /// Suspended start, to be resumed.
     Suspended(Starting<P>),
 }
 
@@ -77,8 +77,8 @@ impl<P> Program<P> {
         Self { ready, kind, origins: Arc::new(origins) }
     }
 
-    /// Place of a byte of the module's code, in the words that a trap has for it; `None` when
-    /// no function has this byte.
+    /// Returns the position of a byte of the module's code in the form of traps; `None` when no
+    /// function has this byte.
     #[must_use]
     pub fn place_at(&self, offset: usize) -> Option<Place> {
         let function = self.ready.module().functions().nth(self.origins.function(offset)?)?;
@@ -88,11 +88,10 @@ impl<P> Program<P> {
 }
 
 impl<P: PacketBytes + 'static> Program<P> {
-    /// Makes an instance: fresh memory, then what `kept` says of an instance before; `on_start`
-    /// runs when it is resumed.
+    /// Makes an instance: fresh memory, then the saved state `kept` of a previous instance;
+    /// `on_start` runs when it is resumed.
     ///
-    /// # Errors
-    /// When memory or exports are not as the ABI says.
+    /// # Errors When memory or exports are not as the ABI requires.
     pub fn begin(
         &self,
         engine: &Engine,
@@ -117,18 +116,16 @@ impl<P: PacketBytes + 'static> Program<P> {
         })))
     }
 
-    /// Starts an instance to its end, however long that takes.
+    /// Starts an instance and runs its `on_start` to the end, without a time limit.
     ///
-    /// # Errors
-    /// As [`Program::begin`], and when `on_start` traps or refuses.
+    /// # Errors As [`Program::begin`], and when `on_start` traps or refuses.
     pub fn start(&self, engine: &Engine, spec: &InstanceSpec) -> Result<Instance<P>, StartError> {
         self.start_with(engine, spec, None, 0)
     }
 
-    /// Starts an instance in the place of another, with what that one left.
+    /// Starts an instance that replaces another, with that one's state.
     ///
-    /// # Errors
-    /// As [`Program::start`], and when the state cannot be taken.
+    /// # Errors As [`Program::start`], and when the state cannot be taken over.
     pub fn start_with(
         &self,
         engine: &Engine,
@@ -181,7 +178,7 @@ impl<P: PacketBytes + 'static> Program<P> {
         Ok(Instance::new(store, memory, on_packet, call_slices, batch, rest))
     }
 
-    /// The loop around `on_packet`, an instance of its own beside the module's.
+    /// Makes the instance of the loop around `on_packet`, beside the module's.
     fn looping(
         &self,
         engine: &Engine,
@@ -225,7 +222,7 @@ impl<P: PacketBytes + 'static> Program<P> {
     }
 }
 
-/// A clone shares the compiled code.
+/// Shares the compiled code with the original.
 impl<P> Clone for Program<P> {
     fn clone(&self) -> Self {
         Self { ready: self.ready.clone(), kind: self.kind, origins: Arc::clone(&self.origins) }
@@ -233,10 +230,10 @@ impl<P> Clone for Program<P> {
 }
 
 impl<P: PacketBytes + 'static> Starting<P> {
-    /// Resumes the start, as far as its pace lets it.
+    /// Resumes the start, as long as its pace allows.
     #[must_use]
     pub fn resume(mut self) -> Started<P> {
-        // Nobody is to be woken: whoever suspended it resumes it.
+        // No waker is needed: the caller that polls it resumes it.
         let mut context = Context::from_waker(Waker::noop());
         match self.0.as_mut().poll(&mut context) {
             Poll::Ready(ended) => Started::Ended(ended.map(Box::new)),
@@ -245,8 +242,8 @@ impl<P: PacketBytes + 'static> Starting<P> {
     }
 }
 
-/// An exported function, if there is one of this name and type. Most modules lack some: to ask
-/// wasmtime for them as if they had to be there would make an error of each, with a backtrace.
+/// Returns an exported function, if there is one of this name and type. Most modules lack some:
+/// wasmtime's checked lookup would make an error of each, with a backtrace.
 fn function<P, A: WasmParams, R: WasmResults>(
     instance: &wasmtime::Instance,
     store: &mut Store<Host<P>>,
@@ -255,9 +252,9 @@ fn function<P, A: WasmParams, R: WasmResults>(
     instance.get_func(&mut *store, name)?.typed(&*store).ok()
 }
 
-/// Numbers of calls are of this process, not of an instance: whoever sets a pace may have seen
-/// another instance before. Each instance has 2^40 of them to itself, also one of another host
-/// of modules under the same pace.
+/// Returns the first call number of an instance. Call numbers are unique in a process, not only in
+/// an instance: a pace may have seen another instance before. Each instance has a range of 2^40,
+/// also instances of another host of modules under the same pace.
 #[must_use]
 pub fn first_call() -> u64 {
     static INSTANCES: AtomicU64 = AtomicU64::new(1);
@@ -271,7 +268,7 @@ fn globals_of<P>(instance: &wasmtime::Instance, store: &mut Store<Host<P>>) -> V
     found.collect()
 }
 
-/// The counters that a module exports, with their addresses.
+/// Returns the counters that a module exports, with their addresses.
 fn counters_of<P>(
     instance: &wasmtime::Instance,
     store: &mut Store<Host<P>>,

@@ -1,52 +1,53 @@
-//! What an instance may have of memory: its own limits, and whoever keeps account of it.
+//! Memory limits of an instance: its own, and those of an account.
 
 use crate::thread_bound::ThreadBound;
 use std::fmt::Debug;
 use std::rc::Rc;
 use wasmtime::ResourceLimiter;
 
-/// What one of them takes: a pointer to a function.
+/// Size of a table element, bytes: a pointer to a function.
 const ELEMENT_LENGTH: u64 = size_of::<usize>() as u64;
 
-/// What an instance wants memory for.
+/// Kind of memory of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Its linear memory.
+    /// Linear memory.
     Memory,
-    /// Its tables.
+    /// Tables.
     Tables,
-    /// The state that it hands over.
+    /// State being handed over.
     State,
 }
 
-/// Who keeps account of what instances have.
+/// Account of the memory that instances use.
 pub trait Room: Debug {
-    /// Whether an instance may have so many bytes more; if so, it has them.
+    /// Charges `bytes` to the account; returns false, charging nothing, when its limit does not
+    /// allow it.
     fn take(&self, part: Part, bytes: u64) -> bool;
 
-    /// It has so many less.
+    /// Credits `bytes` to the account.
     fn give(&self, part: Part, bytes: u64);
 }
 
-/// The memory that an instance may take, and what it has. Dropped, it gives back what the
-/// instance has grown by.
+/// Limits of an instance's memory, with the current use. Dropping them credits the growth of the
+/// instance.
 #[derive(Debug)]
 pub struct Limits {
     bytes_max: usize,
     elements_max: usize,
     room: ThreadBound<Option<Rc<dyn Room>>>,
-    /// Whoever gave it its memory has paid for all of it.
+    /// True if all memory was charged by the provider of the shared memory.
     is_paid: bool,
     memory: u64,
     tables: u64,
-    /// Of tables, by the growth that may yet fail.
+    /// Table growth in bytes that may yet fail.
     growing: u64,
     state: u64,
 }
 
 impl Limits {
-    /// So many bytes of memory and elements of tables at most, on that account. `is_paid`:
-    /// whoever gave it its memory has paid for all of it.
+    /// Makes limits of bytes of memory and elements of tables, charged to an account. `is_paid`:
+    /// the provider of the shared memory has charged all of it.
     pub fn new(
         (bytes_max, elements_max): (usize, usize),
         room: Option<Rc<dyn Room>>,
@@ -57,19 +58,20 @@ impl Limits {
         Self { bytes_max, elements_max, room, is_paid, memory, tables, growing, state }
     }
 
-    /// Takes so much for what the caller keeps count of. Whether there was room.
+    /// Charges `bytes` that the caller keeps count of; returns false when the account refuses.
     pub fn take(&self, part: Part, bytes: u64) -> bool {
         bytes == 0 || self.room.as_ref().is_none_or(|room| room.take(part, bytes))
     }
 
-    /// Gives so much of that back.
+    /// Credits `bytes` of that.
     pub fn give(&self, part: Part, bytes: u64) {
         if let Some(room) = self.room.as_ref().filter(|_| bytes > 0) {
             room.give(part, bytes);
         }
     }
 
-    /// Whether so much state more may be kept for the next instance.
+    /// Charges `bytes` more of state to keep for the next instance; returns false when the account
+    /// refuses.
     pub(crate) fn take_state(&mut self, bytes: usize) -> bool {
         let bytes = bytes as u64;
         let is_taken = self.take(Part::State, bytes);
@@ -77,7 +79,7 @@ impl Limits {
         is_taken
     }
 
-    /// The state is somebody else's now.
+    /// Hands the charge of the state over to its new owner.
     pub(crate) fn give_state(&mut self) {
         let state = std::mem::take(&mut self.state);
         self.give(Part::State, state);
@@ -105,8 +107,8 @@ impl ResourceLimiter for Limits {
         if self.is_paid {
             return Ok(true);
         }
-        // A growth that the kernel refused after it was taken here is given back with the next
-        // one: wasmtime says that some failed, but not which.
+        // A growth that the kernel refused after it was charged here is credited with the next one:
+        // wasmtime reports that some failed, but not which.
         let now = now as u64;
         self.give(Part::Memory, self.memory.saturating_sub(now));
         self.memory = now;

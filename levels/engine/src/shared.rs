@@ -1,9 +1,8 @@
-//! Instances whose linear memory lies elsewhere: it is shared with programs in
-//! the kernel, so that an instance can move without its state being copied.
+//! Instances whose linear memory is shared with programs in the kernel, so that an instance can
+//! move without copying its state.
 //!
-//! Wasmtime asks a creator for each memory and does not say for which instance:
-//! [`give`] lays the memory ready for the instantiation that follows on this
-//! thread.
+//! Wasmtime asks a creator for each memory without naming the instance: [`give`] provides the
+//! memory for the next instantiation on this thread.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -15,19 +14,18 @@ thread_local! {
     static READY: RefCell<Option<Arc<dyn SharedMemory>>> = const { RefCell::new(None) };
 }
 
-/// How a module's memory is made and checked.
+/// Kind of a module's memory: how it is allocated and bounds-checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MemoryKind {
-    /// The sandbox's own, bounds held by guard pages.
+    /// Private memory, bounds enforced by guard pages.
     #[default]
     Own,
-    /// The sandbox's own, of one size for ever and next to others, so that thousands share what
-    /// the processor knows of where they are; each access is compared with the size.
+    /// Private memory of fixed size, adjacent to others, so that thousands share page table
+    /// entries; each access is compared with the size.
     OwnPacked,
-    /// Shared, of one size for ever: bounds held by what is not mapped behind it.
+    /// Shared memory of fixed size: bounds enforced by the unmapped pages behind it.
     SharedFixed,
-    /// Shared, and as large from the start as it may grow: each access is
-    /// compared with the size of the moment.
+    /// Shared memory, allocated at its maximum: each access is compared with the current size.
     SharedGrowing,
 }
 
@@ -35,14 +33,14 @@ impl MemoryKind {
     pub(crate) const ALL: [Self; 4] =
         [Self::Own, Self::OwnPacked, Self::SharedFixed, Self::SharedGrowing];
 
-    /// For a module that can leave user level, by the pages of its memory.
+    /// Returns the kind for a module that can leave user level, by the pages of its memory.
     #[must_use]
     pub const fn shared(pages_min: u32, pages_max: u32) -> Self {
         if pages_min == pages_max { Self::SharedFixed } else { Self::SharedGrowing }
     }
 
-    /// For a module that stays at user level. One whose calls are brief has few accesses to be
-    /// compared.
+    /// Returns the kind for a module that stays at user level. A module with bounded calls has few
+    /// accesses to compare.
     #[must_use]
     pub const fn own(pages_min: u32, pages_max: u32, is_brief: bool) -> Self {
         if is_brief && pages_min == pages_max { Self::OwnPacked } else { Self::Own }
@@ -68,8 +66,8 @@ impl MemoryKind {
     }
 }
 
-/// Lays memory ready for the next instantiation on this thread, and takes it
-/// back afterwards if that did not ask for it.
+/// Provides memory for the next instantiation on this thread, and withdraws it afterwards if it was
+/// not requested.
 pub(crate) fn give<R>(memory: Option<Arc<dyn SharedMemory>>, act: impl FnOnce() -> R) -> R {
     READY.with_borrow_mut(|ready| *ready = memory);
     let result = act();

@@ -1,8 +1,8 @@
-//! Stacks of calls that are kept for others.
+//! Cache of fiber stacks for calls.
 //!
 //! A store keeps the stack of its last call for the next one. A host function that calls the module
-//! needs another one meanwhile: without this it would be mapped and taken away each time, which takes
-//! longer than many a call.
+//! needs another one meanwhile: without the cache it would be mapped and unmapped each time, which
+//! takes longer than many a call.
 //!
 //! ```text
 //!  ┌ 64 KiB ┬────── FIBER_LENGTH ──────┐
@@ -10,8 +10,8 @@
 //!  └────────┴──────────────────────────┘
 //! ```
 //!
-//! What a call has left on a stack no other one sees: compiled code reads only what it has written
-//! there itself.
+//! Data that a call has left on a stack is invisible to the next one: compiled code reads only what
+//! it has written there itself.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -22,28 +22,27 @@ use std::sync::Arc;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use wasmtime::{Config, StackCreator, StackMemory};
 
-/// Stacks that a thread keeps: for the one call within a call of each of some services that take
-/// turns.
+/// Most cached stacks of a thread: for the one nested call of each of some services that alternate.
 const KEPT_MAX: usize = 8;
-/// Below each stack, so that what overflows it touches nothing else; a multiple of every page's size
-/// on machines that are supported.
+/// Size of the guard below each stack in bytes, so that an overflow touches nothing else; a
+/// multiple of every page size on supported machines.
 const GUARD_LENGTH: usize = 64 << 10;
 
 thread_local! {
     static KEPT: RefCell<Vec<Mapping>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Has an engine's calls run on stacks that are kept.
+/// Makes an engine's calls run on cached stacks.
 pub fn keep_stacks(config: &mut Config) {
     config.with_host_stack(Arc::new(Creator));
 }
 
 struct Creator;
 
-/// Memory for a stack, with nothing accessible below it.
+/// Memory of a stack, with an inaccessible guard below it.
 struct Mapping {
     address: *mut c_void,
-    /// With what is below.
+    /// Length including the guard, bytes.
     length: usize,
 }
 
@@ -77,7 +76,7 @@ impl Drop for Mapping {
     }
 }
 
-/// A stack in use; none only while it is dropped.
+/// Stack in use; `None` only while it is dropped.
 struct Stack(Option<Mapping>);
 
 // SAFETY: a mapping is memory of the process, whichever thread uses it; it is used by one call at a
@@ -96,7 +95,7 @@ impl Stack {
 impl Drop for Stack {
     fn drop(&mut self) {
         let Some(mapping) = self.0.take() else { return };
-        // A thread that ends keeps nothing.
+        // A thread that ends caches nothing.
         let _ = KEPT.try_with(|kept| {
             let mut kept = kept.borrow_mut();
             if kept.len() < KEPT_MAX {

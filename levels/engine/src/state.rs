@@ -1,32 +1,32 @@
-//! State on its way from one instance to the one that takes its place.
+//! State handed over from one instance to its replacement.
 //!
 //! ```text
 //!  the same memory image      memory, globals ─▶ in place before on_start
 //!  state_out, state_in        bytes of the module's choice ─▶ state_in after on_start; counters by name
 //! ```
 
-/// What an instance leaves to the next one.
+/// State of an instance for its replacement.
 #[derive(Debug)]
 pub enum Kept {
-    /// Its memory and mutable globals as they are: the next one has the same code and constants
-    /// at the same places.
+    /// Memory and mutable globals: the replacement has the same code and constants at the same
+    /// addresses.
     Memory {
-        /// All of linear memory.
+        /// Contents of linear memory.
         bytes: Vec<u8>,
         /// Mutable globals by index.
         globals: Vec<(u32, u64)>,
     },
-    /// What its `state_out` wrote.
+    /// Output of `state_out`.
     Handed {
-        /// The bytes, in the order in which they were written.
+        /// Bytes in the order in which they were written.
         bytes: Vec<u8>,
-        /// Its counters by name: they go on counting.
+        /// Counters by name, which continue.
         counters: Vec<(String, u64)>,
     },
 }
 
 impl Kept {
-    /// Bytes of it, but for globals and counters.
+    /// Returns the number of bytes, without globals and counters.
     #[must_use]
     pub const fn length(&self) -> u64 {
         match self {

@@ -1,4 +1,4 @@
-//! Packets in a row: one entry into the module for all of them, on a stack of its own.
+//! Batches of packets: one entry into the module for all of them, on a stack of its own.
 //!
 //! ```text
 //!  input ─▶ ┌ the fiber's stack ─────────────────────────────┐ ─▶ output
@@ -11,7 +11,7 @@
 //!
 //! The loop is a module of a few instructions (`looping`), so that going from one packet to the
 //! next is one call into the host and one into the module, and costs less than entering the
-//! sandbox anew. What stands still stands anywhere in the module's code: its stack is kept.
+//! sandbox anew. A call can be suspended anywhere in the module's code: its stack is kept.
 
 use crate::batch::Handled;
 use crate::host::{self, Host};
@@ -22,7 +22,7 @@ use abi::{Meta, PacketBytes, Verdict};
 use std::rc::Rc;
 use wasmtime::{Caller, Func, Store, UpdateDeadline};
 
-/// Sets what a store does when the epoch has been raised: it asks the pace.
+/// Sets the store's reaction to a raised epoch: it consults the pace.
 pub(crate) fn watch<P>(store: &mut Store<Host<P>>) {
     store.epoch_deadline_callback(|mut context| {
         let host = context.data_mut();
@@ -33,8 +33,8 @@ pub(crate) fn watch<P>(store: &mut Store<Host<P>>) {
         Ok(match pace.over(host.calls) {
             Over::GoOn => UpdateDeadline::Continue(1),
             Over::Closely => UpdateDeadline::Continue(0),
-            // Asked once more as soon as it goes on: it may have been told to stop, or its turn
-            // be over, when nobody looked.
+            // Consulted again right after resumption: the call may have been stopped, or its time
+            // used up, meanwhile.
             Over::Suspend if host.can_suspend => {
                 let (memory, batch) = (host.memory, Rc::clone(&host.batch));
                 if let Some(memory) = memory {
@@ -48,7 +48,8 @@ pub(crate) fn watch<P>(store: &mut Store<Host<P>>) {
     });
 }
 
-/// The function that the loop calls between two packets: takes one back, shows the next one.
+/// Returns the function that the loop calls between two packets: it finishes one and begins the
+/// next.
 pub(crate) fn step<P: PacketBytes + 'static>(store: &mut Store<Host<P>>) -> Func {
     Func::wrap(store, |mut caller: Caller<'_, Host<P>>, verdict: u32| -> wasmtime::Result<u32> {
         let memory = caller.data().memory.ok_or_else(out_of_memory)?;
@@ -68,7 +69,7 @@ pub(crate) fn step<P: PacketBytes + 'static>(store: &mut Store<Host<P>>) -> Func
     })
 }
 
-/// Shows a packet to the module.
+/// Copies a packet's head and metadata into the module's memory.
 #[inline]
 pub(crate) fn begin<P: PacketBytes>(
     bytes: &mut [u8],
@@ -86,7 +87,7 @@ pub(crate) fn begin<P: PacketBytes>(
     host::show(bytes, host).map_err(|_| out_of_memory())
 }
 
-/// Takes a packet back from the module, which has answered.
+/// Copies the window back into the packet after the call.
 #[inline]
 fn finish<P: PacketBytes>(
     bytes: &mut [u8],
@@ -110,7 +111,7 @@ pub(crate) fn mark(memory: &[u8]) -> [u8; MARK_LENGTH] {
     mark.copied().unwrap_or_default()
 }
 
-/// Returns the module's verdict, and puts its window back in the packet.
+/// Returns the module's verdict, and copies its window back into the packet.
 #[inline]
 pub(crate) fn verdict<P: PacketBytes>(
     bytes: &mut [u8],
@@ -122,7 +123,8 @@ pub(crate) fn verdict<P: PacketBytes>(
         .map_err(|error| Trap { kind: TrapKind::NotAVerdict(Some(error.0)), place: None })
 }
 
-/// The window always lies in memory: `start` checked its size, which never shrinks.
+/// Error for an impossible case: the window always lies in memory, since `start` checked its size,
+/// which never shrinks.
 fn out_of_memory() -> wasmtime::Error {
     wasmtime::Trap::MemoryOutOfBounds.into()
 }

@@ -1,4 +1,4 @@
-//! The engine on small modules written as text.
+//! Tests of the engine on small modules written as text.
 
 use crate::{Engine, Instance, InstanceSpec, MemoryKind, Program, StartError, Trap, TrapKind};
 use abi::packet::OwnedPacket;
@@ -73,7 +73,7 @@ fn a_write_behind_a_short_packet_is_not_in_it() {
 
 #[test]
 fn the_window_behind_a_short_packet_is_zero_each_time() {
-    // The verdict's reason is what lies behind the packet; then it is overwritten.
+    // The verdict's reason is the length after the packet; then it is overwritten.
     let mut instance = start(
         r#"(func (export "on_packet") (result i32)
              (i32.or (i32.const 1) (i32.shl (i32.load16_u (i32.const 0x8110)) (i32.const 16)))
@@ -153,7 +153,7 @@ fn a_trap_names_its_function() {
     assert!(message.contains("in function inner at module offset 0x"), "{message}");
 }
 
-/// The module, its trap on a packet, and the offsets of its `unreachable`s.
+/// Returns the module, its trap on a packet, and the offsets of its `unreachable`s.
 fn trap_of(body: &str, function: &str) -> (Program<OwnedPacket>, Trap, Vec<usize>) {
     // A global that changes gets an export of the engine's own, in front of the code.
     let text = format!(
@@ -368,7 +368,7 @@ mod room;
 mod shared;
 
 mod state {
-    //! One instance in the place of another.
+    //! Tests of one instance replacing another.
 
     use super::*;
     use crate::{Call, Done, Ended, Kept, Program, Ran};

@@ -1,12 +1,12 @@
-//! What may be used on one thread only, in data that wasmtime wants to be able to send: a check
-//! instead of a promise.
+//! Values bound to one thread, in data that wasmtime requires to be `Send`: a runtime check instead
+//! of a promise.
 
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::thread::{self, ThreadId};
 
-/// A value that stays on the thread on which it was made: using it on another one panics, and
-/// dropped there it is not freed.
+/// Value bound to the thread that made it: using it on another one panics, and dropping it there
+/// leaks it.
 #[derive(Debug)]
 pub struct ThreadBound<T> {
     value: ManuallyDrop<T>,

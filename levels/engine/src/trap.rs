@@ -1,30 +1,30 @@
-//! What went wrong in a module, and where.
+//! Faults of a module, and their positions.
 
 use crate::origins::Origins;
 use abi::layout::{ABI_VERSION, NotAVerdict};
 use std::fmt;
 
-/// Why an instance did not start. The author's or the operator's fault.
+/// Reason why an instance did not start: a fault of the author or the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Memory or tables beyond what was granted, or a host limit.
+    /// Memory or tables beyond the granted limits, or a limit of the host.
     #[error("the instance cannot be made: {0}")]
     Instantiate(String),
     /// A hook that the ABI requires is missing or has another type.
     #[error("the module has no usable export '{0}'")]
     Export(&'static str),
-    /// `on_start` trapped.
+    /// Trap of `on_start`.
     #[error("on_start trapped: {0}")]
     Trapped(Trap),
-    /// `on_start` returned a number other than 0: the module refuses to start.
+    /// Number other than 0 returned by `on_start`: the module refuses to start.
     #[error(transparent)]
     Refused(StartRefusal),
-    /// It did not take the state of the instance before.
+    /// Failure to take over the state of the previous instance.
     #[error(transparent)]
     State(#[from] StateError),
 }
 
-/// Reason why state was not handed over. The module's author's fault, or the operator's.
+/// Reason why state was not handed over: a fault of the module's author or the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// Hook that the module does not export.
@@ -67,28 +67,28 @@ impl fmt::Display for StartRefusal {
     }
 }
 
-/// The end of an instance: what happened in which function.
+/// End of an instance: the cause and the function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trap {
-    /// What happened.
+    /// Cause of the trap.
     pub kind: TrapKind,
-    /// Where, as far as the code says: innermost function first.
+    /// Position, as far as the code shows it: innermost function first.
     pub place: Option<Place>,
 }
 
-/// A place in a module.
+/// Position in a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The function's name from the name section, or its index; where it is known.
+    /// Name of the function from the name section, or its index; where it is known.
     pub function: Option<String>,
     /// Offset of the instruction in the module's bytes.
     pub offset: Option<usize>,
 }
 
-/// What ended a call.
+/// Cause that ended a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrapKind {
-    /// An `unreachable` instruction: how a panic ends.
+    /// An `unreachable` instruction, the end of a panic.
     Unreachable,
     /// A load or store outside the memory.
     MemoryOutOfBounds,
@@ -98,16 +98,16 @@ pub enum TrapKind {
     Arithmetic,
     /// Calls nested beyond [`STACK_LENGTH_MAX`](crate::STACK_LENGTH_MAX).
     StackOverflow,
-    /// The call outlived its slices or, below user level, spent its fuel.
+    /// The call exceeded its time limit or, below user level, spent its fuel.
     TimeLimit,
-    /// `on_packet` returned this number, which is no verdict; `None` where only that is known.
+    /// Number returned by `on_packet` that is no verdict; `None` where only the fact is known.
     NotAVerdict(Option<u32>),
-    /// Something else that WebAssembly traps on.
+    /// Another cause of a WebAssembly trap.
     Other,
 }
 
 impl TrapKind {
-    /// The name under which it is counted.
+    /// Returns the name of the trap's counter.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -151,8 +151,7 @@ impl fmt::Display for Trap {
 }
 
 impl Trap {
-    /// Reads what wasmtime says about an ended call; offsets are those of the code that it
-    /// compiled.
+    /// Reads the cause from wasmtime's error; offsets are those of the code that it compiled.
     #[must_use]
     pub fn from_error(error: &wasmtime::Error) -> Self {
         use wasmtime::Trap as T;
@@ -172,7 +171,7 @@ impl Trap {
         Self { kind, place: place(error) }
     }
 
-    /// Reads the same with offsets in the module that the code was made from.
+    /// Reads the cause with offsets in the module that the code was made from.
     pub(crate) fn in_module(error: &wasmtime::Error, origins: &Origins) -> Self {
         let mut trap = Self::from_error(error);
         if let Some(offset) = trap.place.as_mut().and_then(|place| place.offset.as_mut()) {

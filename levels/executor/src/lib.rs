@@ -1,92 +1,94 @@
-//! Slices: what interrupts a module that runs too long.
+//! Preemption timer: interrupts a module that runs too long.
 //!
-//! The thread that runs modules owns a POSIX timer. While it works, the timer's signal interrupts
-//! it again and again and raises the engine's epoch; code whose deadline has passed asks at its
-//! next loop or call what is to become of it. While the thread waits for packets the timer is off
-//! and nothing wakes up.
+//! The thread that runs modules owns a POSIX timer. While modules run, the timer's signal fires
+//! repeatedly and raises the engine's epoch; code whose deadline has passed calls back at its
+//! next loop or call, where the scheduler decides whether it continues. While the thread waits for
+//! packets the timer is off and causes no wake-ups.
 //!
 //! ```text
-//!                     arm(SLICE)                 arm(TURN_MAX)         arm_once(left of a slice)
+//!                     arm(SLICE)                 arm(TURN_MAX)         arm_once(rest of a slice)
 //!  nobody waits ──▶ ┬────2 ms────┬────2 ms────┬  others wait ──▶ ┬100 µs┬100 µs┬40┬100 µs┬
-//!                   └ only to end what never ends                └ whose turn is it?
+//!                   └ only to end endless calls                  └ who runs next?
 //! ```
 //!
-//! The timer repeats: a signal that comes between two calls raises an epoch that nobody looks at,
-//! and a timer that goes off once would be lost then.
+//! The timer repeats: a signal that arrives between two calls raises an epoch that nobody checks,
+//! so the expiry of a one-shot timer could be lost.
 //!
-//! Not here: what the epoch is and how long a call may take (the engine and who asks it), and who
-//! is next (the session).
+//! Not here: the epoch and the time limit of a call (the engine and its caller), and the choice of
+//! who runs next (`core/session`).
 
 use rustix::thread::gettid;
 use std::io;
 use std::sync::OnceLock;
 use units::Nanos;
 
-/// How often running code is interrupted while nobody else has a claim to the core.
+/// Interval between interrupts of running code while nobody else has a claim to the core.
 pub const SLICE: Nanos = Nanos::from_millis(2);
-/// How often while somebody has: what comes for him is seen after so long, and his slice ends at
-/// most so late. A signal costs 1 to 2 µs, so less would cost more than 2 %.
+/// Interval between interrupts while somebody else has a claim to the core: the latest that a
+/// packet of another session is noticed and that a slice ends. A signal costs 1 to 2 µs, so a
+/// shorter interval would cost more than 2 %.
 pub const TURN_MAX: Nanos = Nanos(100_000);
 
-/// What is less is as good as over: to set the timer takes as long. Zero would switch it off.
+/// Shortest first interval: less counts as expired, because setting the timer takes as long. Zero
+/// would switch the timer off.
 const FIRST_MIN: Nanos = Nanos(1_000);
 
-/// What the signal does; it must be safe in a signal handler: an atomic addition.
+/// Action of the signal; must be async-signal-safe: an atomic addition.
 type Raise = Box<dyn Fn() + Send + Sync>;
 static RAISE: OnceLock<Raise> = OnceLock::new();
 
-/// Why there is no slicer. Our own fault or the host's.
+/// Failure to set up the preemption timer: a fault of this program or of the host.
 #[derive(Debug, thiserror::Error)]
 pub enum SlicerError {
-    /// The process has one epoch and one handler.
+    /// The process has a timer already; it has one epoch and one signal handler.
     #[error("this process already has a slicer")]
     Second,
-    /// The kernel refused a step.
+    /// The kernel refused a system call.
     #[error("{step} failed: {source}")]
     System {
-        /// Which system call.
+        /// Name of the system call.
         step: &'static str,
-        /// What it said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// The timer of the calling thread.
+/// Preemption timer of the calling thread.
 #[derive(Debug)]
 pub struct Slicer {
     timer: libc::timer_t,
-    /// Zero while it is off.
+    /// Current interval, zero while the timer is off.
     interval: Nanos,
 }
 
 impl Slicer {
     /// Makes the timer for the calling thread, switched off.
     ///
-    /// `raise` runs in a signal handler: it may only do what is
-    /// async-signal-safe, such as an atomic addition.
+    /// `raise` runs in a signal handler: it may only do what is async-signal-safe, such as an
+    /// atomic addition.
     ///
-    /// # Errors
-    /// When the process has one already or the kernel refuses.
+    /// # Errors When the process has a timer already or the kernel refuses.
     pub fn new(raise: impl Fn() + Send + Sync + 'static) -> Result<Self, SlicerError> {
         RAISE.set(Box::new(raise)).map_err(|_| SlicerError::Second)?;
         install_handler()?;
         Ok(Self { timer: create_timer()?, interval: Nanos::ZERO })
     }
 
-    /// Has code interrupted each time that so much has passed; costs nothing when it is already.
+    /// Interrupts code every `interval` from now on; costs nothing when that interval is set
+    /// already.
     pub fn arm(&mut self, interval: Nanos) {
         if self.interval != interval {
             self.set(interval, interval);
         }
     }
 
-    /// Has code interrupted when so much has passed, and each time `interval` has from then on: a
-    /// system call, for the end of somebody's slice.
+    /// Interrupts code once after `first` and every `interval` from then on, for the end of a
+    /// slice: one system call.
     pub fn arm_once(&mut self, first: Nanos, interval: Nanos) {
         self.set(Nanos(first.0.max(FIRST_MIN.0)), interval);
     }
 
-    /// Switches it off; costs nothing when it is.
+    /// Switches the timer off; costs nothing when it is off.
     pub fn disarm(&mut self) {
         self.arm(Nanos::ZERO);
     }
@@ -108,12 +110,12 @@ impl Drop for Slicer {
     }
 }
 
-/// The first real-time signal that the C library leaves to programs.
+/// Returns the first real-time signal that the C library leaves to programs.
 fn signal() -> libc::c_int {
     libc::SIGRTMIN()
 }
 
-/// Runs on the slicer's thread, touches an atomic and no lock.
+/// Signal handler: runs on the timer's thread, touches an atomic and no lock.
 extern "C" fn on_signal(_: libc::c_int) {
     if let Some(raise) = RAISE.get() {
         raise();
@@ -157,7 +159,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::{Duration, Instant};
 
-    // One test, because a process has one slicer.
+    // One test, because a process has one preemption timer.
     #[test]
     fn code_is_interrupted_while_the_timer_is_armed_and_as_often_as_was_said() {
         let epoch = Arc::new(AtomicU64::new(0));

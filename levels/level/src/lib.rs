@@ -1,5 +1,5 @@
-//! What the levels agree on: the memory of an instance that can move between them; and what all of
-//! them use.
+//! Shared contract of the execution levels: the memory of an instance that can move between them,
+//! and helpers that every level uses.
 //!
 //! ```text
 //!            ┌──────────────── one linear memory ───────────────┐
@@ -8,18 +8,17 @@
 //!            └──────────────────────────────────────────────────┘
 //! ```
 //!
-//! `levels/bpf` has such memory to give (an arena), `levels/engine` takes it;
-//! neither knows the other. Who is in the memory at a time is decided by lanes,
-//! not here.
+//! `levels/bpf` provides such memory (an arena), `levels/engine` uses it;
+//! neither depends on the other. Mutual exclusion is the job of lanes, not of this crate.
 
 pub mod ahead;
 
 use std::fmt::Debug;
 
-/// What a 32-bit address reaches.
+/// Size of the address space that a 32-bit address covers, bytes.
 pub const REACH: u64 = 1 << 32;
-/// Behind the reach, so that a 32-bit address and a static offset up to this
-/// need no check of their own in compiled code.
+/// Guard region after [`REACH`], bytes: compiled code needs no bounds check for a 32-bit address
+/// plus a static offset up to this.
 pub const GUARD: u64 = 32 << 20;
 
 /// Linear memory that lies outside of a sandbox: its address 0 is [`address`].
@@ -32,9 +31,9 @@ pub const GUARD: u64 = 32 << 20;
 /// else is mapped in the rest of [`REACH`] + [`GUARD`] bytes: an access there
 /// faults. Rust code holds no reference into it.
 pub unsafe trait SharedMemory: Debug + Send + Sync {
-    /// Where it begins, on a page.
+    /// Returns the address of the first byte, aligned to a page.
     fn address(&self) -> *mut u8;
 
-    /// Its bytes, a multiple of 64 KiB.
+    /// Returns the length in bytes, a multiple of 64 KiB.
     fn length(&self) -> usize;
 }

@@ -1,6 +1,6 @@
-//! Runs the intermediate representation, for tests: slow, obvious, and strict
-//! about what passes claim. An access that was said to need no check and is
-//! out of bounds, or that lies elsewhere than its region says, is a panic.
+//! Interpreter of the intermediate representation, for tests: slow, obvious, and strict about the
+//! claims of passes. An access that was declared to need no check and is out of bounds, or that
+//! lies elsewhere than its region says, is a panic.
 
 use crate::ir::{
     Access, BinaryOp, BlockId, CompareOp, Edge, Function, Op, Region, Terminator, Type, UnaryOp,
@@ -8,20 +8,20 @@ use crate::ir::{
 };
 use crate::{Image, TrapCode};
 
-/// Steps after which a test hangs rather than runs.
+/// Most steps of a test, to end endless loops.
 const STEPS_MAX: u64 = 5_000_000;
-/// Bytes of a page.
+/// Size of a page, bytes.
 const PAGE_LENGTH: usize = 65_536;
 
-/// An instance that runs.
+/// Running instance.
 pub(crate) struct Machine<'u> {
     unit: &'u Unit,
     pub(crate) memory: Vec<u8>,
-    /// What lies behind the most that the memory may have.
+    /// Data behind the largest size of the memory.
     pub(crate) behind: Vec<u8>,
     pub(crate) globals: Vec<u64>,
     pub(crate) fuel: i64,
-    /// Where packet bytes begin and end, if there is a packet.
+    /// Addresses of the first packet byte and of the end, if there is a packet.
     pub(crate) window: Option<(u32, u32)>,
     steps: u64,
 }
@@ -52,7 +52,7 @@ impl<'u> Machine<'u> {
         let mut frame = Frame { function, values: vec![None; function.types.len()] };
         let mut block = BlockId(0);
         let mut incoming = arguments.to_vec();
-        // How often each loop went round since it was entered.
+        // Iterations of each loop since it was entered.
         let mut rounds = vec![0_u64; function.blocks.len()];
         loop {
             let here = &function.blocks[block.0 as usize];
@@ -169,7 +169,7 @@ impl<'u> Machine<'u> {
         }
     }
 
-    /// The bytes of an access.
+    /// Returns the bytes of an access.
     fn access(
         &mut self,
         frame: &Frame<'_>,
@@ -279,7 +279,7 @@ fn binary(op: BinaryOp, ty: Type, a: u64, b: u64) -> u64 {
     }
 }
 
-/// What an operator computes at one width.
+/// Computes the result of an operator at one width.
 macro_rules! binary {
     ($name:ident, $unsigned:ty, $signed:ty) => {
         fn $name(op: BinaryOp, a: $unsigned, b: $unsigned) -> $unsigned {

@@ -1,202 +1,201 @@
-//! The intermediate representation: one function in SSA form, with block
+//! Intermediate representation: one function in SSA form, with block
 //! parameters instead of phi nodes.
 //!
 //! ```text
 //! Wasm ─build─▶ ir::Function ─passes─▶ ir::Function ─back─▶ eBPF
 //! ```
 //!
-//! It is WebAssembly with the stack machine taken out and every trap made
+//! WebAssembly without the stack machine, and with every trap
 //! explicit: [`Op::Binary`] never traps (a division is preceded by
 //! [`Op::TrapIf`]), `call_indirect` is a [`Terminator::Switch`] over direct
 //! calls, and fuel is an ordinary 64-bit value that blocks pass on.
-//! What it does not know: registers, eBPF, packets beyond [`Region`].
+//! Not represented: registers, eBPF, packets beyond [`Region`].
 
 use abi::HostFunction;
 
 use crate::TrapCode;
 
-/// A number in SSA form, defined once: by an instruction or as a parameter of
-/// a block. An index into [`Function::types`].
+/// SSA value, defined once: by an instruction or as a parameter of a block. An index into
+/// [`Function::types`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Value(pub u32);
 
-/// A block, as an index into [`Function::blocks`]. The entry is block 0; it
-/// has the function's parameters as its parameters, and no predecessor.
+/// Block, as an index into [`Function::blocks`]. The entry is block 0; it has the function's
+/// parameters as its parameters, and no predecessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockId(pub u32);
 
-/// A function of the module, by its index in the module's function space.
+/// Function of the module, by its index in the module's function space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FunctionIndex(pub u32);
 
-/// Where in the module's bytes something came from.
+/// Position in the module's bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place(pub u32);
 
-/// The type of a value. An `I32` is always zero-extended to 64 bits.
+/// Type of a value. An `I32` is always zero-extended to 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Type {
-    /// 32 bits.
+    /// 32-bit integer.
     I32,
-    /// 64 bits.
+    /// 64-bit integer.
     I64,
 }
 
 /// All functions that the entry can reach, each inlined as far as it pays.
 #[derive(Clone, Debug)]
 pub struct Unit {
-    /// Function 0 is the entry. No recursion: the call graph is acyclic.
+    /// Functions; function 0 is the entry. No recursion: the call graph is acyclic.
     pub functions: Vec<Function>,
     /// Types and initial values of the module's globals, by index.
     pub globals: Vec<Global>,
-    /// The memory, if the module has one.
+    /// Memory, if the module has one.
     pub memory: Option<Memory>,
 }
 
-/// A global of the module.
+/// Global of the module.
 #[derive(Clone, Copy, Debug)]
 pub struct Global {
-    /// Its type.
+    /// Type of the global.
     pub ty: Type,
-    /// Its value in a new instance (an `i32` zero-extended).
+    /// Value in a new instance (an `i32` zero-extended).
     pub initial: u64,
-    /// Whether it ever changes; if not, the IR has its value instead.
+    /// True if it ever changes; if not, the IR has its value instead.
     pub mutable: bool,
 }
 
-/// The linear memory.
+/// Linear memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
-    /// Pages of 64 KiB that it begins with.
+    /// Initial size in pages of 64 KiB.
     pub pages_min: u32,
-    /// Pages that it may grow to; equal to `pages_min` if the code never
-    /// grows it, so that its size is a constant.
+    /// Largest size in pages; equal to `pages_min` if the code never grows it, so that its size is
+    /// a constant.
     pub pages_max: u32,
 }
 
-/// One function.
+/// Function in SSA form.
 #[derive(Clone, Debug)]
 pub struct Function {
-    /// Its index in the module.
+    /// Index in the module.
     pub index: FunctionIndex,
-    /// Its name, from the name section or an export.
+    /// Name from the name section or an export.
     pub name: Option<String>,
-    /// Types of its parameters.
+    /// Types of the parameters.
     pub parameters: Vec<Type>,
-    /// Types of its results.
+    /// Types of the results.
     pub results: Vec<Type>,
-    /// The type of each value, by its number.
+    /// Type of each value, by its number.
     pub types: Vec<Type>,
-    /// Its blocks, in reverse post-order, every one reachable.
+    /// Blocks in reverse post-order, every one reachable.
     pub blocks: Vec<Block>,
-    /// Whether it, or what it calls, can end in a trap: then a caller looks
-    /// after the call.
+    /// True if the function, or a callee, can end in a trap: then a caller checks for it after the
+    /// call.
     pub can_trap: bool,
 }
 
 /// Straight-line code.
 #[derive(Clone, Debug)]
 pub struct Block {
-    /// Defined by the edges that come in.
+    /// Values defined by the incoming edges.
     pub parameters: Vec<Value>,
-    /// In order.
+    /// Instructions in order.
     pub instructions: Vec<Instruction>,
-    /// What follows.
+    /// End of the block.
     pub terminator: Terminator,
-    /// Whether an edge comes back here from a block that this one dominates
-    /// (WebAssembly's control flow is reducible, so no other cycle exists).
+    /// True if the block has a back edge, from a block that this one dominates (WebAssembly's
+    /// control flow is reducible, so no other cycle exists).
     pub is_loop_header: bool,
-    /// How many loops it is in.
+    /// Number of loops that contain the block.
     pub loop_depth: u32,
-    /// Of a loop header: how often its loop goes round at most, each time that it is
-    /// entered, if the passes know. It stays true, since no pass leaves a header out.
+    /// Most iterations of a loop header's loop each time that it is entered, if known. It stays
+    /// valid, since no pass removes a header.
     pub rounds_max: Option<u64>,
 }
 
-/// One operation with its results.
+/// Operation with its results.
 #[derive(Clone, Debug)]
 pub struct Instruction {
-    /// What is defined: none, one, or (calls) several.
+    /// Values that are defined: none, one, or (calls) several.
     pub results: Vec<Value>,
-    /// What is done.
+    /// Operation.
     pub op: Op,
-    /// Where in the module it stands, for traps and refusals.
+    /// Position in the module, for traps and refusals.
     pub place: Place,
 }
 
-/// An operation. Operands of one operation have one type unless it says so.
+/// Operation. Operands have one type unless stated otherwise.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
-    /// A constant; an `i32` zero-extended.
+    /// Constant; an `i32` zero-extended.
     Const(u64),
-    /// `i32.clz` and its kind.
+    /// Unary operator, such as `i32.clz`.
     Unary(UnaryOp, Value),
-    /// Arithmetic of the type of its result. Division and remainder: the
-    /// divisor is not zero, the signed quotient does not overflow; the signed
-    /// remainder by -1 is 0. Shifts and rotations: the count is taken modulo
-    /// the width, whatever it is.
+    /// Arithmetic of the type of its result. Division and remainder: the divisor is not zero, the
+    /// signed quotient does not overflow; the signed remainder by -1 is 0. Shifts and rotations:
+    /// the count is taken modulo the width.
     Binary(BinaryOp, Value, Value),
-    /// 1 or 0, an `i32`; the operands have one type, either.
+    /// Comparison: 1 or 0, an `i32`; the operands have one type, either.
     Compare(CompareOp, Value, Value),
-    /// `i64.extend_i32_u`.
+    /// Zero extension, `i64.extend_i32_u`.
     ExtendUnsigned(Value),
-    /// `i64.extend_i32_s`.
+    /// Sign extension, `i64.extend_i32_s`.
     ExtendSigned(Value),
-    /// `i32.wrap_i64`.
+    /// Truncation, `i32.wrap_i64`.
     Wrap(Value),
-    /// The second if the first, an `i32`, is not zero, else the third.
+    /// Choice: the second if the first, an `i32`, is not zero, else the third.
     Select(Value, Value, Value),
-    /// Reads linear memory, little-endian, at `address + offset`.
+    /// Read of linear memory, little-endian, at `address + offset`.
     Load {
-        /// Bytes that are read.
+        /// Number of bytes.
         width: Width,
-        /// Whether they are sign-extended to the result's type.
+        /// True if the bytes are sign-extended to the result's type.
         signed: bool,
-        /// Where.
+        /// Address.
         access: Access,
     },
-    /// Writes the value's low bytes.
+    /// Write of the value's low bytes.
     Store {
-        /// Bytes that are written.
+        /// Number of bytes.
         width: Width,
-        /// What.
+        /// Value to write.
         value: Value,
-        /// Where.
+        /// Address.
         access: Access,
     },
-    /// Reads a mutable global.
+    /// Read of a mutable global.
     GlobalGet(u32),
-    /// Writes a mutable global.
+    /// Write of a mutable global.
     GlobalSet(u32, Value),
-    /// The size in pages, an `i32`.
+    /// Size of the memory in pages, an `i32`.
     MemorySize,
-    /// Grows by so many pages; the former size, or -1.
+    /// Growth by a number of pages; results in the former size, or -1.
     MemoryGrow(Value),
     /// `memory.copy`: destination, source, length. Traps if out of bounds.
     MemoryCopy(Value, Value, Value),
     /// `memory.fill`: destination, byte, length. Traps if out of bounds.
     MemoryFill(Value, Value, Value),
-    /// A direct call: the callee's position in [`Unit::functions`].
+    /// Direct call: the callee's position in [`Unit::functions`].
     Call(u32, Vec<Value>),
-    /// A host function.
+    /// Call of a host function.
     Host(HostFunction, Vec<Value>),
-    /// Ends the call with a trap if the `i32` is not zero.
+    /// Trap if the `i32` is not zero.
     TrapIf(Value, TrapCode),
-    /// The fuel that is left, an `i64`: at the beginning of a function and
-    /// after a call, since the callee spends of the same.
+    /// Read of the remaining fuel, an `i64`: at the beginning of a function and after a call, since
+    /// the callee spends from the same.
     FuelLoad,
-    /// Puts it back: before a call and before a return.
+    /// Write of the remaining fuel: before a call and before a return.
     FuelStore(Value),
-    /// The packet's length, an `i32`, where nothing writes metadata: only what is certainly not
-    /// beyond the window is compared with it, and no sum that may wrap.
+    /// Length of the packet, an `i32`, where nothing writes metadata: compared only with numbers
+    /// that are certainly not beyond the window, and with no sum that may wrap.
     PacketLength,
-    /// The same number, of which the verifier knows nothing: at the entry of
-    /// loops, and where ways join that later decide a branch.
+    /// Same number, of which the verifier knows nothing: at the entry of loops, and at joins of
+    /// values that later decide a branch.
     Opaque(Value),
 }
 
 /// Runs the code behind `|operand|` for each operand of an [`Op`], in order: a reference that is as
-/// mutable as that of the operation. A macro, because a function is one or the other.
+/// mutable as that of the operation. A macro, because a function is either one or the other.
 macro_rules! for_each_operand {
     ($op:expr, |$operand:ident| $code:expr) => {
         match $op {
@@ -241,12 +240,12 @@ impl Op {
         for_each_operand!(self, |operand| visit(*operand));
     }
 
-    /// Calls `change` with each operand, to put another in its place.
+    /// Calls `change` with each operand, to replace it.
     pub fn for_each_use_mut(&mut self, mut change: impl FnMut(&mut Value)) {
         for_each_operand!(self, |operand| change(operand));
     }
 
-    /// Returns true when the operation does nothing but give its result, the same for the same
+    /// Returns true when the operation has no effect but its result, which depends only on its
     /// operands.
     #[must_use]
     pub const fn is_pure(&self) -> bool {
@@ -265,7 +264,7 @@ impl Op {
         )
     }
 
-    /// Returns true when the operation can go if nobody uses its results.
+    /// Returns true when the operation can be removed if its results are unused.
     #[must_use]
     pub const fn can_be_dropped(&self) -> bool {
         match self {
@@ -276,42 +275,42 @@ impl Op {
     }
 }
 
-/// An address, and what is known of it.
+/// Address, with the known facts about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// An `i32`, unsigned.
+    /// Base address, an unsigned `i32`.
     pub address: Value,
-    /// Added without overflow (33 bits).
+    /// Offset, added without overflow (33 bits).
     pub offset: u32,
-    /// Where it may point.
+    /// Region that the access may lie in.
     pub region: Region,
-    /// Whether `address + offset + width` may lie beyond the memory; if not,
-    /// an earlier check or the address itself shows it.
+    /// True if `address + offset + width` may lie beyond the memory; if not, an earlier check or
+    /// the address itself excludes it.
     pub bounds_check: bool,
 }
 
-/// Where an access may lie. Where there is no packet (hooks, the conformance
-/// suite) it is [`Region::Memory`] or [`Region::Behind`].
+/// Region of an access. Where there is no packet (hooks, the conformance suite) it is
+/// [`Region::Memory`] or [`Region::Behind`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Region {
     /// Certainly outside metadata and window.
     Memory,
-    /// What the compiler keeps behind the memory: tables that change, passive
-    /// segments. Only its own accesses lie there, and none needs a check.
+    /// Compiler's data behind the memory: tables that change, passive segments. Only its own
+    /// accesses lie there, and none needs a check.
     Behind,
     /// Certainly in the declared window: packet bytes.
     Window,
     /// Certainly in the 64 bytes of metadata.
     Metadata,
-    /// Decided when it runs. `below` says that it is probably below the
-    /// metadata (derived from the stack pointer), so which test comes first.
+    /// Decided at run time.
     Unknown {
-        /// See above.
+        /// True if the address is probably below the metadata (derived from the stack pointer):
+        /// selects which test comes first.
         below: bool,
     },
 }
 
-/// Bytes of an access.
+/// Size of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Width {
     /// 1 byte.
@@ -337,29 +336,28 @@ impl Width {
     }
 }
 
-/// Of one operand, with a result of the same type.
+/// Operator with one operand, and a result of the same type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UnaryOp {
-    /// Leading zeros.
+    /// Count of leading zeros.
     Clz,
-    /// Trailing zeros.
+    /// Count of trailing zeros.
     Ctz,
-    /// Ones.
+    /// Count of ones.
     Popcnt,
-    /// `extend8_s`.
+    /// Sign extension of 8 bits, `extend8_s`.
     Extend8,
-    /// `extend16_s`.
+    /// Sign extension of 16 bits, `extend16_s`.
     Extend16,
-    /// `i64.extend32_s`.
+    /// Sign extension of 32 bits, `i64.extend32_s`.
     Extend32,
-    /// The bytes in reverse order: WebAssembly has no such operator; passes
-    /// find it in shifts and masks.
+    /// Byte reversal: WebAssembly has no such operator; passes find it in shifts and masks.
     ByteSwap,
-    /// The low two bytes in reverse order, the others zero.
+    /// Byte reversal of the low two bytes, the others zero.
     ByteSwap16,
 }
 
-/// Of two operands, with a result of the same type.
+/// Operator with two operands, and a result of the same type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "WebAssembly's names")]
 pub enum BinaryOp {
@@ -380,7 +378,7 @@ pub enum BinaryOp {
     Rotr,
 }
 
-/// `eqz` is [`CompareOp::Eq`] with a zero.
+/// Comparison. `eqz` is [`CompareOp::Eq`] with a zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "WebAssembly's names")]
 pub enum CompareOp {
@@ -397,7 +395,7 @@ pub enum CompareOp {
 }
 
 impl CompareOp {
-    /// The comparison with its operands in the other order.
+    /// Returns the comparison with its operands exchanged.
     pub(crate) const fn swapped(self) -> Self {
         match self {
             Self::Eq => Self::Eq,
@@ -414,32 +412,32 @@ impl CompareOp {
     }
 }
 
-/// Where control goes, with the values for the target's parameters.
+/// Edge to a block, with the values for its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edge {
-    /// The block.
+    /// Target of the edge.
     pub target: BlockId,
-    /// One for each of its parameters.
+    /// Argument for each parameter of the target.
     pub arguments: Vec<Value>,
 }
 
-/// How a block ends.
+/// End of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Terminator {
-    /// On.
+    /// Unconditional jump.
     Jump(Edge),
-    /// By an `i32`: not zero, then the first, else the second.
+    /// Branch on an `i32`: not zero takes the first edge, else the second.
     Branch(Value, Edge, Edge),
-    /// `br_table`: by an unsigned `i32`, beyond the list the default.
+    /// `br_table`: indexed by an unsigned `i32`, with a default beyond the list.
     Switch(Value, Vec<Edge>, Edge),
-    /// Back, with the results.
+    /// Return with the results.
     Return(Vec<Value>),
-    /// Ends the call.
+    /// Unconditional trap.
     Trap(TrapCode, Place),
 }
 
 impl Terminator {
-    /// The edges, in order: of a branch first the taken one, of a switch last the default.
+    /// Returns the edges, in order: of a branch first the taken one, of a switch last the default.
     pub fn edges(&self) -> impl Iterator<Item = &Edge> {
         let (list, last, second): (&[Edge], _, _) = match self {
             Self::Jump(edge) => (&[], Some(edge), None),
@@ -450,7 +448,7 @@ impl Terminator {
         list.iter().chain(last).chain(second)
     }
 
-    /// The edges, to change them.
+    /// Returns the edges, mutable.
     pub fn edges_mut(&mut self) -> impl Iterator<Item = &mut Edge> {
         let (list, last, second): (&mut [Edge], _, _) = match self {
             Self::Jump(edge) => (&mut [], Some(edge), None),
@@ -461,7 +459,7 @@ impl Terminator {
         list.iter_mut().chain(last).chain(second)
     }
 
-    /// Calls `visit` with the value that decides and those that are returned.
+    /// Calls `visit` with the deciding value and the returned ones.
     pub fn for_each_own_use(&self, visit: impl FnMut(Value)) {
         match self {
             Self::Branch(value, ..) | Self::Switch(value, ..) => {
@@ -472,7 +470,7 @@ impl Terminator {
         }
     }
 
-    /// Calls `visit` with each value that is used, arguments of edges too.
+    /// Calls `visit` with each used value, arguments of edges included.
     pub fn for_each_use(&self, mut visit: impl FnMut(Value)) {
         self.for_each_own_use(&mut visit);
         for edge in self.edges() {
@@ -480,7 +478,7 @@ impl Terminator {
         }
     }
 
-    /// Calls `change` with each value that is used, arguments of edges too.
+    /// Calls `change` with each used value, arguments of edges included.
     pub fn for_each_use_mut(&mut self, mut change: impl FnMut(&mut Value)) {
         match self {
             Self::Branch(value, ..) | Self::Switch(value, ..) => change(value),

@@ -1,5 +1,5 @@
-//! The instance block: what an instance has in the kernel beside its linear
-//! memory. One value of an array map that can be mapped (`BPF_F_MMAPABLE`);
+//! Instance block: the state of an instance in the kernel beside its linear
+//! memory. One value of a memory-mappable array map (`BPF_F_MMAPABLE`);
 //! programs reach it by a constant address, the cell through its mapping.
 //!
 //! ```text
@@ -18,11 +18,11 @@
 //!   72 │ reserved      u64            │
 //!   80 │ events        u32            │  and messages of this packet so far
 //!   84 │ sent          u32            │  frames of this packet so far
-//!   88 │ instance      u64            │  goes into its records; set by the node
-//!   96 │ lost          u64            │  records for which there was no room
+//!   88 │ instance      u64            │  copied into its records; set by the node
+//!   96 │ lost          u64            │  records lost because the ring was full
 //!  104 │ ports         16 bytes       │  bit n: port n exists; set by the node
 //!  120 │ now_ms        u64            │  the node's time, where there is no packet
-//!  128 │ arguments     16 x u64       │  of an export; beyond registers of a call
+//!  128 │ arguments     16 x u64       │  of an export; of a call beyond its registers
 //!  256 │ results       16 x u64       │
 //!  384 │ globals       n x u64        │
 //!      ├──────────────────────────────┤ 8-aligned after the globals
@@ -32,8 +32,8 @@
 
 #![expect(missing_docs, reason = "the picture above")]
 
-/// Of the picture above, and of what programs and cells take each other to mean by it. To be
-/// raised with each change: programs outlive the process that compiled them.
+/// Version of the layout above, and of its meaning for programs and cells. To be raised with each
+/// change: programs outlive the process that compiled them.
 pub const VERSION: u32 = 2;
 
 pub const OPAQUE_ZERO: u32 = 0;
@@ -55,34 +55,34 @@ pub const ARGUMENTS: u32 = 128;
 pub const RESULTS: u32 = 256;
 pub const GLOBALS: u32 = 384;
 
-/// Parameters of an exported function, and results, at most.
+/// Most parameters, and results, of an exported function.
 pub const SLOTS_MAX: usize = 16;
-/// Ports that a module can send to: as many as [`PORTS`] has bits.
+/// Most ports that a module can send to: as many as [`PORTS`] has bits.
 pub const PORTS_MAX: u32 = 128;
-/// Bytes that a helper moves between packet and memory at once.
+/// Most bytes that a helper moves between packet and memory at once.
 pub const SCRATCH_LENGTH: u32 = 512;
 
-/// Where the scratch begins in the block of a module with so many globals.
+/// Returns the offset of the scratch buffer in the block of a module with that many globals.
 #[must_use]
 pub const fn scratch(globals: u32) -> u32 {
     GLOBALS + 8 * globals
 }
 
-/// Bytes of the whole block.
+/// Returns the size of the whole block in bytes.
 #[must_use]
 pub const fn block_length(globals: u32) -> u32 {
     scratch(globals) + SCRATCH_LENGTH
 }
 
-/// The hand-over: what the front door knows of the packet and what the module
-/// decided. One for each entry, in the value of an array map that the front
-/// door's programs and the modules' programs share; whoever is in the entry's
-/// lane has it for himself.
+/// Hand-over: the packet's metadata from the front door and the module's
+/// verdict. One for each entry, in the value of an array map that the front
+/// door's programs and the modules' programs share; the CPU in the entry's
+/// lane has exclusive access.
 ///
 /// ```text
 ///   0 ┌────────────────────────────────┐
 ///     │ the ABI's metadata, 64 bytes   │  as the module sees it at 0x8000
-///  64 │ verdict      u32               │  what on_packet returned, or
+///  64 │ verdict      u32               │  the return value of on_packet, or
 ///  68 │ trapped      u32               │  the trap's code, else 0
 ///  72 │ padded       u32               │  zero bytes added behind a short packet:
 ///     │                                │  0 before and after a program
@@ -97,17 +97,17 @@ pub mod hand_over {
     pub const TRAPPED: u32 = 68;
     pub const PADDED: u32 = 72;
     pub const FUEL_USED: u32 = 80;
-    /// Its bytes.
+    /// Size in bytes.
     pub const LENGTH: u32 = 88;
 }
 
-/// A record in the ring buffer to the cell: an event, a frame to be sent, or a message.
+/// Record in the ring buffer to the cell: an event, a frame to be sent, or a message.
 ///
 /// ```text
 ///   0 ┌────────────────────────────────┐
 ///     │ kind         u32               │  1: an event, 2: a frame, 3: a message
 ///   4 │ value        u32               │  the event's code, or the port; else 0
-///   8 │ instance     u64               │  whose it is
+///   8 │ instance     u64               │  the instance that wrote it
 ///  16 │ length       u32               │  of the bytes
 ///  20 │ reserved     u32, 0            │
 ///     ├────────────────────────────────┤

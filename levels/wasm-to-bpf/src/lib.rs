@@ -1,14 +1,14 @@
-//! The compiler from WebAssembly to eBPF.
+//! Compiler from WebAssembly to eBPF.
 //!
 //! ```text
 //! bytes ─parse─▶ module ─build─▶ SSA ─passes─▶ SSA ─back─▶ Program
 //!                  │               │                │
-//!                  └───────────────┴─── Refusal ◀───┘   a typed reason, with its place
+//!                  └───────────────┴─── Refusal ◀───┘   a typed reason, with its position
 //! ```
 //!
-//! It is a pure function: no I/O, no clock, the same bytes out for the same
-//! bytes in. It loads nothing and knows no maps, only where their descriptors
-//! go. How the translation works, and why it is right, is in docs/design/compiler.md.
+//! A pure function: no I/O, no clock, the same bytes out for the same
+//! bytes in. Loads nothing and knows no maps, only where their descriptors
+//! go. docs/design/compiler.md explains the translation, and why it is right.
 #![forbid(unsafe_code)]
 
 mod back;
@@ -30,45 +30,42 @@ use serde::{Deserialize, Serialize};
 pub use program::{Cost, Flavour, Image, MapKind, MapReference, Program, ProgramFunction};
 pub use refusal::{Reason, Refusal};
 
-/// The least budget of one call: the compiler need not check what certainly
-/// costs less.
+/// Smallest fuel budget of one call: code that certainly costs less needs no check.
 pub const FUEL_BUDGET_MIN: u64 = 65_536;
 
-/// Compiles what the entry reaches.
+/// Compiles the functions that the entry reaches.
 ///
-/// # Errors
-/// What cannot become eBPF, each with its place.
+/// # Errors All reasons why the module cannot become eBPF, each with its position.
 pub fn compile(module: &[u8], options: &Options) -> Result<Program, Vec<Refusal>> {
     begin(module, options)?.finish()
 }
 
-/// A module of which nothing is known any more that stands against its becoming eBPF, before
-/// the time that compiling it takes: what an instance begins with is settled.
+/// Module that passed validation for eBPF: its initial image is known; code generation, which takes
+/// most of the time, has not run.
 #[derive(Debug)]
 pub struct Begun {
     built: front::Built,
     options: Options,
 }
 
-/// The first part of [`compile`].
+/// Runs the first part of [`compile`].
 ///
-/// # Errors
-/// What cannot become eBPF, each with its place; compiling it may find more.
+/// # Errors All reasons why the module cannot become eBPF, each with its position; code generation
+/// may find more.
 pub fn begin(module: &[u8], options: &Options) -> Result<Begun, Vec<Refusal>> {
     Ok(Begun { built: front::unit(module, options)?, options: options.clone() })
 }
 
 impl Begun {
-    /// What an instance begins with: the same for every flavour.
+    /// Returns the initial state of an instance: the same for every flavour.
     #[must_use]
     pub fn image(&self) -> &Image {
         &self.built.image
     }
 
-    /// The rest of [`compile`].
+    /// Runs the rest of [`compile`].
     ///
-    /// # Errors
-    /// As there.
+    /// # Errors As [`compile`].
     pub fn finish(self) -> Result<Program, Vec<Refusal>> {
         let Self { built: front::Built { mut unit, image, kept }, options } = self;
         passes::run(&mut unit, &options, kept)?;
@@ -76,10 +73,10 @@ impl Begun {
     }
 }
 
-/// All that the entry reaches, in SSA form, and what an instance begins with.
+/// Translates the functions that the entry reaches to SSA form, with the initial state of an
+/// instance.
 ///
-/// # Errors
-/// What cannot become eBPF, each with its place.
+/// # Errors All reasons why the module cannot become eBPF, each with its position.
 #[doc(hidden)]
 pub fn unit(module: &[u8], options: &Options) -> Result<(ir::Unit, Image), Vec<Refusal>> {
     let front::Built { mut unit, image, kept } = front::unit(module, options)?;
@@ -87,78 +84,78 @@ pub fn unit(module: &[u8], options: &Options) -> Result<(ir::Unit, Image), Vec<R
     Ok((unit, image))
 }
 
-/// What is to be compiled out of a module.
+/// Entry point of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// `on_packet`, with packet, metadata and verdict; ends in a tail call to
+    /// Hook `on_packet`, with packet, metadata and verdict; ends in a tail call to
     /// [`MapKind::Afterwards`] or, with `standalone`, returns the verdict.
     Packet {
-        /// The manifest's `window`, bytes.
+        /// Window of the manifest, bytes.
         window: u32,
-        /// Whether it runs alone: the program returns the verdict as it is (test-run,
-        /// measurements) instead of going on to the front door's second half.
+        /// True for a standalone program, which returns the verdict (test-run, measurements)
+        /// instead of continuing with the front door's second half.
         standalone: bool,
     },
-    /// An exported function without a packet: arguments and results in the
-    /// instance block, the window plain memory. Returns 0, or 1 after a trap.
+    /// Exported function without a packet: arguments and results in the instance block, the window
+    /// plain memory. Returns 0, or 1 after a trap.
     Export(String),
 }
 
-/// How to compile.
+/// Options of a compilation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// What.
+    /// Entry point.
     pub entry: Entry,
-    /// For which level.
+    /// Kind of program, by level.
     pub flavour: Flavour,
-    /// The manifest's `memory_pages_max`; the module's own maximum binds too.
+    /// `memory_pages_max` of the manifest; the module's own maximum applies too.
     pub memory_pages_max: u32,
-    /// The host functions that are granted; a module that imports another is refused.
+    /// Granted host functions; a module that imports another is refused.
     pub functions: HostFunctions,
 }
 
-/// A WebAssembly function type of integers.
+/// WebAssembly function type of integers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Function {
-    /// Parameters.
+    /// Types of the parameters.
     pub parameters: Vec<ValueType>,
-    /// Results.
+    /// Types of the results.
     pub results: Vec<ValueType>,
 }
 
-/// A type that crosses the border.
+/// Type of an argument or a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ValueType {
-    /// 32 bits.
+    /// 32-bit integer.
     I32,
-    /// 64 bits.
+    /// 64-bit integer.
     I64,
 }
 
-/// Why a call ended early.
+/// Cause of the early end of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[repr(u32)]
 pub enum TrapCode {
-    /// `unreachable`.
+    /// An `unreachable` instruction.
     Unreachable = 1,
-    /// An access beyond the memory.
+    /// Access beyond the memory.
     OutOfBounds = 2,
-    /// A division by zero.
+    /// Division by zero.
     DivisionByZero = 3,
-    /// `INT_MIN / -1`.
+    /// Overflow of `INT_MIN / -1`.
     IntegerOverflow = 4,
-    /// `call_indirect` beyond the table.
+    /// Index of a `call_indirect` beyond the table.
     TableOutOfBounds = 5,
-    /// `call_indirect` of an empty place.
+    /// Null reference of a `call_indirect`.
     NullFunction = 6,
-    /// `call_indirect` of another type.
+    /// Function of another type at a `call_indirect`.
     WrongSignature = 7,
-    /// The packet's budget is spent.
+    /// Fuel budget of the packet exhausted.
     OutOfFuel = 8,
-    /// The kernel's own limit on loops (`may_goto`, 250 ms) was reached.
+    /// Kernel's own limit on loops (`may_goto`, 250 ms) reached.
     OutOfTime = 9,
-    /// `on_packet` returned no verdict.
+    /// Value returned by `on_packet` that is no verdict.
     BadVerdict = 10,
-    /// The packet could not be made ready: no room behind a short one.
+    /// Preparation of the packet failed: no space behind a short one.
     Packet = 11,
 }

@@ -1,5 +1,5 @@
-//! Why a module, or a function of it, does not become eBPF: one typed reason
-//! with its place. It judges nothing; whoever finds the fault names it.
+//! Refusals: the reason why a module, or a function of it, does not become eBPF, with its position.
+//! Judges nothing; the code that finds the fault names it.
 
 use std::fmt;
 
@@ -7,27 +7,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::layout::SLOTS_MAX;
 
-/// One reason, and where in the module it stands.
+/// Reason with its position in the module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// What cannot be.
+    /// Reason of the refusal.
     pub reason: Reason,
-    /// The function it is in, by its index in the module.
+    /// Index in the module of the function that contains it.
     pub function: Option<u32>,
-    /// That function's name.
+    /// Name of that function.
     pub name: Option<String>,
-    /// The byte in the module.
+    /// Position of the byte in the module.
     pub place: Option<u32>,
 }
 
 impl Refusal {
-    /// A reason that concerns the whole module.
+    /// Makes a refusal of the whole module.
     #[must_use]
     pub fn of_module(reason: Reason) -> Self {
         Self { reason, function: None, name: None, place: None }
     }
 
-    /// A word that stays the same between versions, for counting and for scripts.
+    /// Returns an identifier that is stable between versions, for counting and for scripts.
     #[must_use]
     pub fn code(&self) -> &'static str {
         self.reason.code()
@@ -50,240 +50,240 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// What cannot become eBPF.
+/// Reason why code cannot become eBPF.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// The validator says no.
+    /// The module is not valid WebAssembly.
     #[error(
         "this is no valid WebAssembly ({message}); build it again, or repair the tool that made it"
     )]
     Invalid {
-        /// In the validator's words.
+        /// Message of the validator.
         message: String,
     },
-    /// A component, or another kind of binary.
+    /// The file is a component, or another kind of binary.
     #[error("this is a component, and only core modules can be compiled; give the core module")]
     Component,
-    /// `f32`, `f64`.
+    /// The code uses `f32` or `f64`.
     #[error(
         "'{operator}' computes with floats, and eBPF has none; use integers (fixed point), or run at user level"
     )]
     Float {
-        /// The operator, or the type of a local.
+        /// Operator, or type of a local.
         operator: String,
     },
-    /// `v128`.
+    /// The code uses `v128`.
     #[error("'{operator}' is SIMD, and eBPF has none; build with -simd128")]
     Simd {
-        /// The operator.
+        /// Name of the operator.
         operator: String,
     },
-    /// Atomics and shared memory.
+    /// The code uses atomics or shared memory.
     #[error("'{operator}' needs threads, and a lane has one; build with -atomics")]
     Threads {
-        /// The operator.
+        /// Name of the operator.
         operator: String,
     },
-    /// References of other types than functions and things of the host, or, for packets, in
-    /// what would have to move between levels.
+    /// The code uses references to something other than functions and host objects, or, for
+    /// packets, in state that would have to move between levels.
     #[error(
         "'{operator}' needs a reference that cannot be here; call functions directly, or through a table that stays as it begins"
     )]
     Reference {
-        /// The operator.
+        /// Name of the operator.
         operator: String,
     },
-    /// A proposal beyond what is compiled.
+    /// The code uses a proposal that is not supported.
     #[error(
         "'{operator}' belongs to the proposal {proposal}, which is not compiled here; build without it"
     )]
     Proposal {
-        /// The operator.
+        /// Name of the operator.
         operator: String,
-        /// Whose it is.
+        /// Name of the proposal.
         proposal: String,
     },
-    /// 64-bit addresses, a second memory, a shared one, or other page sizes.
+    /// The memory has 64-bit addresses, is a second one, is shared, or has other page sizes.
     #[error(
         "its memory is {kind}, and one 32-bit memory of 64 KiB pages is what can be compiled; build for wasm32"
     )]
     Memory {
-        /// Which.
+        /// Kind of memory.
         kind: String,
     },
-    /// A memory that begins larger than it may be.
+    /// The initial memory is larger than its limit.
     #[error(
         "its memory begins with {pages} pages and may have {max}; lower it, or raise memory_pages_max in the manifest"
     )]
     MemorySize {
-        /// What it begins with.
+        /// Initial size in pages.
         pages: u64,
-        /// What is allowed.
+        /// Limit in pages.
         max: u32,
     },
-    /// An imported memory, table, global or tag.
+    /// The module imports a memory, table, global or tag.
     #[error(
         "it imports the {kind} '{module}.{import}', and only functions can be imported; define it in the module"
     )]
     Import {
-        /// What is imported.
+        /// Kind of the import.
         kind: String,
-        /// From where.
+        /// Module name of the import.
         module: String,
-        /// Its name.
+        /// Name of the import.
         import: String,
     },
-    /// A function that no host function is.
+    /// The code calls an imported function that is no host function.
     #[error(
         "it calls '{module}.{import}', which is no host function of this type; call one of docs/reference/module-abi.md, or leave it out"
     )]
     UnknownImport {
-        /// From where.
+        /// Module name of the import.
         module: String,
-        /// Its name.
+        /// Name of the import.
         import: String,
     },
-    /// `packet_resize_head` at tc, which has a helper that adds bytes in front and none that
-    /// takes them away.
+    /// The code calls `packet_resize_head` at tc, which has a helper that adds bytes in front and
+    /// none that removes them.
     #[error(
         "it calls 'packet_resize_head' with {}, and this level (tc) can add bytes in front of a packet but take none away; run the module at the level nic or user, or add a constant number of bytes",
         bytes.map_or_else(|| "a number that only a run knows".to_owned(), |bytes| bytes.to_string())
     )]
     ResizeHead {
-        /// Constant that it is called with, if it is one.
+        /// Constant argument of the call, if it is one.
         bytes: Option<i32>,
     },
-    /// Host functions that its principal may not use.
+    /// The module imports host functions that its principal may not use.
     #[error(transparent)]
     NotGranted(#[from] abi::NotGranted),
-    /// Functions that call each other in a circle.
+    /// Functions call each other in a cycle.
     #[error("it calls itself ({}), and eBPF has no recursion; write a loop", cycle.join(" -> "))]
     Recursion {
-        /// The names on the way around.
+        /// Names of the functions of the cycle.
         cycle: Vec<String>,
     },
-    /// More parameters or results than an entry or a call can hand over.
+    /// An entry or a call has more parameters or results than can be passed.
     #[error(
         "it has {count} {what}, at most {SLOTS_MAX} can be handed over; pass a structure in memory"
     )]
     Signature {
         /// `parameters` or `results`.
         what: String,
-        /// How many.
+        /// Number of them.
         count: u32,
     },
-    /// A table that the module changes: it is at user level, and cannot move from there.
+    /// The module changes a table that lies at user level, and cannot move from there.
     #[error(
         "it uses table {table}, which the module changes ('{operator}') and which stays at user level; use a table that stays as it begins"
     )]
     TableChanges {
-        /// Which table.
+        /// Index of the table.
         table: u32,
-        /// What changes it.
+        /// Operator that changes it.
         operator: String,
     },
-    /// A table larger than a switch may be.
+    /// A table is larger than a switch may be.
     #[error("tables begin with {elements} elements, at most {max} are compiled; make them smaller")]
     TableSize {
-        /// How many.
+        /// Number of elements.
         elements: u64,
-        /// The limit.
+        /// Limit of the number.
         max: u32,
     },
-    /// A function beyond what is compiled in bounded time.
+    /// A function exceeds a limit of bounded compile time.
     #[error(
         "it has {count} {what}, at most {max} are compiled; split the function, or do less per packet"
     )]
     TooLarge {
-        /// `operators`, `locals`, `instructions`...
+        /// Kind of items: `operators`, `locals`, `instructions`...
         what: String,
-        /// How many.
+        /// Number of items.
         count: u64,
-        /// The limit.
+        /// Limit of the number.
         max: u64,
     },
-    /// More calls within calls than the verifier allows.
+    /// Calls are nested deeper than the verifier allows.
     #[error("calls are {depth} deep, the kernel allows {max}; inline some, or call less deeply")]
     CallDepth {
-        /// How deep.
+        /// Depth of calls.
         depth: u32,
-        /// The limit.
+        /// Limit of the depth.
         max: u32,
     },
-    /// More functions than the verifier allows.
+    /// The program has more functions than the verifier allows.
     #[error(
         "{count} functions remain after inlining, the kernel allows {max} in one program; use fewer"
     )]
     Functions {
-        /// How many.
+        /// Number of functions.
         count: u32,
-        /// The limit.
+        /// Limit of the number.
         max: u32,
     },
-    /// More stack than the verifier allows on a chain of calls.
+    /// A chain of calls needs more stack than the verifier allows.
     #[error(
         "its chain of calls needs {bytes} bytes of eBPF stack, there are {max}; keep fewer values alive, or split the function"
     )]
     Stack {
-        /// How many.
+        /// Stack size in bytes.
         bytes: u32,
-        /// The limit.
+        /// Limit in bytes.
         max: u32,
     },
-    /// The entry is missing.
+    /// The module lacks the entry.
     #[error("it exports no function '{export}'; export one")]
     NoEntry {
-        /// What was looked for.
+        /// Name of the export.
         export: String,
     },
-    /// The entry has another type.
+    /// The entry has a wrong type.
     #[error("its entry '{export}' is of type {found}; make it {expected}")]
     EntryType {
-        /// Which export.
+        /// Name of the export.
         export: String,
-        /// What it has.
+        /// Type of the export.
         found: String,
-        /// What it should have.
+        /// Type that is required.
         expected: String,
     },
-    /// A start function would run outside every budget.
+    /// The module has a start function, which would run outside every budget.
     #[error("it has a start function, which would run outside every budget; use on_start")]
     StartFunction,
-    /// `memory.init` and passive segments.
+    /// The code uses `memory.init` or a passive segment.
     #[error(
         "'{operator}' needs a passive data segment, which stays at user level; build with -bulk-memory-opt, or make the segment active"
     )]
     PassiveData {
-        /// The operator.
+        /// Name of the operator.
         operator: String,
     },
-    /// A data or element segment that does not fit or has no constant place.
+    /// A data or element segment is out of bounds or has no constant offset.
     #[error(
         "{kind} segment {segment} does not lie within its {kind}, or its place is no constant; move it"
     )]
     Segment {
         /// `data` or `element`.
         kind: String,
-        /// Its index.
+        /// Index of the segment.
         segment: u32,
     },
-    /// A global whose first value is no constant.
+    /// The initial value of a global is no constant.
     #[error("the first value of global {global} is not an integer constant; give it one")]
     GlobalValue {
-        /// Which.
+        /// Index of the global.
         global: u32,
     },
-    /// A fault of the compiler's own.
+    /// The compiler itself has a fault.
     #[error("the compiler failed on it ({message}); this is our fault: report it with the module")]
     Internal {
-        /// In the failing part's words.
+        /// Message of the failing part.
         message: String,
     },
 }
 
 impl Reason {
-    /// A word that stays the same between versions.
+    /// Returns an identifier that is stable between versions.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {

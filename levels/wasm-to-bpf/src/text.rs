@@ -1,5 +1,5 @@
-//! The intermediate representation as text, for people and tests. Nothing
-//! reads it back.
+//! Text form of the intermediate representation, for people and tests. Nothing
+//! parses it.
 //!
 //! ```text
 //! function 3 'on_packet' () -> i32
@@ -168,7 +168,7 @@ impl Display for Width {
     }
 }
 
-/// Things with commas between them.
+/// Items separated by commas.
 struct List<'a, T>(&'a [T]);
 
 impl<T: Display> Display for List<'_, T> {

@@ -1,11 +1,10 @@
-//! A packet in a UMEM: one frame on the wire, in one or more frames of memory.
+//! Packet in a UMEM: one frame on the wire, in one or more frames of memory.
 
 use crate::umem::{FRAME_LENGTH, Frame, FramePool, Umem};
 use abi::packet::{PacketBytes, PacketError, resized};
 use std::rc::Rc;
 
-/// Frames of memory that one packet may take: 5 of 3,840 bytes hold every MTU up to 9,000
-/// with room to spare.
+/// Most frames of memory that one packet may take: 5 of 3,840 bytes hold every MTU up to 9,000.
 pub const SEGMENTS_MAX: usize = 5;
 
 /// Bytes of a packet that one frame of memory holds.
@@ -14,8 +13,8 @@ const SEGMENT_LENGTH_MAX: usize = FRAME_LENGTH - crate::FRAME_HEADROOM;
 /// Bytes that [`Packet::set_aside`] keeps.
 pub const ASIDE_LENGTH: usize = 44;
 
-/// Bytes behind them: the frame's number and, where a packet that grows comes first, a pattern that is
-/// not the zeros of new bytes.
+/// Bytes behind the saved ones: the frame's number and, where a packet that grows comes first, a
+/// pattern that differs from the zeros of new bytes.
 const ASIDE_TAIL: usize = 8;
 const ASIDE_PATTERN: u64 = 0xa5a5_a5a5 << 32;
 /// Bytes in front of a packet that its metadata may take.
@@ -33,8 +32,8 @@ pub(crate) struct Segment {
 const _: () = assert!(size_of::<Option<Segment>>() == 8);
 const _: () = assert!(FRAME_LENGTH < u16::MAX as usize);
 
-/// A packet that this process owns. It must go to a transmit ring or back to
-/// the pool: one that is only dropped takes its frames with it.
+/// Packet owned by this process. Must go to a transmit ring or back to the pool: dropping it leaks
+/// its frames.
 #[derive(Debug)]
 pub struct Packet {
     umem: Rc<Umem>,
@@ -43,13 +42,13 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// A packet without bytes, for a ring to fill.
+    /// Returns a packet without bytes, for a ring to fill.
     pub(crate) const fn empty(umem: Rc<Umem>) -> Self {
         Self { umem, segments: [const { None }; SEGMENTS_MAX], count: 0 }
     }
 
-    /// A packet of `length` zeroed bytes in fresh frames, or `None` when there
-    /// are not enough of them or it would not fit into [`SEGMENTS_MAX`].
+    /// Allocates a packet of `length` zeroed bytes in fresh frames, or returns `None` when the pool
+    /// is short of frames or the packet would need more than [`SEGMENTS_MAX`].
     #[must_use]
     pub fn allocate(umem: &Rc<Umem>, pool: &mut FramePool, length: usize) -> Option<Self> {
         let count = length.div_ceil(SEGMENT_LENGTH_MAX);
@@ -75,19 +74,19 @@ impl Packet {
         self.count += 1;
     }
 
-    /// Gives the packet's frames back.
+    /// Returns the packet's frames to the pool.
     pub fn recycle(mut self, pool: &mut FramePool) {
         self.segments.iter_mut().filter_map(Option::take).for_each(|s| pool.give(s.frame));
     }
 
-    /// The first segment's bytes: the whole packet, unless it is a jumbo frame.
+    /// Returns the first segment's bytes: the whole packet, unless it is a jumbo frame.
     #[must_use]
     #[inline]
     pub fn head(&self) -> &[u8] {
         self.segments[0].as_ref().map_or(&[], |s| bytes(&self.umem, s))
     }
 
-    /// The first segment's bytes, to change them.
+    /// Returns the first segment's bytes, mutable.
     #[must_use]
     #[inline]
     pub fn head_mut(&mut self) -> &mut [u8] {
@@ -95,7 +94,7 @@ impl Packet {
         self.segments[0].as_mut().map_or(&mut [], |s| bytes_mut(umem, s))
     }
 
-    /// The `N` bytes in front of the packet: what the front door wrote there.
+    /// Returns the `N` bytes of metadata that the front door wrote in front of the packet.
     #[must_use]
     pub fn metadata<const N: usize>(&self) -> Option<[u8; N]> {
         let segment = self.segments[0].as_ref()?;
@@ -104,8 +103,8 @@ impl Packet {
         self.umem.bytes(&segment.frame).get(start..end)?.try_into().ok()
     }
 
-    /// Keeps bytes at the beginning of the packet's first frame of memory, in front of its metadata;
-    /// returns what [`Packet::aside`] finds them by, `None` where there is no room.
+    /// Saves bytes at the beginning of the packet's first frame of memory, in front of its
+    /// metadata. Returns the key for [`Packet::aside`], or `None` where there is no space.
     pub fn set_aside(&mut self, bytes: &[u8; ASIDE_LENGTH]) -> Option<u32> {
         let segment = self.segments[0].as_mut()?;
         let number = segment.frame.number();
@@ -119,8 +118,8 @@ impl Packet {
         Some(number)
     }
 
-    /// The bytes that were set aside, unless the packet has grown over them or lost its first frame
-    /// of memory since.
+    /// Returns the bytes that [`Packet::set_aside`] saved, or `None` when the packet has grown over
+    /// them or lost its first frame of memory since.
     #[must_use]
     pub fn aside(&self, number: u32) -> Option<[u8; ASIDE_LENGTH]> {
         let segment = self.segments[0].as_ref()?;
@@ -131,7 +130,7 @@ impl Packet {
         (is_there && tail == ASIDE_PATTERN | u64::from(number)).then_some(*bytes)
     }
 
-    /// Starts loading metadata and headers, which another CPU has just written.
+    /// Prefetches metadata and headers, which another CPU has just written.
     #[inline]
     pub fn load_ahead(&self) {
         if let Some(first) = &self.segments[0] {
@@ -139,20 +138,20 @@ impl Packet {
         }
     }
 
-    /// Bytes of packet memory that it takes: whole frames.
+    /// Returns the packet memory in use, bytes: whole frames.
     #[must_use]
     pub const fn memory_length(&self) -> usize {
         self.count * FRAME_LENGTH
     }
 
-    /// Whether one frame of memory holds all of it.
+    /// Returns true if one frame of memory holds the whole packet.
     #[must_use]
     pub const fn is_whole(&self) -> bool {
         self.count == 1
     }
 
-    /// Takes bytes off both ends, unlike a module down to the last one; false when that would
-    /// be all of the packet, or more than its first or last frame of memory holds.
+    /// Removes bytes at both ends, unlike a module down to the last byte. Returns false when that
+    /// would be the whole packet, or more than its first or last frame of memory holds.
     #[must_use]
     #[inline]
     pub fn trim(&mut self, front: usize, back: usize) -> bool {
@@ -178,7 +177,7 @@ impl Packet {
         true
     }
 
-    /// The packet's parts, in order.
+    /// Returns the packet's segments, in order.
     pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
         self.segments[..self.count].iter().flatten().map(|s| bytes(&self.umem, s))
     }

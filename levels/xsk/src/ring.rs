@@ -20,16 +20,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Set in a ring's flags word when the kernel waits for a system call (`XDP_RING_NEED_WAKEUP`).
 const NEED_WAKEUP: u32 = 1;
 
-/// One ring of entries `T`, mapped from a socket.
+/// Ring of entries `T`, mapped from a socket.
 #[derive(Debug)]
 pub(crate) struct Ring<T> {
     base: NonNull<u8>,
     length: usize,
     offsets: XdpRingOffset,
     entries: u32,
-    /// Our own index: the producer's of a ring that we fill, else the consumer's.
+    /// Index of this process: the producer's index of a ring that this process fills, else the
+    /// consumer's.
     own: u32,
-    /// The other side's index, as last seen.
+    /// Index of the other side, as last loaded.
     other: u32,
     kind: std::marker::PhantomData<T>,
 }
@@ -67,7 +68,7 @@ impl<T: Copy> Ring<T> {
         })
     }
 
-    /// A word of the ring's header.
+    /// Returns a word of the ring's header.
     fn word(&self, offset: u64) -> &AtomicU32 {
         debug_assert!(offset as usize + 4 <= self.length);
         // SAFETY: the kernel's offsets lie within the mapping and are aligned to a
@@ -75,14 +76,14 @@ impl<T: Copy> Ring<T> {
         unsafe { &*self.base.as_ptr().add(offset as usize).cast::<AtomicU32>() }
     }
 
-    /// The slot of an index.
+    /// Returns the slot of an index.
     fn slot(&self, index: u32) -> *mut T {
         let at = (index & (self.entries - 1)) as usize;
         // SAFETY: `at` is below `entries`, and the mapping holds that many entries behind `desc`.
         unsafe { self.base.as_ptr().add(self.offsets.desc as usize).cast::<T>().add(at) }
     }
 
-    /// Entries that can be written, at most `wanted`. For rings that we fill.
+    /// Returns the number of free entries, at most `wanted`. For rings that this process fills.
     pub(crate) fn room(&mut self, wanted: u32) -> u32 {
         let mut room = self.entries - self.own.wrapping_sub(self.other);
         if room < wanted {
@@ -92,7 +93,7 @@ impl<T: Copy> Ring<T> {
         room.min(wanted)
     }
 
-    /// Writes the next entry; the caller asked `room` for it.
+    /// Writes the next entry; the caller has reserved it with `room`.
     pub(crate) fn write(&mut self, entry: T) {
         debug_assert!(self.own.wrapping_sub(self.other) < self.entries, "no room was asked for");
         // SAFETY: the slot is ours until `publish` (the consumer's index has not
@@ -101,17 +102,19 @@ impl<T: Copy> Ring<T> {
         self.own = self.own.wrapping_add(1);
     }
 
-    /// Makes everything written visible to the kernel.
+    /// Publishes all written entries to the kernel.
     pub(crate) fn publish(&self) {
         self.word(self.offsets.producer).store(self.own, Ordering::Release);
     }
 
-    /// Whether the kernel has taken everything that was written. For rings that we fill.
+    /// Returns true if the kernel has consumed every entry written. For rings that this process
+    /// fills.
     pub(crate) fn is_taken(&self) -> bool {
         self.word(self.offsets.consumer).load(Ordering::Acquire) == self.own
     }
 
-    /// What was written and the kernel has not taken. For rings that we fill.
+    /// Iterates over the entries that the kernel has not consumed. For rings that this process
+    /// fills.
     pub(crate) fn untaken(&self) -> impl Iterator<Item = T> {
         let taken = self.word(self.offsets.consumer).load(Ordering::Acquire);
         let count = self.own.wrapping_sub(taken).min(self.entries);
@@ -122,8 +125,8 @@ impl<T: Copy> Ring<T> {
         })
     }
 
-    /// What was written, by whichever side, and not taken. For whoever has no side: another
-    /// process that has the socket, when the one that used it is gone.
+    /// Iterates over the entries that were produced, by either side, and not consumed. For a
+    /// process that is neither side: it has the socket of one that is gone.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = T> {
         let taken = self.word(self.offsets.consumer).load(Ordering::Acquire);
         let written = self.word(self.offsets.producer).load(Ordering::Acquire);
@@ -135,7 +138,7 @@ impl<T: Copy> Ring<T> {
         })
     }
 
-    /// Entries that can be read, at most `wanted`. For rings that the kernel fills.
+    /// Returns the number of entries to read, at most `wanted`. For rings that the kernel fills.
     pub(crate) fn filled(&mut self, wanted: u32) -> u32 {
         let mut filled = self.other.wrapping_sub(self.own);
         if filled < wanted {
@@ -145,7 +148,7 @@ impl<T: Copy> Ring<T> {
         filled.min(wanted)
     }
 
-    /// The entry `ahead` of the next one; the caller asked `filled` for it.
+    /// Returns the entry at offset `ahead` from the next one; the caller has checked `filled`.
     pub(crate) fn read(&self, ahead: u32) -> T {
         debug_assert!(ahead < self.other.wrapping_sub(self.own), "not filled");
         // SAFETY: the producer's index, loaded with acquire, has passed this slot,
@@ -153,13 +156,13 @@ impl<T: Copy> Ring<T> {
         unsafe { self.slot(self.own.wrapping_add(ahead)).read() }
     }
 
-    /// Gives `count` read entries back to the kernel.
+    /// Returns `count` read entries to the kernel.
     pub(crate) fn release(&mut self, count: u32) {
         self.own = self.own.wrapping_add(count);
         self.word(self.offsets.consumer).store(self.own, Ordering::Release);
     }
 
-    /// True when the kernel will not look at the ring before a system call.
+    /// Returns true if the kernel looks at the ring only after a system call.
     pub(crate) fn needs_wakeup(&self) -> bool {
         match self.offsets.flags {
             Some(flags) => self.word(flags).load(Ordering::Relaxed) & NEED_WAKEUP != 0,

@@ -1,4 +1,4 @@
-//! One socket: the receive and transmit rings of a (port, queue) on the cell's UMEM.
+//! AF_XDP socket: the receive and transmit rings of a (port, queue) on the cell's UMEM.
 
 use crate::packet::{Packet, SEGMENTS_MAX, Segment};
 use crate::ring::Ring;
@@ -16,39 +16,39 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// How long a queue may still belong to a socket of a process that died: the
-/// kernel lets go of it a moment later.
+/// Time to retry a bind while the queue still belongs to a socket of a process that died: the
+/// kernel releases it a moment after the exit.
 const BIND_PATIENCE: Duration = Duration::from_secs(2);
 /// Pause between two tries to bind.
 const BIND_PAUSE: Duration = Duration::from_millis(5);
 
-/// How a socket is set up.
+/// Parameters of a socket.
 #[derive(Clone, Copy, Debug)]
 pub struct SocketConfig {
-    /// The port's device.
+    /// Interface index of the port's device.
     pub ifindex: u32,
-    /// Its receive queue.
+    /// Receive queue of the device.
     pub queue: u32,
-    /// Its number among the sockets of its UMEM.
+    /// Number of the socket among those of its UMEM.
     pub number: u16,
-    /// Entries of its rings, which are powers of two.
+    /// Entries of the rings, powers of two.
     pub rings: Rings,
-    /// Frames that it has to send at most.
+    /// Most frames in flight on the transmit side.
     pub leaving_max: u32,
     /// Frames of more than one descriptor (kernel 6.6): needed for MTUs above 3,800.
     pub multi_buffer: bool,
 }
 
-/// How many entries the rings of a socket have.
+/// Entries of a socket's rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rings {
-    /// The receive ring, and the one of frames to receive into.
+    /// Entries of the receive ring and of the fill ring.
     pub receive: u32,
-    /// The transmit ring, and the one of frames that were sent.
+    /// Entries of the transmit ring and of the completion ring.
     pub transmit: u32,
 }
 
-/// Which step of the set-up failed: the host's or the operator's doing.
+/// Failed step of the set-up: a fault of the host or of the operator.
 #[derive(Debug, thiserror::Error)]
 #[error("AF_XDP socket on device {ifindex} queue {queue}: {step}: {source}")]
 pub struct SetupError {
@@ -58,7 +58,7 @@ pub struct SetupError {
     source: std::io::Error,
 }
 
-/// A bound socket with its four rings.
+/// Bound socket with its four rings.
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
@@ -67,7 +67,7 @@ pub struct Socket {
     transmit: Ring<XdpDesc>,
     fill: Ring<u64>,
     completion: Ring<u64>,
-    /// Descriptors handed to the kernel to send and not yet completed.
+    /// Descriptors given to the kernel to send and not yet completed.
     in_transmit: u32,
     rings: Rings,
     leaving_max: u32,
@@ -75,11 +75,10 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Sets the socket `fd` up on `umem` and binds it. The first socket of a
-    /// UMEM registers it; later ones name those that are there in `shares`.
+    /// Sets the socket `fd` up on `umem` and binds it. The first socket of a UMEM registers it;
+    /// later ones name existing sockets in `shares`.
     ///
-    /// # Errors
-    /// The step that the kernel refused.
+    /// # Errors The step that the kernel refused.
     pub fn new(
         fd: OwnedFd,
         umem: Rc<Umem>,
@@ -154,12 +153,13 @@ impl Socket {
         oversized
     }
 
-    /// Whether there is something to [`Socket::receive`].
+    /// Returns true if the receive ring has a descriptor for [`Socket::receive`].
     pub fn has_received(&mut self) -> bool {
         self.receive.filled(1) > 0
     }
 
-    /// Descriptors of the packet that begins `at`, or `None` when its end is not there yet.
+    /// Returns the number of descriptors of the packet that begins at entry `at`, or `None` when
+    /// its last descriptor has not arrived yet.
     fn descriptors(&self, at: u32, filled: u32) -> Option<u32> {
         let last = (at..filled)
             .find(|&i| !self.receive.read(i).options.contains(XdpDescOptions::XDP_PKT_CONTD))?;
@@ -206,11 +206,10 @@ impl Socket {
         Ok(())
     }
 
-    /// Publishes what was sent and has the kernel transmit it.
+    /// Publishes the packets sent since the last call and has the kernel transmit them.
     ///
-    /// In copy mode each call sends at most 32 descriptors, so it is repeated
-    /// while it makes progress. What the device cannot take now stays in the
-    /// ring until the next call.
+    /// In copy mode each call sends at most 32 descriptors, so it is repeated while it makes
+    /// progress. Packets that the device cannot take now stay in the ring until the next call.
     pub fn flush(&mut self, pool: &mut FramePool) {
         if self.in_transmit == 0 {
             return;
@@ -219,14 +218,14 @@ impl Socket {
         let mut before = self.in_transmit + 1;
         while self.in_transmit > 0 && self.in_transmit < before && self.transmit.needs_wakeup() {
             before = self.in_transmit;
-            // The outcome is in the rings: busy and full mean "later".
+            // The rings show the outcome: busy and full mean "later".
             let _ = send(&self.fd, &[], SendFlags::DONTWAIT);
             self.complete(pool);
         }
         self.complete(pool);
     }
 
-    /// Takes transmitted frames back into the pool.
+    /// Returns the frames of transmitted packets to the pool.
     pub fn complete(&mut self, pool: &mut FramePool) {
         let done = self.completion.filled(self.rings.transmit);
         for i in 0..done {
@@ -240,8 +239,7 @@ impl Socket {
         }
     }
 
-    /// Gives the kernel frames to receive into, until it has so many, as far as ring and pool
-    /// allow.
+    /// Fills the fill ring up to `most` frames, as far as ring and pool allow.
     pub fn refill(&mut self, pool: &mut FramePool, most: u32) {
         self.umem.replenish(pool);
         let unwanted = self.rings.receive.saturating_sub(most);
@@ -258,29 +256,29 @@ impl Socket {
         }
     }
 
-    /// Whether the device has everything that was sent before the last [`Socket::flush`]: what
-    /// somebody else sends from now on comes later.
+    /// Returns true if the device has taken everything that was sent before the last
+    /// [`Socket::flush`]: packets that another process sends from now on leave later.
     #[must_use]
     pub fn is_sent(&self) -> bool {
         self.transmit.is_taken()
     }
 
-    /// Takes back all that the device had, which is gone, or is not to have it any more;
-    /// everything received was taken, and no [`Packet`] of the UMEM is alive. Gives how many
-    /// packets still waited to be sent.
+    /// Reclaims all frames of a device that is gone or loses this socket. Requires that everything
+    /// received was taken and no [`Packet`] of the UMEM is alive. Returns the number of packets
+    /// that still waited to be sent.
     pub fn dissolve(self, pool: &mut FramePool) -> u64 {
         let waiting = self.transmit.untaken();
         let packets = waiting.filter(|d| !d.options.contains(XdpDescOptions::XDP_PKT_CONTD));
         let packets = packets.count() as u64;
         let Self { fd, umem, receive, transmit, fill, completion, number, .. } = self;
-        // The last of these closes the socket, if no other process has it: from then on the
+        // The last of these closes the socket, unless another process has it: from then on the
         // kernel reads and writes none of its frames.
         drop((fd, receive, transmit, fill, completion));
         umem.reclaim(number, pool);
         packets
     }
 
-    /// True while frames are not back from the device.
+    /// Returns true while the device holds frames to send.
     #[must_use]
     pub const fn transmitting(&self) -> bool {
         self.in_transmit > 0
@@ -293,11 +291,10 @@ impl AsFd for Socket {
     }
 }
 
-/// Packets that lie in the rings of a socket whose process is gone: received and not taken, or
-/// to be sent. They are lost with it.
+/// Returns the number of packets in the rings of a socket whose process is gone: received and not
+/// taken, or to be sent. They are lost with the socket.
 ///
-/// # Errors
-/// When it is not set up with rings of so many entries.
+/// # Errors When the socket's rings do not have this number of entries.
 pub fn left_behind(socket: BorrowedFd<'_>, rings: Rings) -> std::io::Result<u64> {
     let offsets = sockopt::xdp_mmap_offsets(socket)?;
     let receive = Ring::<XdpDesc>::map(socket, XDP_PGOFF_RX_RING, offsets.rx, rings.receive)?;
@@ -320,8 +317,8 @@ fn register(fd: &OwnedFd, umem: &Umem) -> Result<(), Errno> {
     )
 }
 
-/// Binds, on the memory of one of `shares`: the device of another may just have vanished, and
-/// its socket is bound no more.
+/// Binds the socket to the UMEM of one of `shares`: the device of a share may just have vanished,
+/// which unbinds its socket.
 fn bind_to_one(
     fd: &OwnedFd,
     config: &SocketConfig,
@@ -363,7 +360,7 @@ fn bind_to(
 ) -> Result<(), Errno> {
     let mut flags = SocketAddrXdpFlags::empty();
     if let Some(shared_umem_fd) = share {
-        // Mode and wake-up are those of the socket that is shared with.
+        // Mode and wake-up flags are those of the shared socket.
         flags |= SocketAddrXdpFlags::XDP_SHARED_UMEM;
         let addr = SocketAddrXdp::new(flags, config.ifindex, config.queue);
         return bind(fd, &SocketAddrXdpWithSharedUmem { addr, shared_umem_fd });

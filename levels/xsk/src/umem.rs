@@ -1,4 +1,4 @@
-//! The memory that packets lie in, and the frames of it that nobody uses.
+//! UMEM: the memory of packets, and the pool of its free frames.
 //!
 //! ```text
 //!  frame, FRAME_LENGTH bytes
@@ -15,32 +15,32 @@ use std::io;
 use std::num::NonZeroU32;
 use std::ptr::NonNull;
 
-/// Bytes of one frame: a page, the largest chunk that needs no huge pages.
+/// Size of a frame in bytes: a page, the largest chunk that needs no huge pages.
 pub const FRAME_LENGTH: usize = 4096;
 /// Bytes that the kernel leaves free in front of a packet (`XDP_PACKET_HEADROOM`).
 pub const FRAME_HEADROOM: usize = 256;
 
-/// Frames that packets can grow into while they are handled; a batch of jumbo
-/// frames that all grow at their end needs one each.
+/// Frames reserved for packets that grow while they are handled; a batch of jumbo frames that all
+/// grow at their end needs one each.
 pub(crate) const RESERVE: usize = 64;
 
-/// The packet memory of one cell, pinned by the kernel once a socket registers it.
+/// Packet memory of one cell, pinned by the kernel once a socket registers it.
 #[derive(Debug)]
 pub struct Umem {
     base: NonNull<u8>,
     length: usize,
-    /// Frames for packets that grow, out of the pool and in no packet yet.
+    /// Frames reserved for packets that grow: in neither the pool nor a packet.
     reserve: RefCell<Vec<Frame>>,
-    /// The socket that each frame was given to last, by its number: what a device that vanished
-    /// still had can be told by nothing else.
+    /// Number of the socket that each frame was given to last: the only record of which frames a
+    /// vanished device still held.
     given_to: Vec<Cell<u16>>,
 }
 
-/// One frame of a UMEM, its number plus one: whoever holds the value owns its bytes.
+/// Frame of a UMEM, its number plus one: whoever holds the value owns its bytes.
 #[derive(Debug)]
 pub(crate) struct Frame(NonZeroU32);
 
-/// The frames that are in no ring and in no packet.
+/// Pool of the frames that are in no ring and in no packet.
 #[derive(Debug)]
 pub struct FramePool {
     free: Vec<Frame>,
@@ -64,10 +64,9 @@ impl Umem {
             )
         }?;
         let base: NonNull<u8> = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        // SAFETY: the range is the mapping just made; the advice changes no contents.
-        // WHY: with pages of 4 KiB the frames of a busy queue do not fit the
-        // translation cache, and each packet waits for two walks of the page table.
-        // A kernel without huge pages says no, and small ones do.
+        // SAFETY: the range is the mapping just made; the advice changes no contents. WHY: with
+        // pages of 4 KiB the frames of a busy queue do not fit the TLB, and each packet waits for
+        // two walks of the page table. A kernel without huge pages refuses, and small ones work.
         let _ = unsafe { madvise(base.as_ptr().cast(), length, Advice::LinuxHugepage) };
         // Frames are handed out from the low end, so that a short queue stays in the cache.
         let free = (1..=frames).rev().filter_map(NonZeroU32::new).map(Frame).collect();
@@ -77,13 +76,12 @@ impl Umem {
         Ok((umem, FramePool { free, total: frames as usize }))
     }
 
-    /// Keeps a frame of a packet that shrank.
+    /// Puts a frame of a packet that shrank into the reserve.
     pub(crate) fn reserve(&self, frame: Frame) {
         self.reserve.borrow_mut().push(frame);
     }
 
-    /// Takes frames out of the pool for packets that will grow, or gives back
-    /// what is too much.
+    /// Moves frames between pool and reserve until the reserve has its size.
     pub(crate) fn replenish(&self, pool: &mut FramePool) {
         let mut reserve = self.reserve.borrow_mut();
         while reserve.len() > RESERVE {
@@ -95,19 +93,19 @@ impl Umem {
         }
     }
 
-    /// A frame for a packet that grows.
+    /// Takes a frame from the reserve, for a packet that grows.
     pub(crate) fn take_reserved(&self) -> Option<Frame> {
         self.reserve.borrow_mut().pop()
     }
 
-    /// Notes to which socket a frame goes.
+    /// Records the socket that a frame goes to.
     #[inline]
     pub(crate) fn give_to(&self, frame: &Frame, socket: u16) {
         self.given_to[frame.index()].set(socket);
     }
 
-    /// Takes all frames back that a socket had; it is gone, and no [`crate::Packet`] is alive.
-    /// Gives their number.
+    /// Reclaims all frames of a socket that is gone; no [`crate::Packet`] may be alive. Returns
+    /// their number.
     pub(crate) fn reclaim(&self, socket: u16, pool: &mut FramePool) -> usize {
         let mut is_here = vec![false; self.given_to.len()];
         pool.free.iter().chain(&*self.reserve.borrow()).for_each(|f| is_here[f.index()] = true);
@@ -121,18 +119,18 @@ impl Umem {
         pool.free.len() - before
     }
 
-    /// Where the memory begins, for the registration with the kernel.
+    /// Returns the address of the memory, for its registration with the kernel.
     pub(crate) fn address(&self) -> u64 {
         self.base.as_ptr() as usize as u64
     }
 
-    /// The size of the memory in bytes.
+    /// Returns the size of the memory in bytes.
     #[must_use]
     pub const fn length(&self) -> usize {
         self.length
     }
 
-    /// All bytes of a frame.
+    /// Returns all bytes of a frame.
     pub(crate) fn bytes<'a>(&'a self, frame: &'a Frame) -> &'a [u8] {
         // SAFETY: `frame` lies within the mapping (Frame::at checks it) and its owner
         // is borrowed, so neither the kernel nor another packet writes to it.
@@ -144,7 +142,7 @@ impl Umem {
         }
     }
 
-    /// All bytes of a frame, to change them.
+    /// Returns all bytes of a frame, mutable.
     pub(crate) fn bytes_mut<'a>(&'a self, frame: &'a mut Frame) -> &'a mut [u8] {
         // SAFETY: as in `bytes`; the frame's owner is borrowed mutably, so these
         // are the only references to its bytes.
@@ -156,9 +154,9 @@ impl Umem {
         }
     }
 
-    /// Starts loading the cache lines around `address`, where another CPU has just
-    /// written a packet: its metadata in front, its headers behind. The first read of the
-    /// metadata waited 50 ns for the other CPU's cache, 66 % of the loop's time.
+    /// Prefetches the cache lines around `address`, where another CPU has just written a packet:
+    /// its metadata in front, its headers behind. The first read of the metadata waited 50 ns for
+    /// the other CPU's cache, 66 % of the loop's time.
     #[inline]
     pub(crate) fn load_ahead(&self, address: u64) {
         let at = self.base.as_ptr().cast_const().wrapping_add(address as usize);
@@ -166,7 +164,7 @@ impl Umem {
         load_line(at);
     }
 
-    /// The frame that a descriptor's address lies in, and the offset within it.
+    /// Returns the frame that contains a descriptor's address, and the offset within it.
     ///
     /// The caller got the address from a ring, which passes each frame on once.
     pub(crate) fn frame_at(&self, address: u64) -> Option<(Frame, usize)> {
@@ -187,17 +185,17 @@ impl Drop for Umem {
 }
 
 impl Frame {
-    /// The descriptor address of the frame's first byte.
+    /// Returns the descriptor address of the frame's first byte.
     pub(crate) const fn address(&self) -> u64 {
         (self.0.get() as u64 - 1) * FRAME_LENGTH as u64
     }
 
-    /// Returns the frame's number, from 1 on.
+    /// Returns the frame's number, counted from 1.
     pub(crate) const fn number(&self) -> u32 {
         self.0.get()
     }
 
-    /// Its place among all frames.
+    /// Returns the frame's index, counted from 0.
     const fn index(&self) -> usize {
         self.0.get() as usize - 1
     }
@@ -209,19 +207,19 @@ impl FramePool {
         self.free.pop()
     }
 
-    /// Gives a frame back.
+    /// Returns a frame to the pool.
     pub(crate) fn give(&mut self, frame: Frame) {
         debug_assert!(self.free.len() < self.total, "a frame was given back twice");
         self.free.push(frame);
     }
 
-    /// Frames that are free.
+    /// Returns the number of free frames.
     #[must_use]
     pub fn free(&self) -> usize {
         self.free.len()
     }
 
-    /// Frames of the UMEM.
+    /// Returns the number of frames of the UMEM.
     #[must_use]
     pub const fn total(&self) -> usize {
         self.total

@@ -1,32 +1,32 @@
-//! Is a call on a packet over before anybody could want to interrupt it?
+//! Bound on the instructions of a call on a packet: a bounded call is too short to need preemption.
 //!
 //! ```text
 //!  on_packet ─▶ its instructions, and those of each function that it calls, once for each call
-//!                    │ a loop, a call that is not known before, or one into itself
+//!                    │ a loop, an indirect call, or recursion
 //!                    ▼
 //!               no bound: it may be long
 //! ```
 //!
-//! What has no loop runs each of its instructions once at most. So the bound is of the module, not
-//! of its packets, and holds whatever comes.
+//! Code without a loop runs each of its instructions at most once. So the bound is a property of
+//! the module, not of its packets, and holds for every packet.
 
 use wasmparser::{FunctionBody, Operator};
 
-/// Instructions that a brief call has at most: some microseconds.
+/// Most instructions of a bounded call: some microseconds.
 pub const BRIEF_MAX: u32 = 4_096;
-/// What a host function counts for: it copies a packet at most.
+/// Cost of a host function in instructions: at most it copies a packet.
 const HOST_FUNCTION: u32 = 512;
 
-/// What is known of a function before its module is whole.
+/// Summary of a function, made before the whole module is known.
 #[derive(Debug)]
 pub(super) struct Body {
-    /// Its own instructions; none: it may run longer than they say.
+    /// Number of its own instructions; `None` if it may run longer than they say.
     own: Option<u32>,
     calls: Vec<u32>,
 }
 
 impl Body {
-    /// Of a function that is valid.
+    /// Summarises a valid function.
     pub(super) fn of(body: &FunctionBody<'_>) -> Self {
         let mut found = Self { own: Some(0), calls: Vec::new() };
         let Ok(operators) = body.get_operators_reader() else {
@@ -40,7 +40,7 @@ impl Body {
                 Err(_) => found.own = None,
             }
             found.own = found.own.map(|own| own.saturating_add(1));
-            // The calls of a function that is long are of no interest.
+            // The calls of a function that is long are irrelevant.
             if found.own.is_none_or(|own| own > BRIEF_MAX) {
                 return Self { own: None, calls: Vec::new() };
             }
@@ -49,7 +49,7 @@ impl Body {
     }
 }
 
-/// Whether an instruction may take longer than others do, or leads somewhere unknown.
+/// Returns true if an instruction may take longer than others, or has an unknown target.
 const fn may_be_long(operator: &Operator<'_>) -> bool {
     matches!(
         operator,
@@ -68,10 +68,10 @@ const fn may_be_long(operator: &Operator<'_>) -> bool {
     )
 }
 
-/// How many instructions a function of a module runs at most, if that is brief. The module
-/// imports so many functions and has these.
+/// Returns the most instructions that a function runs, or `None` above [`BRIEF_MAX`]. The module
+/// imports `imported` functions and defines `bodies`.
 pub(super) fn bound(function: u32, imported: u32, bodies: &[Body]) -> Option<u32> {
-    // A function that calls itself runs out of this many before it ends.
+    // A recursive function exhausts this number before it ends.
     let mut left = BRIEF_MAX;
     let mut to_do = vec![function];
     while let Some(function) = to_do.pop() {
@@ -108,7 +108,7 @@ mod tests {
     fn every_instruction_counts_once_for_each_call_of_its_function() {
         let three = "(func $three (result i32) (i32.add (i32.const 1) (i32.const 2)))";
         let once = format!(r#"{three} (func (export "on_packet") (result i32) (call $three))"#);
-        // With the end of each.
+        // Including the `end` of each.
         assert_eq!(brief(&once), Some(4 + 2));
         let twice = format!(
             r#"{three} (func (export "on_packet") (result i32) (drop (call $three)) (call $three))"#
@@ -132,7 +132,7 @@ mod tests {
             let text = format!(r#"(func $f (export "on_packet") (result i32) {body})"#);
             assert_eq!(brief(&text), None, "{body}");
         }
-        // Not reached from packets.
+        // Not reachable from `on_packet`.
         let timer = r#"(func $f (loop (br 0)))
             (func (export "on_packet") (result i32) (i32.const 0))"#;
         assert_eq!(brief(timer), Some(2));

@@ -1,4 +1,4 @@
-//! Why a module was refused, one variant for each fault.
+//! Reasons for rejecting a module, one variant for each fault.
 
 use crate::check::limits::{Limited, TooMany};
 use crate::layout::{
@@ -7,229 +7,229 @@ use crate::layout::{
 };
 use crate::manifest::{ManifestError, Meant};
 
-/// Why a module was refused. The module author's fault.
+/// Reason for rejecting a module: a fault of the module's author.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckError {
-    /// Some other file.
+    /// The file is no WebAssembly module.
     #[error("this is no WebAssembly module: it is {looks_like}; {advice}")]
     NotWasm {
-        /// What the first bytes look like.
+        /// Kind of file that the first bytes indicate.
         looks_like: &'static str,
-        /// What to do.
+        /// Advice to the author.
         advice: &'static str,
     },
-    /// A component, not a module.
+    /// The file is a component, not a module.
     #[error(
         "this is a WebAssembly component, a node runs core modules; build for wasm32-unknown-unknown, not for wasm32-wasip2 or with a component tool"
     )]
     Component,
-    /// More bytes than a node reads.
+    /// The module has more bytes than a node reads.
     #[error(
         "the module has {length} bytes, at most {MODULE_LENGTH_MAX} are allowed; strip its debug information"
     )]
     TooLarge {
-        /// Its length in bytes.
+        /// Length in bytes.
         length: usize,
     },
-    /// Not valid WebAssembly.
+    /// The module is not valid WebAssembly.
     #[error("the module is not valid at byte {offset:#x}: {reason}; build it again")]
     Invalid {
-        /// Where, in bytes from the file's start.
+        /// Position in bytes from the file's start.
         offset: usize,
-        /// What the validator says.
+        /// Message of the validator.
         reason: String,
     },
-    /// A part of WebAssembly that the ABI leaves out.
+    /// The module uses a part of WebAssembly that the ABI excludes.
     #[error(
         "the module uses {feature} at byte {offset:#x}, which the packet ABI leaves out; build it without that feature"
     )]
     Feature {
-        /// The feature's name.
+        /// Name of the feature.
         feature: &'static str,
-        /// Where, in bytes from the file's start.
+        /// Position in bytes from the file's start.
         offset: usize,
     },
-    /// More of something than a node keeps.
+    /// The module has more items of a kind than a node allows.
     #[error("the module has {count} {what}, at most {max} are allowed")]
     TooMany {
-        /// Of what.
+        /// Kind of item.
         what: Limited,
-        /// How many there are.
+        /// Number of items.
         count: u64,
-        /// How many are allowed.
+        /// Limit.
         max: u64,
     },
-    /// A module for streams of another version.
+    /// The stream module is made for an unsupported version of proxy-wasm.
     #[error(
         "the module is made for proxy-wasm {found}, a node runs 0.2.1 and 0.2.0; build it with a newer SDK"
     )]
     StreamVersion {
-        /// The version.
+        /// Version of the module.
         found: String,
     },
-    /// A module for streams that its host does not take, in its words.
+    /// The stream module is rejected by its host, with this message.
     #[error("{0}")]
     Streams(String),
-    /// A parameter that no module for streams has.
+    /// The manifest declares a parameter that no stream module has.
     #[error(
         "parameter '{name}': a module for streams has the parameters 'protocol', 'configuration' and 'upstreams', and the manifest may give them defaults of type text; what it may do is for whoever deploys it to say ('capabilities'); what it is to know beside goes into its configuration"
     )]
     StreamParameter {
-        /// Its name.
+        /// Name of the parameter.
         name: String,
     },
-    /// No manifest.
+    /// The module has no manifest.
     #[error(
         "the module has no custom section '{MANIFEST_SECTION}', so it declares no ABI version; build it with an SDK, or add the section as docs/reference/module-abi.md says"
     )]
     NoManifest,
-    /// A manifest with a fault.
+    /// The manifest has a fault.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// Something imported from elsewhere than the node.
+    /// The module imports from another module than the node's.
     #[error(
         "the module imports '{name}' from '{module}', but a node offers only functions of '{IMPORT_MODULE}'; {advice}"
     )]
     ImportModule {
-        /// The import's module.
+        /// Module name of the import.
         module: String,
-        /// The import's name.
+        /// Name of the import.
         name: String,
-        /// What to do.
+        /// Advice to the author.
         advice: &'static str,
     },
-    /// A host function that does not exist.
+    /// The module imports a host function that does not exist.
     #[error(
         "the module imports '{IMPORT_MODULE}.{name}', which the packet ABI does not have{meant}"
     )]
     ImportName {
-        /// The import's name.
+        /// Name of the import.
         name: String,
-        /// What exists.
+        /// Existing names.
         meant: Meant,
     },
-    /// A host function with another signature.
+    /// The module imports a host function with a wrong signature.
     #[error(
         "the module imports '{IMPORT_MODULE}.{name}' as {found}; it is {expected}; declare it that way"
     )]
     ImportType {
-        /// The import's name.
+        /// Name of the import.
         name: &'static str,
-        /// What the module says.
+        /// Signature in the module.
         found: String,
-        /// What the ABI says.
+        /// Signature in the ABI.
         expected: String,
     },
-    /// A host function that the manifest does not ask for.
+    /// The module imports a host function that the manifest does not list under `needs`.
     #[error(
         "the module imports '{IMPORT_MODULE}.{name}' but its manifest does not ask for it; add needs = [\"{need}\"]"
     )]
     NeedUndeclared {
-        /// The import's name.
+        /// Name of the import.
         name: &'static str,
-        /// The word for the manifest.
+        /// Word for the manifest.
         need: &'static str,
     },
-    /// No `on_packet`.
+    /// The module does not export `on_packet`.
     #[error("the module exports no function 'on_packet'{meant}")]
     NoOnPacket {
-        /// What it exports.
+        /// Existing exports.
         meant: Meant,
     },
-    /// A hook that is no function, or one with another signature.
+    /// A hook is no function, or has a wrong signature.
     #[error("the module exports '{name}' as {found}; it must be {expected}")]
     HookType {
-        /// The hook's name.
+        /// Name of the hook.
         name: &'static str,
-        /// What the module exports.
+        /// Type of the export.
         found: String,
-        /// What the ABI says.
+        /// Signature in the ABI.
         expected: String,
     },
-    /// A timer without a hook, or the other way round.
+    /// The module has a timer interval without the hook, or the hook without an interval.
     #[error("the module {has} but {lacks}: declare both, or neither")]
     Timer {
-        /// What is there.
+        /// Part that is present.
         has: &'static str,
-        /// What is missing.
+        /// Part that is missing.
         lacks: &'static str,
     },
-    /// Messages that no pool takes, or the other way round.
+    /// The module has a message hook without a pool for messages, or a pool without the hook.
     #[error("the module {has} but {lacks}: declare both, or neither")]
     Message {
-        /// What is there.
+        /// Part that is present.
         has: &'static str,
-        /// What is missing.
+        /// Part that is missing.
         lacks: &'static str,
     },
-    /// One half of handing state over.
+    /// The module exports only one of the two state hand-over hooks.
     #[error(
         "the module exports '{has}' but no '{lacks}': what one hands over the other takes, so export both, or neither"
     )]
     State {
-        /// What is there.
+        /// Hook that is present.
         has: &'static str,
-        /// What is missing.
+        /// Hook that is missing.
         lacks: &'static str,
     },
-    /// A function that runs before the node can say when.
+    /// The module has a start function, which would run outside the node's control.
     #[error(
         "the module has a start function (number {function}), which runs outside every budget; export it as 'on_start' instead"
     )]
     StartFunction {
-        /// Its index.
+        /// Index of the function.
         function: u32,
     },
-    /// No memory of its own.
+    /// The module defines no memory.
     #[error("the module has no memory; it must define one and export it as 'memory'")]
     NoMemory,
-    /// The memory is not exported.
+    /// The module does not export its memory.
     #[error(
         "the module does not export its memory as 'memory', so a node cannot write the packet into it; with LLVM's linker leave out --import-memory, in WAT write (memory (export \"memory\") 1)"
     )]
     MemoryNotExported,
-    /// The memory is smaller or larger than a node gives.
+    /// The memory is smaller or larger than a node provides.
     #[error(
         "the module's memory begins with {pages} pages of 64 KiB; it must have at least 1 and at most {max}"
     )]
     MemorySize {
-        /// What it declares.
+        /// Declared size in pages.
         pages: u64,
-        /// What is allowed: [`MEMORY_PAGES_MAX`] or what its manifest says.
+        /// Allowed size: [`MEMORY_PAGES_MAX`] or the manifest's limit.
         max: u32,
     },
-    /// A data segment over packet or metadata.
+    /// A data segment overlaps packet or metadata.
     #[error(
         "data segment {segment} lies at {begin:#x} to {end:#x}, over the packet and its metadata ({META_ADDRESS:#x} to {DATA_ADDRESS:#x}); link with --global-base={DATA_ADDRESS} and a stack of at most {META_ADDRESS} bytes"
     )]
     DataOverPacket {
-        /// Its index.
+        /// Index of the segment.
         segment: usize,
-        /// Its first address.
+        /// First address of the segment.
         begin: u64,
-        /// The address after its last byte.
+        /// Address after the last byte.
         end: u64,
     },
-    /// A data segment that the first pages do not hold.
+    /// A data segment lies beyond the initial pages.
     #[error(
         "data segment {segment} ends at {end:#x}, beyond the memory's {pages} first pages; declare a larger memory"
     )]
     DataOutside {
-        /// Its index.
+        /// Index of the segment.
         segment: usize,
-        /// The address after its last byte.
+        /// Address after the last byte.
         end: u64,
-        /// What the memory begins with.
+        /// Initial size in pages.
         pages: u64,
     },
-    /// A counter that is not the address of a number.
+    /// A counter export is not the address of a number.
     #[error(
         "the export '{name}' must be an immutable global of type i32 with the address of the counter: {reason}"
     )]
     Counter {
-        /// The export's name.
+        /// Name of the export.
         name: String,
-        /// What is wrong.
+        /// Fault of the export.
         reason: String,
     },
 }

@@ -1,11 +1,11 @@
-//! The kind of a module, as its exports say it.
+//! Kind of a module, derived from its exports.
 
 use wasmparser::{Export, ExternalKind, Parser, Payload};
 
-/// Prefix of the exports by which a module for streams names its version of proxy-wasm.
+/// Prefix of the exports by which a stream module declares its version of proxy-wasm.
 pub(super) const STREAM_VERSIONS: &str = "proxy_abi_version_";
 
-/// Kind of a module, by what it is called for.
+/// Kind of a module, by the events that it handles.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
 )]
@@ -18,8 +18,8 @@ pub enum Kind {
     Streams,
 }
 
-/// Returns the kind that a module's exports say, before anything of it was validated: its limits
-/// depend on that.
+/// Returns the kind that a module's exports declare. Runs before validation, because the limits
+/// depend on the kind.
 pub(super) fn kind_of(bytes: &[u8]) -> Kind {
     let exports = Parser::new(0).parse_all(bytes).find_map(|payload| match payload {
         Ok(Payload::ExportSection(section)) => Some(section),

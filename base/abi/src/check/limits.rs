@@ -1,37 +1,37 @@
-//! Limits of what a module may contain, by what it is called for.
+//! Limits of a module's contents, by its kind.
 
 use super::kind::Kind;
 
-/// Functions of one module: each is compiled, in a worker with a limited time.
+/// Most functions of one module: each is compiled, in a worker with a limited time.
 pub const FUNCTIONS_MAX: u64 = 10_000;
-/// Imports of one module: several times all host functions.
+/// Most imports of one module: several times all host functions.
 pub const IMPORTS_MAX: u64 = 64;
-/// Exports of one module: the hooks, the counters and what compilers add.
+/// Most exports of one module: the hooks, the counters and those that compilers add.
 pub const EXPORTS_MAX: u64 = 1_000;
-/// Globals of one module; compilers make a handful.
+/// Most globals of one module; compilers make a handful.
 pub const GLOBALS_MAX: u64 = 1_000;
-/// Tables of one module; compilers make one.
+/// Most tables of one module; compilers make one.
 pub const TABLES_MAX: u64 = 4;
-/// Elements that all tables together begin with; 8 bytes each in the node.
+/// Most initial elements of all tables together; 8 bytes each in the node.
 pub const TABLE_ELEMENTS_MAX: u64 = 65_536;
-/// Element segments of one module; compilers make one.
+/// Most element segments of one module; compilers make one.
 pub const ELEMENT_SEGMENTS_MAX: u64 = 1_000;
-/// Data segments of one module; compilers make a few.
+/// Most data segments of one module; compilers make a few.
 pub const DATA_SEGMENTS_MAX: u64 = 1_000;
-/// Counters of one module: what people can read.
+/// Most counters of one module.
 pub const COUNTERS_MAX: u64 = 256;
 
-/// Functions of a module for streams: Go's runtime with its standard library has some 10,000.
+/// Most functions of a stream module: Go's runtime with its standard library has some 10,000.
 pub const STREAM_FUNCTIONS_MAX: u64 = 65_536;
-/// Imports of a module for streams: the ABI has under a hundred functions, a file may name one
+/// Most imports of a stream module: the ABI has under a hundred functions, a file may name one
 /// repeatedly.
 pub const STREAM_IMPORTS_MAX: u64 = 256;
-/// Exports of a module for streams: callbacks, and whatever its toolchain leaves in.
+/// Most exports of a stream module: callbacks, and whatever its toolchain leaves in.
 pub const STREAM_EXPORTS_MAX: u64 = 4_096;
-/// Elements that the tables of a module for streams begin with: indirect calls, not data.
+/// Most initial table elements of a stream module: indirect calls, not data.
 pub const STREAM_TABLE_ELEMENTS_MAX: u64 = 131_072;
-/// Data segments of a module for streams: the limit that browsers have. Go's linker leaves zeros
-/// out, and makes 30,000 of it.
+/// Most data segments of a stream module: the limit of browsers. Go's linker leaves zeros out, and
+/// makes 30,000 of it.
 pub const STREAM_DATA_SEGMENTS_MAX: u64 = 100_000;
 
 /// Kinds of items of which a module has a limited number.
@@ -47,7 +47,7 @@ pub enum Limited {
     Globals,
     /// Tables.
     Tables,
-    /// Elements that the tables begin with.
+    /// Initial elements of the tables.
     TableElements,
     /// Element segments.
     ElementSegments,
@@ -66,8 +66,8 @@ pub(super) struct TooMany {
 }
 
 impl Limited {
-    /// Returns the limit for a module of this kind. A module for streams is compiled to machine
-    /// code only, and comes as its toolchain makes it.
+    /// Returns the limit for a module of this kind. A stream module is compiled to machine code
+    /// only, and is accepted as its toolchain makes it.
     #[must_use]
     pub const fn max(self, kind: Kind) -> u64 {
         match (kind, self) {

@@ -1,5 +1,5 @@
-//! One pass over a module: every section validated, counted, and what the
-//! check asks about kept. Judges WebAssembly, not the ABI.
+//! Single pass over a module: validates and counts every section, and keeps what the check needs.
+//! Judges WebAssembly, not the ABI.
 
 use wasmparser::{
     ConstExpr, CustomSectionReader, DataKind, Encoding, ExternalKind, FuncValidatorAllocations,
@@ -14,16 +14,16 @@ use crate::check::kind::{Kind, STREAM_VERSIONS, kind_of};
 use crate::check::limits::Limited;
 use crate::layout::MANIFEST_SECTION;
 
-/// The parts of a valid module.
+/// Parts of a valid module.
 pub(super) struct Parts<'a> {
     pub(super) imports: Vec<Import<'a>>,
     pub(super) start_function: Option<u32>,
     /// Index, address and length of each active data segment.
     pub(super) active_data: Vec<(usize, u32, u64)>,
     pub(super) types: Types,
-    /// Of the sections that say what memory and globals begin with.
+    /// Fingerprint of the sections that define initial memory and globals.
     pub(super) image: u64,
-    /// Functions of its own, in their order.
+    /// Functions defined by the module, in order.
     pub(super) bodies: Vec<Body>,
     exports: Vec<(&'a str, ExternalKind, u32)>,
     globals: Vec<GlobalFacts>,
@@ -31,18 +31,18 @@ pub(super) struct Parts<'a> {
     name: Option<&'a str>,
 }
 
-/// What is known of a global.
+/// Properties of a global.
 #[derive(Clone, Copy)]
 pub(super) struct GlobalFacts {
     pub(super) content_type: ValType,
     pub(super) mutable: bool,
-    /// Its first value, when that is one 32-bit constant.
+    /// Initial value, if it is one 32-bit constant.
     pub(super) value: Option<u32>,
 }
 
-/// WebAssembly 2.0 without SIMD and without references to the host: what LLVM
-/// makes of C and Rust by default. Sandbox, eBPF compiler and simulator agree on it. Modules for
-/// streams, which only the sandbox runs, may have SIMD.
+/// Features of the packet ABI: WebAssembly 2.0 without SIMD and without references to the host,
+/// LLVM's default for C and Rust. Sandbox, eBPF compiler and simulator agree on it. Stream modules,
+/// which only the sandbox runs, may have SIMD.
 const FEATURES: WasmFeatures = WasmFeatures::MUTABLE_GLOBAL
     .union(WasmFeatures::SATURATING_FLOAT_TO_INT)
     .union(WasmFeatures::SIGN_EXTENSION)
@@ -51,7 +51,7 @@ const FEATURES: WasmFeatures = WasmFeatures::MUTABLE_GLOBAL
     .union(WasmFeatures::BULK_MEMORY)
     .union(WasmFeatures::FLOATS);
 
-/// Features that are left out, by the name that people know, widest last.
+/// Excluded features with their common names, widest last.
 const LEFT_OUT: &[(WasmFeatures, &str)] = &[
     (WasmFeatures::SIMD, "SIMD (-simd128)"),
     (WasmFeatures::RELAXED_SIMD, "relaxed SIMD (-relaxed-simd)"),
@@ -72,7 +72,7 @@ const LEFT_OUT: &[(WasmFeatures, &str)] = &[
 ];
 
 impl<'a> Parts<'a> {
-    /// Validates `bytes` and takes the module apart.
+    /// Validates `bytes` and extracts the module's parts.
     pub(super) fn read(bytes: &'a [u8]) -> Result<Self, CheckError> {
         let error = match Self::read_with(bytes, FEATURES) {
             Ok(parts) => return Ok(parts),
@@ -114,7 +114,7 @@ impl<'a> Parts<'a> {
             .into())
     }
 
-    /// Returns the kind that the exports say.
+    /// Returns the kind that the exports declare.
     pub(super) fn kind(&self) -> Kind {
         match self.function_exports().any(|name| name.starts_with(STREAM_VERSIONS)) {
             true => Kind::Streams,
@@ -122,22 +122,22 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// The manifest sections, one after the other.
+    /// Returns the manifest sections, concatenated.
     pub(super) fn manifest_text(&self) -> Option<Vec<u8>> {
         (!self.manifests.is_empty()).then(|| self.manifests.join(&b'\n'))
     }
 
-    /// What its toolchain named it.
+    /// Returns the name that the toolchain gave the module.
     pub(super) const fn name(&self) -> Option<&'a str> {
         self.name
     }
 
-    /// The type of the export of that name.
+    /// Returns the type of an export.
     pub(super) fn export(&self, name: &str) -> Option<EntityType> {
         self.types.as_ref().core_exports()?.find(|(export, _)| *export == name).map(|(_, ty)| ty)
     }
 
-    /// The number of the function that is exported by that name.
+    /// Returns the index of an exported function.
     pub(super) fn function_export(&self, name: &str) -> Option<u32> {
         let is_it = |kind: ExternalKind, export: &str| kind == ExternalKind::Func && export == name;
         self.exports.iter().find(|(export, kind, _)| is_it(*kind, export)).map(|(.., index)| *index)
@@ -150,7 +150,7 @@ impl<'a> Parts<'a> {
             .map(|(name, ..)| *name)
     }
 
-    /// Every export, with its global if it is one.
+    /// Iterates over all exports, with the global of those that are one.
     pub(super) fn global_exports(&self) -> impl Iterator<Item = (&'a str, Option<GlobalFacts>)> {
         self.exports.iter().map(|&(name, kind, index)| {
             let global = (kind == ExternalKind::Global)
@@ -161,7 +161,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Why a pass ended early.
+/// Early end of a pass.
 enum Fault {
     Refused(CheckError),
     Invalid(wasmparser::Error),
@@ -179,11 +179,12 @@ impl From<wasmparser::Error> for Fault {
     }
 }
 
-/// Names the feature that makes the validator refuse, if it is one.
+/// Returns the error of an excluded feature, if one is the reason for the validator's refusal.
 fn refusal(bytes: &[u8], error: &wasmparser::Error) -> CheckError {
     let missing = error.missing_wasm_feature().unwrap_or(WasmFeatures::empty());
     let named = LEFT_OUT.iter().find(|(feature, _)| missing.contains(*feature)).or_else(|| {
-        // The validator does not always say; then the feature is the one that moves the fault on.
+        // The validator does not always name the feature; then it is the one that moves the fault
+        // to a later position.
         LEFT_OUT.iter().find(|(feature, _)| match Parts::read_with(bytes, FEATURES | *feature) {
             Ok(_) => true,
             Err(Fault::Invalid(later)) => later.offset() > error.offset(),
@@ -196,13 +197,13 @@ fn refusal(bytes: &[u8], error: &wasmparser::Error) -> CheckError {
     }
 }
 
-/// Numbers of sections (WebAssembly 2.0, section 5.5.2).
+/// Section IDs (WebAssembly 2.0, section 5.5.2).
 const MEMORY_SECTION: u8 = 5;
 const GLOBAL_SECTION: u8 = 6;
 const DATA_SECTION: u8 = 11;
 
-/// FNV-1a in 64 bits, of the bytes and where they end: it tells versions of one author's module
-/// apart, and nobody gains by a collision but a wrong memory of his own.
+/// Computes FNV-1a in 64 bits over the bytes and their length: distinguishes versions of one
+/// author's module; a collision only gives its own author a wrong memory.
 fn fingerprint(before: u64, bytes: &[u8]) -> u64 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;
@@ -211,10 +212,10 @@ fn fingerprint(before: u64, bytes: &[u8]) -> u64 {
     bytes.iter().chain(&length).fold(before ^ OFFSET, |sum, &byte| mix(sum, byte))
 }
 
-/// What one pass collects.
+/// Results of one pass.
 #[derive(Default)]
 struct Seen<'a> {
-    /// By which it may have so much of everything.
+    /// Kind of the module, which selects the limits.
     kind: Kind,
     imports: Vec<Import<'a>>,
     start_function: Option<u32>,
@@ -228,7 +229,7 @@ struct Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
-    /// Limits that hold before the validator spends time on a section.
+    /// Enforces limits before the validator spends time on a section.
     fn before(&self, payload: &Payload<'a>) -> Result<(), CheckError> {
         let (what, count) = match payload {
             Payload::Version { encoding: Encoding::Component, .. } => {
@@ -246,7 +247,7 @@ impl<'a> Seen<'a> {
         Ok(what.allow(u64::from(count), self.kind)?)
     }
 
-    /// Keeps what is asked about later.
+    /// Keeps the parts that the check needs later.
     fn after(&mut self, payload: Payload<'a>) -> Result<(), Fault> {
         match payload {
             Payload::ImportSection(section) => {
@@ -277,7 +278,8 @@ impl<'a> Seen<'a> {
                 for (index, data) in section.into_iter().enumerate() {
                     let data = data?;
                     if let DataKind::Active { offset_expr, .. } = &data.kind {
-                        // Imported globals are refused, so every other offset was refused before.
+                        // Imported globals are refused, so every other kind of offset was refused
+                        // before.
                         let address = constant(offset_expr).unwrap_or(0);
                         self.active_data.push((index, address, data.data.len() as u64));
                     }
@@ -308,7 +310,8 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// The module's name in the section that toolchains write for debuggers; a broken one has none.
+/// Returns the module's name from the section that toolchains write for debuggers, `None` when it
+/// is malformed.
 fn name_in<'a>(section: &CustomSectionReader<'a>) -> Option<&'a str> {
     let KnownCustom::Name(names) = section.as_known() else { return None };
     names.flatten().find_map(|name| match name {
@@ -325,7 +328,7 @@ fn facts(global: &Global<'_>) -> GlobalFacts {
     }
 }
 
-/// The value of an expression that is one 32-bit constant.
+/// Returns the value of an expression that is one 32-bit constant.
 fn constant(expression: &ConstExpr<'_>) -> Option<u32> {
     let mut operators = expression.get_operators_reader();
     match (operators.read().ok()?, operators.read().ok()?) {

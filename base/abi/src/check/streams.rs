@@ -1,5 +1,5 @@
-//! Modules for streams, by the proxy-wasm ABI. Their imports and callbacks are checked where they
-//! are compiled, by who offers them.
+//! Stream modules, by the proxy-wasm ABI. Their imports and callbacks are checked by the crate that
+//! provides them, when they are compiled.
 
 use wasmparser::types::EntityType;
 
@@ -10,17 +10,17 @@ use super::{Checked, Hooks, MemoryImage, MemoryLimits};
 use crate::manifest::Manifest;
 use crate::streams::parameters::parameters;
 
-/// What the memory of a module for streams may grow to when nobody says, in pages: 16 MiB, since
-/// bodies go through it and their toolchains bring an allocator.
+/// Default limit of a stream module's memory in pages: 16 MiB, since bodies go through it and
+/// toolchains bring an allocator.
 pub const STREAM_PAGES_DEFAULT: u32 = 256;
-/// What it may grow to at most, in pages: 256 MiB.
+/// Largest limit of a stream module's memory in pages: 256 MiB.
 pub const STREAM_PAGES_MAX: u32 = 4_096;
 
-/// Versions that a node runs: 0.2.0 has no callback or function that 0.2.1 lacks.
+/// Supported versions: 0.2.0 has no callback or function that 0.2.1 lacks.
 const RUN: [&str; 2] = ["proxy_abi_version_0_2_1", "proxy_abi_version_0_2_0"];
 
-/// What such a module is made of. It may have a manifest; what the packet ABI says there means
-/// nothing.
+/// Checks a stream module. Its manifest is optional; the parts that concern the packet ABI are
+/// ignored.
 pub(super) fn check(parts: &Parts<'_>) -> Result<Checked, CheckError> {
     if RUN.iter().all(|version| parts.function_export(version).is_none()) {
         let found = parts.function_exports().find_map(|name| name.strip_prefix(STREAM_VERSIONS));

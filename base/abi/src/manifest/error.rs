@@ -1,4 +1,4 @@
-//! Why a manifest was refused, one variant for each fault, each with its line.
+//! Reasons for rejecting a manifest, one variant for each fault, each with its line.
 
 use units::{Name, NameError};
 
@@ -6,219 +6,219 @@ use crate::layout::{ABI_VERSION, LANES_MAX, MANIFEST_LENGTH_MAX, POOLS_MAX, VERS
 use crate::meant::Meant;
 use crate::parameter::PARAMETERS_MAX;
 
-/// Why a manifest was refused. The module author's fault.
+/// Reason for rejecting a manifest: a fault of the module's author.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
-    /// More text than a node reads.
+    /// The text is longer than a node reads.
     #[error("the manifest has {length} bytes, at most {MANIFEST_LENGTH_MAX} are allowed")]
     TooLong {
-        /// Its length in bytes.
+        /// Length in bytes.
         length: usize,
     },
-    /// Not UTF-8.
+    /// The manifest is not UTF-8.
     #[error("the manifest is not UTF-8 from byte {position} on")]
     NotText {
-        /// Where the first wrong byte is, counted from 0.
+        /// Position of the first wrong byte, counted from 0.
         position: usize,
     },
-    /// Not TOML.
+    /// The manifest is not TOML.
     #[error("line {line} of the manifest is not TOML: {reason}")]
     Toml {
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
-        /// What the TOML parser says.
+        /// Message of the TOML parser.
         reason: String,
     },
-    /// A module for another version of the ABI.
+    /// The module is made for another version of the ABI.
     #[error(
         "the module is made for packet ABI version {found}, this node speaks version {ABI_VERSION}; build it with an SDK of that version"
     )]
     Abi {
-        /// The version in the manifest.
+        /// Version in the manifest.
         found: i64,
     },
-    /// A word that version 1 does not have.
+    /// The field does not exist in version 1.
     #[error("line {line} of the manifest: {within} has no field {field:?}{meant}")]
     UnknownField {
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
-        /// The table that it stands in.
+        /// Table of the field.
         within: String,
-        /// The word.
+        /// Name of the field.
         field: String,
-        /// What exists.
+        /// Existing names.
         meant: Meant,
     },
-    /// A field that every manifest has.
+    /// A required field is missing.
     #[error("{within} has no field '{field}', which is required, as in {example}")]
     Missing {
-        /// The table that lacks it.
+        /// Table that lacks the field.
         within: String,
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// A line that would do.
+        /// Example line for the field.
         example: &'static str,
     },
-    /// A value of another type.
+    /// The value has a wrong type.
     #[error("line {line} of the manifest: '{field}' is {found}; it must be {wanted}")]
     Type {
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
-        /// The field.
+        /// Name of the field.
         field: String,
-        /// The type in the manifest.
+        /// Type in the manifest.
         found: &'static str,
-        /// What it must be.
+        /// Type that is required.
         wanted: String,
     },
-    /// A number outside its limits.
+    /// The number is out of range.
     #[error("line {line} of the manifest: '{field}' is {value}; it must be from {min} to {max}")]
     Range {
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
-        /// The field.
+        /// Name of the field.
         field: String,
-        /// The number in the manifest.
+        /// Number in the manifest.
         value: String,
-        /// The smallest that is allowed.
+        /// Smallest allowed number.
         min: u32,
-        /// The largest that is allowed.
+        /// Largest allowed number.
         max: u32,
     },
-    /// A name that is unsafe or too long.
+    /// The name is unsafe or too long.
     #[error("line {line} of the manifest: {source}")]
     Name {
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
-        /// What is wrong with it.
+        /// Fault of the name.
         source: NameError,
     },
-    /// A version that cannot be ordered or tagged.
+    /// The version cannot be ordered or used as a tag.
     #[error(
         "line {line} of the manifest: version {version:?} is not of the form MAJOR.MINOR.PATCH or MAJOR.MINOR.PATCH-SUFFIX (digits; suffix of letters, digits, '.' and '-'; {VERSION_LENGTH_MAX} bytes at most)"
     )]
     Version {
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
-        /// The version in the manifest.
+        /// Version in the manifest.
         version: String,
     },
-    /// A word that is none of a list.
+    /// The word is not among the choices.
     #[error("line {line} of the manifest: '{field}' has no choice {value:?}{meant}")]
     Choice {
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
-        /// The field.
+        /// Name of the field.
         field: String,
-        /// The word.
+        /// Word in the manifest.
         value: String,
-        /// What exists.
+        /// Existing words.
         meant: Meant,
     },
-    /// The same word twice in a list.
+    /// The list has the same word twice.
     #[error("line {line} of the manifest: '{field}' lists {value:?} twice")]
     Twice {
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
-        /// The field.
+        /// Name of the field.
         field: String,
-        /// The word.
+        /// Repeated word.
         value: String,
     },
-    /// A list that must not be empty.
+    /// The list must not be empty.
     #[error("line {line} of the manifest: '{field}' is empty; leave it out or list at least one")]
     Empty {
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
-        /// The field.
+        /// Name of the field.
         field: String,
     },
-    /// Text that is too long or has characters that a terminal obeys.
+    /// The text is too long or has characters that control a terminal.
     #[error(
         "line {line} of the manifest: '{field}' must be one line of at most {length_max} bytes without control characters"
     )]
     Text {
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
-        /// The field.
+        /// Name of the field.
         field: String,
-        /// The limit in bytes.
+        /// Limit in bytes.
         length_max: usize,
     },
-    /// A default that is no value of its parameter's type.
+    /// The default is no value of its parameter's type.
     #[error("line {line} of the manifest: the default of parameter '{parameter}' must be {wanted}")]
     Default {
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
-        /// The parameter.
+        /// Name of the parameter.
         parameter: Name,
-        /// What the type takes.
+        /// Values that the type allows.
         wanted: &'static str,
     },
-    /// More parameters than a node keeps.
+    /// The manifest has more parameters than a node allows.
     #[error("the manifest declares {count} parameters, at most {PARAMETERS_MAX} are allowed")]
     Parameters {
-        /// How many.
+        /// Number of parameters.
         count: usize,
     },
-    /// More pools than there can be virtual processors.
+    /// The manifest has more pools than there can be virtual processors.
     #[error("line {line} of the manifest: {count} pools, at most {POOLS_MAX} are allowed")]
     Pools {
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
-        /// How many.
+        /// Number of pools.
         count: usize,
     },
-    /// Lanes beside those of pools.
+    /// The manifest has `lanes` beside pools.
     #[error(
         "line {line} of the manifest: with pools, 'lanes' is what they have together; leave it out"
     )]
     LanesOfPools {
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
     },
-    /// More lanes in all pools than a service may have.
+    /// The pools have more lanes together than a service may have.
     #[error(
         "line {line} of the manifest: the pools have {count} lanes together, at most {LANES_MAX} are allowed"
     )]
     LanesTogether {
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
-        /// How many.
+        /// Number of lanes.
         count: u16,
     },
-    /// Something that the module is called for, and no pool has.
+    /// No pool has an event that the module handles.
     #[error(
         "line {line} of the manifest: no pool has the event \"{event}\"; add it to the 'events' of one"
     )]
     NoPool {
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
-        /// The event's word.
+        /// Word of the event.
         event: &'static str,
     },
-    /// A pool for a timer that there is not.
+    /// A pool has the event "timer" and the manifest has no interval.
     #[error(
         "line {line} of the manifest: the pool '{pool}' has the event \"timer\", and there is no 'timer_ms'"
     )]
     PoolWithoutTimer {
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
-        /// The pool.
+        /// Name of the pool.
         pool: Name,
     },
-    /// A drop reason or refusal whose key is no number.
+    /// The key of a drop reason or refusal is not a number in range.
     #[error(
         "line {line} of the manifest: the key {key:?} of [{table}] must be a number from {first} to 65535, as in 7 = \"too short\""
     )]
     Number {
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
-        /// The table.
+        /// Name of the table.
         table: String,
-        /// The least number.
+        /// Smallest allowed number.
         first: u16,
-        /// The key.
+        /// Key in the manifest.
         key: String,
     },
 }

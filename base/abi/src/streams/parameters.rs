@@ -49,7 +49,7 @@ const ALL: [Common; 4] = [
 pub(crate) fn parameters(
     declared: BTreeMap<Name, Parameter>,
 ) -> Result<BTreeMap<Name, Parameter>, Name> {
-    // Capabilities are for whoever deploys it to grant.
+    // Capabilities are granted by the operator who deploys the module.
     let may_declare = |name: &Name| {
         name.as_str() != CAPABILITIES && ALL.iter().any(|common| common.name == name.as_str())
     };

@@ -1,23 +1,23 @@
-//! What the parser answers: the headers' fields, or why there are none.
+//! Results of the parser: the headers' fields, or the reason why a frame has none.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{HEADERS_MAX, VLAN_TAGS_MAX};
 
-/// What the headers of an IP packet say.
+/// Header fields of an IP packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Parsed {
-    /// The Ethernet header.
+    /// Ethernet header.
     pub ethernet: Ethernet,
-    /// The outermost VLAN tag.
+    /// Outermost VLAN tag.
     pub vlan: Option<VlanTag>,
     /// VLAN tags in front of the IP header, at most [`VLAN_TAGS_MAX`].
     pub vlan_tags: u8,
-    /// Where the IP header begins, in bytes from the frame's start.
+    /// Offset of the IP header in bytes from the frame's start.
     pub l3_offset: u16,
-    /// Bytes of the IP packet from its header's first one; an IPv6 packet has up to 65,575.
+    /// Length of the IP packet with its header in bytes; an IPv6 packet has up to 65,575.
     pub ip_length: u32,
-    /// 4 or 6.
+    /// IP version, 4 or 6.
     pub ip_version: u8,
     /// Source address; IPv4 fills the first four bytes, the rest is zero.
     pub source: [u8; 16],
@@ -29,23 +29,22 @@ pub struct Parsed {
     pub ecn: u8,
     /// TTL or hop limit.
     pub ttl: u8,
-    /// Protocol number; in IPv6 that behind the extension headers, as far as they were walked.
+    /// Protocol number; in IPv6 that after the extension headers, as far as they were walked.
     pub protocol: u8,
     /// Parts of L4 that could not be read.
     pub hidden: Hidden,
-    /// Whether the packet is a fragment, and which.
+    /// Fragment kind.
     pub fragment: Fragment,
-    /// Identification that the fragments of one datagram share; 0 when it is not a fragment.
+    /// Identification shared by the fragments of one datagram; 0 when the packet is not a fragment.
     pub fragment_id: u32,
-    /// IPv4 options or an IPv6 hop-by-hop header are there.
+    /// True if the packet has IPv4 options or an IPv6 hop-by-hop header.
     pub has_options: bool,
-    /// Where the L4 header begins, in bytes from the frame's start; `None` for
-    /// later fragments, behind "no next header", and where the IP packet does not hold the
-    /// whole header.
+    /// Offset of the L4 header in bytes from the frame's start; `None` for later fragments, after
+    /// "no next header", and where the IP packet does not hold the whole header.
     pub l4_offset: Option<u16>,
     /// Source L4 port of TCP, UDP, UDP-Lite, SCTP and DCCP, else 0.
     pub source_port: u16,
-    /// Destination L4 port, likewise.
+    /// Destination L4 port of these, else 0.
     pub destination_port: u16,
     /// Flags of TCP (byte 13 of its header), else 0.
     pub tcp_flags: u8,
@@ -58,25 +57,25 @@ pub struct Ethernet {
     pub destination: [u8; 6],
     /// Source MAC address.
     pub source: [u8; 6],
-    /// Ethertype behind the VLAN tags.
+    /// Ethertype after the VLAN tags.
     pub ethertype: u16,
 }
 
 impl Parsed {
-    /// Source address.
+    /// Returns the source address.
     #[must_use]
     pub fn source_address(&self) -> IpAddr {
         address(self.ip_version, self.source)
     }
 
-    /// Destination address of the IP header.
+    /// Returns the destination address of the IP header.
     #[must_use]
     pub fn destination_address(&self) -> IpAddr {
         address(self.ip_version, self.destination)
     }
 
     /// Returns true for IPv6 neighbour discovery (RFC 4861, valid only with a hop limit of 255).
-    /// `frame` is what was parsed.
+    /// `frame` is the parsed frame.
     #[must_use]
     pub fn is_neighbour_discovery(&self, frame: &[u8]) -> bool {
         let at = self.l4_offset.map(usize::from).filter(|at| *at <= HEADERS_MAX);
@@ -88,7 +87,7 @@ impl Parsed {
     }
 
     /// Returns true for IPv6 that no router forwards: neighbour discovery, and link-local addresses
-    /// (RFC 4291 section 2.5.6). `frame` is what was parsed.
+    /// (RFC 4291 section 2.5.6). `frame` is the parsed frame.
     #[must_use]
     pub fn is_link_local(&self, frame: &[u8]) -> bool {
         let link_local = |address: &[u8; 16]| address[0] == 0xfe && address[1] & 0xc0 == 0x80;
@@ -96,13 +95,13 @@ impl Parsed {
             || self.ip_version == 6 && (link_local(&self.source) || link_local(&self.destination))
     }
 
-    /// Where the IP packet ends, in bytes from the frame's start; padding follows.
+    /// Returns the end of the IP packet in bytes from the frame's start; padding follows.
     #[must_use]
     pub fn ip_end(&self) -> usize {
         usize::from(self.l3_offset) + self.ip_length as usize
     }
 
-    /// Notes what a fragment field says; a whole datagram in one fragment is none.
+    /// Records a fragment field; a whole datagram in one fragment is none.
     pub(super) fn see_fragment(&mut self, offset: u16, more: bool, id: u32) {
         if offset != 0 {
             self.fragment = Fragment::Later;
@@ -115,7 +114,7 @@ impl Parsed {
     }
 }
 
-/// One VLAN tag (IEEE 802.1Q).
+/// VLAN tag (IEEE 802.1Q).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct VlanTag {
     /// Tag protocol identifier: 0x8100 or 0x88a8.
@@ -128,7 +127,7 @@ pub struct VlanTag {
     pub drop_eligible: bool,
 }
 
-/// Which fragment of a datagram a packet is.
+/// Position of a fragment in its datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Fragment {
     /// A whole datagram, also one with a fragment header that says so (RFC 6946).
@@ -140,8 +139,8 @@ pub enum Fragment {
     Later,
 }
 
-/// Fields that rules may look at and that a packet does not show: a router forwards it all the
-/// same (RFC 8200 section 4), but rules that need them do not know whether it is theirs.
+/// Fields that rules may match on and that a packet does not show: a router forwards it all the
+/// same (RFC 8200 section 4), but a rule that needs them cannot tell whether it matches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Hidden {
@@ -150,7 +149,7 @@ pub enum Hidden {
     Nothing = 0,
     /// TCP flags: the first fragment, or the IP packet, ends in front of them.
     Flags = 1,
-    /// L4 ports, and TCP flags.
+    /// L4 ports and TCP flags.
     Ports = 2,
     /// The protocol, and with it all of L4: the chain of extension headers is cut off, has more
     /// than [`EXTENSIONS_MAX`](super::EXTENSIONS_MAX) or goes beyond
@@ -158,13 +157,13 @@ pub enum Hidden {
     Protocol = 3,
 }
 
-/// Why a frame has no [`Parsed`]: names and meaning are those of `enum tam_outcome`.
+/// Reason why a frame has no [`Parsed`]; names and meaning are those of `enum tam_outcome`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Outcome {
-    /// Another ethertype than IPv4 and IPv6, behind the VLAN tags.
+    /// The ethertype after the VLAN tags is neither IPv4 nor IPv6.
     #[error("the frame is not IP; the kernel takes it")]
     NotIp,
-    /// More than [`VLAN_TAGS_MAX`] tags.
+    /// The frame has more than [`VLAN_TAGS_MAX`] tags.
     #[error("the frame has more than {VLAN_TAGS_MAX} VLAN tags; the kernel takes it")]
     VlanDepth,
     /// The Ethernet or IP header is cut off by the end of the frame.
@@ -173,7 +172,7 @@ pub enum Outcome {
     /// The version in the IP header is not the ethertype's.
     #[error("the version in the IP header is not the one that the ethertype says")]
     IpVersion,
-    /// IPv4 header length below 20 bytes.
+    /// The IPv4 header length is below 20 bytes.
     #[error("the IPv4 header says that it is shorter than 20 bytes")]
     HeaderLength,
     /// The IP length is beyond the frame or below its header, or it is a jumbogram (RFC 2675).
@@ -196,7 +195,7 @@ impl Outcome {
         Self::Checksum,
     ];
 
-    /// The name of the port counter, the same as in `bpf_maps::OUTCOMES`.
+    /// Returns the name of the port counter, the same as in `bpf_maps::OUTCOMES`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -210,14 +209,14 @@ impl Outcome {
         }
     }
 
-    /// Whether the frame is dropped; the kernel takes the others.
+    /// Returns true if the frame is dropped; the kernel takes the others.
     #[must_use]
     pub const fn is_drop(self) -> bool {
         !matches!(self, Self::NotIp | Self::VlanDepth)
     }
 }
 
-/// An address from the bytes of [`Parsed`].
+/// Returns an address from the bytes of [`Parsed`].
 fn address(ip_version: u8, bytes: [u8; 16]) -> IpAddr {
     if ip_version == 4 {
         let [a, b, c, d, ..] = bytes;

@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0
-/* The end of a benchmark that looks at every frame: which came, in which order,
- * how often, and how long it was on its way. It drops them all.
+/* Receiver of a benchmark that examines every frame: which arrived, in which order, how
+ * often, and after which delay. Drops them all.
  *
- * One receive queue, so one CPU at a time is here: nothing needs to be atomic.
- * A program serves one generator: numbers begin at 0 and are seen once. */
+ * One receive queue, so one CPU at a time is here: nothing needs to be atomic. A program
+ * serves one generator: numbers begin at 0 and are seen once. */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "stamp.h"
 
-#define SEEN 262144	/* a power of two: frames within which a double is found */
+#define SEEN 262144	/* a power of two: frames within which a duplicate is found */
 #define FLOWS_MAX 64
-#define BUCKETS 640	/* sixteen for each power of two of nanoseconds */
-#define SERIES 65536	/* first frames whose own times are kept */
+#define BUCKETS 640	/* histogram buckets, sixteen for each power of two of nanoseconds */
+#define SERIES 65536	/* first frames whose own delays are kept */
 
 /* Words of the reader and of this program: `struct Counts` in arrivals.rs. */
 struct counts {
-	__u64 from;		/* set by the reader: earlier numbers are not looked at */
-	__u64 packets;		/* that came for the first time */
+	__u64 from;		/* set by the reader: earlier numbers are ignored */
+	__u64 packets;		/* first arrivals */
 	__u64 doubled;
-	__u64 reordered;	/* behind a later one of their flow */
-	__u64 pause_ns;		/* longest since the reader set it to 0 */
-	__u64 arrived_ns;	/* the frame before this one */
+	__u64 reordered;	/* arrivals behind a later one of their flow */
+	__u64 pause_ns;		/* longest pause since the reader set it to 0 */
+	__u64 arrived_ns;	/* arrival of the previous frame */
 	__u64 sent_ns;
 };
 
 const volatile __u32 stamp_at = 42;
-const volatile __u32 flows = 1;	/* as the generator's */
-const volatile __u32 all_flows = 1;	/* a power of two: of so many of the generator's flows */
-const volatile __u32 others;		/* the first so many are not looked at */
+const volatile __u32 flows = 1;	/* number of flows, as the generator's */
+const volatile __u32 all_flows = 1;	/* a power of two: number of the generator's flows that come here */
+const volatile __u32 others;		/* number of leading flows that are ignored */
 
 #define MAPPED(name, entries, type_of_value)			\
 	struct {						\
@@ -40,10 +40,10 @@ const volatile __u32 others;		/* the first so many are not looked at */
 
 MAPPED(counts, 1, struct counts);
 MAPPED(delays, BUCKETS, __u64);		/* a histogram of nanoseconds */
-MAPPED(series, SERIES, __u64);		/* nanoseconds of each, by number from `from` on */
-MAPPED(by_flow, FLOWS_MAX, __u64);	/* frames that came for the first time */
-MAPPED(newest, FLOWS_MAX, __u64);	/* number of the last one in order, and 1 */
-MAPPED(seen, SEEN, __u64);		/* number, and 1 */
+MAPPED(series, SERIES, __u64);		/* delay of each frame in nanoseconds, by number from `from` on */
+MAPPED(by_flow, FLOWS_MAX, __u64);	/* first arrivals by flow */
+MAPPED(newest, FLOWS_MAX, __u64);	/* number of the last one in order, plus 1 */
+MAPPED(seen, SEEN, __u64);		/* number, plus 1 */
 
 static __always_inline __u32 bucket(__u64 ns)
 {
@@ -59,7 +59,7 @@ static __always_inline __u32 bucket(__u64 ns)
 	return at < BUCKETS ? at : BUCKETS - 1;
 }
 
-/* How much longer than at the source this frame came behind the one before it. */
+/* Records how much longer the pause before this frame is than it was at the source. */
 static __always_inline void note_pause(struct counts *counts, const struct stamp *stamp, __u64 now)
 {
 	__s64 pause = (now - counts->arrived_ns) - (stamp->sent_ns - counts->sent_ns);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0
-/* What `tam bench classify` needs beside a node's front door.
+/* Programs of `tam bench classify` beside a node's front door.
  *
  *   test-run ─▶ replay: the next flow's headers into the packet ─ tail call ─▶ measured[0]
  *
  * measured[0] is the front door, or one of the programs below: `empty`, which shows
- * what all this costs by itself, and two flow tables of plain C, which are what
- * somebody would write for so many flows and no rules.
+ * the overhead of the benchmark itself, and two flow tables of plain C, the simplest
+ * solution for that many flows and no rules.
+ *
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -21,7 +22,7 @@ struct headers {
 	__u64 words[HEADERS / 8];
 };
 
-/* The flows, in the order in which they come. */
+/* Flows, in the order in which they are replayed. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -37,8 +38,8 @@ struct {
 	__type(value, __u32);
 } measured SEC(".maps");
 
-/* Where the next packet stands: [0] its number, [1] how many flows there are,
- * [2] not 0: each packet gets a source address of its own. */
+/* Position of the next packet: [0] its number, [1] the number of flows, [2] not 0: each
+ * packet gets a source address of its own. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -91,7 +92,7 @@ int replay(struct xdp_md *ctx)
 		return XDP_ABORTED;
 	*packet = *headers;
 	if (now[2]) {
-		/* 10.x.y.z, another one each time (for 2^24 packets); RFC 1624. */
+		/* 10.x.y.z, a different one each time (for 2^24 packets); RFC 1624. */
 		__u32 source = (__u32)(++now[3] * 0x9e3779b1) << 8 | 10;
 		struct iphdr *ip = data + sizeof(struct ethhdr);
 		__u32 before = ~ip->saddr;
@@ -113,7 +114,7 @@ int empty(struct xdp_md *ctx)
 	return XDP_DROP;
 }
 
-/* The flow of an IPv4 packet without options, or 0. */
+/* Returns the flow of an IPv4 packet without options, or 0. */
 static __always_inline struct flow_value *flow_of(void *data, void *end)
 {
 	struct ethhdr *eth = data;
@@ -132,7 +133,7 @@ static __always_inline struct flow_value *flow_of(void *data, void *end)
 	return bpf_map_lookup_elem(&flow_table, &key);
 }
 
-/* Looks the flow up, counts, and no more. */
+/* Looks the flow up and counts, nothing else. */
 SEC("xdp.frags")
 int look_up(struct xdp_md *ctx)
 {
@@ -144,7 +145,7 @@ int look_up(struct xdp_md *ctx)
 	return XDP_DROP;
 }
 
-/* Looks the flow up, counts, and forwards by what it finds. */
+/* Looks the flow up, counts, and forwards by its entry. */
 SEC("xdp.frags")
 int look_up_and_forward(struct xdp_md *ctx)
 {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0
-/* The baseline that `forward` is measured against: the least that forwards
- * correctly. It parses Ethernet and IP, asks the kernel's FIB for route and
- * neighbour, rewrites MACs and TTL, and redirects. Whatever is out of the
- * ordinary is the kernel's. No rules, no counters, no VLAN.
+/* Baseline of the `forward` benchmark: the least that forwards correctly. Parses Ethernet
+ * and IP, asks the kernel's FIB for route and neighbour, rewrites MACs and TTL, and
+ * redirects. Anything unusual is left to the kernel. No rules, no counters, no VLAN.
  *
- * The shape is that of the kernel's own sample (samples/bpf/xdp_fwd_kern.c at
- * v5.15); the code is ours. */
+ * The shape is that of the kernel's own sample (samples/bpf/xdp_fwd_kern.c at v5.15); the
+ * code is ours. */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/ip.h>
@@ -15,7 +14,7 @@
 
 #define FAMILY_V4 2	/* AF_INET; its header is not for BPF */
 #define FAMILY_V6 10	/* AF_INET6 */
-#define DEVICES_MAX 256	/* indexes of the devices of a namespace that the benchmark made */
+#define DEVICES_MAX 256	/* largest interface index in the benchmark's namespace */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP);

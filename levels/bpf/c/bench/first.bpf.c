@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0
-/* The end of a benchmark that waits for one frame: the first that has a wanted
- * word in it. It notes when that came, and how long behind the frame before it,
- * and drops every frame.
+/* Receiver of a benchmark that waits for one frame: the first with a given word in it.
+ * Records when that arrived, and the pause before it, and drops every frame.
  *
  * One receive queue, so one CPU at a time is here: nothing needs to be atomic. */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
-const volatile __u32 mark_at = 42;	/* where in the frame the word lies */
+const volatile __u32 mark_at = 42;	/* offset of the word in the frame */
 
 /* Words of the reader and of this program: `struct Words` in first.rs. */
 struct words {
-	__u64 wanted;		/* set by the reader; 0: nothing is */
-	__u64 came_ns;		/* of the first frame that has it; set to 0 by the reader */
-	__u64 gap_ns;		/* that the frame before it was older */
-	__u64 before_ns;	/* the last frame of any kind */
-	__u64 packets;		/* of any kind */
+	__u64 wanted;		/* set by the reader; 0: none */
+	__u64 came_ns;		/* arrival of the first frame with it; set to 0 by the reader */
+	__u64 gap_ns;		/* pause before that frame */
+	__u64 before_ns;	/* arrival of the last frame of any kind */
+	__u64 packets;		/* number of frames of any kind */
 };
 
 struct {

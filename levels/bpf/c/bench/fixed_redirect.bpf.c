@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0
-/* The least that moves a frame from one port to another: fixed MACs, fixed
- * device, no look at the packet. A ceiling, not a router. */
+/* Smallest program that moves a frame from one port to another: fixed MACs, fixed device,
+ * no parsing. An upper bound of speed, not a router. */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <bpf/bpf_helpers.h>

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0
-/* The start of a benchmark: run over live frames (BPF_PROG_TEST_RUN), it
- * redirects each to a device of the source namespace.
+/* Source of a benchmark: run over live frames (BPF_PROG_TEST_RUN), it redirects each to a
+ * device of the source namespace.
  *
- * The kernel uses a frame again when the far end has freed it, with whatever
- * a node wrote into it. So every run writes the headers anew.
+ * The kernel reuses a frame when the far end has freed it, with whatever a node wrote
+ * into it. So every run writes the headers anew.
  *
- * Unpaced, it sends as fast as it is run. Paced, it drops runs until the next
- * frame is due: a spinning clock, which keeps a rate without system calls. A
- * run may wait a little for its frame to be due: then there are fewer runs in a
- * second, and what is left of them when it is stopped is soon over. But frames
- * go out together, after 64 runs: what is to leave at its time must not wait. */
+ * Unpaced, it sends as fast as it is run. Paced, it drops runs until the next frame is
+ * due: a spinning clock, which keeps a rate without system calls. A run may wait a little
+ * for its frame to be due: then there are fewer runs in a second, and the remaining ones
+ * of a stopped call end soon. But frames are sent in batches, after 64 runs: a frame that
+ * must leave exactly on time must not wait. */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/ip.h>
@@ -21,7 +21,7 @@
 #define PORT_FIRST 1024		/* L4 ports below belong to system services */
 #define PORT_MASK 0x3fff
 #define READINGS_MAX 32		/* of the clock in a run that waits: some 0.7 us */
-#define CATCH_UP_MAX 256	/* frames: the node's work in between must not lower the rate */
+#define CATCH_UP_MAX 256	/* frames: a busy node in between must not lower the rate */
 
 /* Ethernet, IPv4 and UDP without its checksum: 40 bytes, as words. */
 struct headers {
@@ -30,15 +30,15 @@ struct headers {
 
 struct settings {
 	__u64 stopped;		/* nonzero: drop all, so that the call ends soon */
-	__u64 interval_ns;	/* between two frames; 0: no pace */
+	__u64 interval_ns;	/* between two frames; 0: unpaced */
 };
 
 struct headers headers;		/* set before loading */
-const volatile __u32 flows = 1;	/* destinations to walk through: a power of two */
-const volatile __u32 stride = 1;	/* from one destination to the next: odd, so that none is left out */
-const volatile __u32 train;	/* so many frames in a row go to one destination: a power of two, as its logarithm */
-const volatile __u32 waits;	/* whether runs wait for their frames to be due */
-const volatile __u32 stamp_at;	/* where in the frame its stamp goes; 0: it has none */
+const volatile __u32 flows = 1;	/* destinations in rotation: a power of two */
+const volatile __u32 stride = 1;	/* step between destinations: odd, so that none is left out */
+const volatile __u32 train;	/* log2 of the number of consecutive frames to one destination */
+const volatile __u32 waits;	/* true if runs wait for their frames to be due */
+const volatile __u32 stamp_at;	/* offset of the frame's stamp; 0: no stamp */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -55,17 +55,16 @@ struct {
 	__type(value, __u32);
 } device SEC(".maps");
 
-/* What frames carry that must not be the same twice: several datagrams in a slot, one after the
- * other. */
+/* Payloads that must not repeat: each slot holds several datagrams, one after the other. */
 #define SLOT_LENGTH 2400
 
 struct slot {
 	__u8 bytes[SLOT_LENGTH];
 };
 
-const volatile __u32 datagram_length;	/* of each; 0: frames carry what they were given */
+const volatile __u32 datagram_length;	/* length of each; 0: frames keep their payload */
 const volatile __u32 datagrams_per_slot = 1;
-const volatile __u32 datagrams_count;	/* behind the last one nothing is sent */
+const volatile __u32 datagrams_count;	/* number of datagrams; after the last one nothing is sent */
 const volatile __u32 datagrams_again;	/* or else the first one again */
 
 struct {
@@ -76,7 +75,7 @@ struct {
 	__type(value, struct slot);
 } datagrams SEC(".maps");
 
-/* One generator runs on one CPU: the counter needs no other. */
+/* Counter of frames. One generator runs on one CPU: no other is needed. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -97,7 +96,7 @@ static __always_inline __sum16 checksum_after(__sum16 old, __be16 before, __be16
 	return (__u16)~sum;
 }
 
-/* Another destination address and source port for each flow, at most 65,536. */
+/* Gives each flow another destination address and source port, at most 65,536. */
 static __always_inline void vary(struct iphdr *ip, struct udphdr *udp, __u32 flow)
 {
 	__be16 *low = (__be16 *)&ip->daddr + 1;
@@ -108,7 +107,7 @@ static __always_inline void vary(struct iphdr *ip, struct udphdr *udp, __u32 flo
 	udp->source = bpf_htons(PORT_FIRST + (flow & PORT_MASK));
 }
 
-/* Gives the frame the datagram of this number; nonzero when there is none. */
+/* Copies the datagram of this number into the frame; returns nonzero when there is none. */
 static __always_inline int carry(struct xdp_md *ctx, __u64 number)
 {
 	if (datagrams_again)
@@ -156,7 +155,7 @@ int generate(struct xdp_md *ctx)
 	__builtin_memcpy(data, &headers, sizeof(headers));
 	if (datagram_length && carry(ctx, *counter))
 		return XDP_DROP;
-	/* Writing through the kernel has made it forget what is known of the packet. */
+	/* Writing through the helper invalidates the packet pointers. */
 	data = (void *)(long)ctx->data;
 	end = (void *)(long)ctx->data_end;
 	ip = data + sizeof(struct ethhdr);

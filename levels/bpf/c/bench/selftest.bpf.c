@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0
-/* What the tests of the safe layer load: one map of each kind that the layer
- * treats differently, a constant that is set before loading, and programs
- * that use them. */
+/* Fixtures for the tests of the safe layer: one map of each kind that the layer treats
+ * differently, a constant that is set before loading, and programs that use them. */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
@@ -50,7 +49,7 @@ struct {
 const volatile __u32 answer = XDP_DROP;
 __u64 added;
 
-/* Answers what it was told to, and counts in each kind of map. */
+/* Returns a configured value, and counts in each kind of map. */
 SEC("xdp")
 int counted(struct xdp_md *ctx)
 {
@@ -66,7 +65,7 @@ int counted(struct xdp_md *ctx)
 	return answer;
 }
 
-/* Reads through a pointer that it has not checked: the verifier refuses it. */
+/* Reads through an unchecked pointer: the verifier refuses it. */
 SEC("?xdp")
 int refused(struct xdp_md *ctx)
 {

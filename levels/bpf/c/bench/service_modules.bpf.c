@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0
-/* What a module's program looks like to the front door, for its tests: it leaves
- * what the script says in the hand-over and ends with tam_after. */
+/* Stand-ins for modules' programs in the front door's tests: they write the script's
+ * result into the hand-over and end with tam_after. */
 #include <linux/pkt_cls.h>
 #include <linux/udp.h>
 
@@ -10,15 +10,15 @@
 struct script {
 	__u32 verdict;
 	__u32 trapped;
-	__s32 head;		/* bpf_xdp_adjust_head() */
+	__s32 head;		/* argument of bpf_xdp_adjust_head() */
 	__be16 ethertype_be;	/* written into the frame when not 0 */
 	__u16 ttl;		/* the same, plus 1 */
 	__u32 growth;		/* enum growth; at tc only */
-	__u32 fuel;		/* that it uses */
-	__u32 source_be;	/* when not 0: of IPv4 the source, of IPv6 its last 4 bytes, */
+	__u32 fuel;		/* fuel to use */
+	__u32 source_be;	/* new source when not 0: of IPv4 the address, of IPv6 its last 4 bytes, */
 	__be16 source_port_be;	/* and the UDP port that goes with it */
 	__u16 zero;
-	__u32 destination_be;	/* the same of the destination */
+	__u32 destination_be;	/* new destination, in the same way */
 	__be16 destination_port_be;
 	__u16 zero_end;
 };
@@ -37,7 +37,7 @@ struct {
 	__type(value, struct script);
 } script SEC(".maps");
 
-/* A memory that is spoilt when two CPUs are in it. */
+/* Memory that two CPUs at once would corrupt. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -45,7 +45,7 @@ struct {
 	__type(value, __u64);
 } memory SEC(".maps");
 
-/* The service's entry, set before loading. */
+/* Entry of the service, set before loading. */
 const volatile __u32 own_entry = 0;
 
 struct tam_hand_over tam_hand_overs[TAM_MODULES_MAX] SEC(".data.hand_overs");
@@ -73,7 +73,7 @@ static __always_inline void leave(__u32 verdict, __u32 trapped, __u32 fuel)
 	hand_over->fuel_used += fuel;
 }
 
-/* Has a checksum follow a word and a port that become others (RFC 1624). */
+/* Updates a checksum for a changed word and port (RFC 1624). */
 static __always_inline void follow(__u16 *check, __u32 old, __u32 new, __u32 old_port, __u32 new_port)
 {
 	__u32 sum = (__u16)~*check;
@@ -187,7 +187,8 @@ int scripted(struct xdp_md *ctx)
 	return XDP_ABORTED;
 }
 
-/* Counts its packets in a way that loses some when two CPUs count at once, and drops them. */
+/* Counts its packets non-atomically, so that some are lost when two CPUs count at once,
+ * and drops them. */
 SEC("xdp.frags")
 int counting(struct xdp_md *ctx)
 {
@@ -221,7 +222,7 @@ int telling(struct xdp_md *ctx)
 	return XDP_ABORTED;
 }
 
-/* The least there can be: what a packet costs beside its module. */
+/* Smallest possible program: the overhead of a packet beside its module. */
 SEC("xdp.frags")
 int dropping(struct xdp_md *ctx)
 {
@@ -230,7 +231,7 @@ int dropping(struct xdp_md *ctx)
 	return XDP_ABORTED;
 }
 
-/* What XDP says of a packet to tc, true or not. */
+/* Metadata for tc in place of XDP's, true or false. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -253,7 +254,8 @@ int marking(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
-/* On the other end of a port: with any program there a veth takes redirected frames. */
+/* Program for the other end of a port: with any program there a veth takes redirected
+ * frames. */
 SEC("xdp.frags")
 int passing(struct xdp_md *ctx)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0
-/* The end of a benchmark: counts every frame on the CPU where it arrives and
- * drops it. "pass" also counts, and lets the kernel have the frame: a device
- * at the far end of a redirect needs a program to take XDP frames at all. */
+/* Receiver of a benchmark: counts every frame on the CPU where it arrives and drops it.
+ * "pass" also counts, and lets the kernel have the frame: a device at the far end of a
+ * redirect needs a program to take XDP frames at all. */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 

@@ -1,4 +1,4 @@
-//! Arenas on the running kernel; they need root.
+//! Tests of arenas on the running kernel; they need root.
 
 use std::os::fd::AsFd;
 

@@ -1,6 +1,6 @@
-//! Accounts in the kernel: of fuel, by which services below user level pay, and of shares of
-//! ports, in bytes. Who has which is core/node's and the daemon's decision; `c/service.h` and
-//! `c/share.h` have packets pay.
+//! Accounts in the kernel: of fuel, by which services below user level pay, and of shares of ports,
+//! in bytes. core/node and the daemon decide who has which; `c/service.h` and `c/share.h` charge
+//! packets.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct Accounts {
     lines: MappedArray<Line>,
 }
 
-/// Returns a key of the map of payers, as the program looks for it.
+/// Returns a key of the map of payers, as the program computes it.
 fn key(port: PortId, session: SessionId) -> u32 {
     u32::from(port.0) << 16 | u32::from(session.0)
 }
@@ -40,7 +40,7 @@ fn set_terms<T: Pod>(accounts: &MappedArray<T>, index: usize, per_tick: u64, ful
     let is_new = holds.load(Ordering::Acquire) == 0;
     holds.store(full, Ordering::Release);
     gains.store(per_tick, Ordering::Release);
-    // Packets are charged meanwhile, so what is too much is taken off.
+    // Packets are charged meanwhile, so only the excess is taken off.
     let too_much = (left.load(Ordering::Acquire) as i64).saturating_sub_unsigned(full);
     if is_new {
         left.store(full, Ordering::Release);
@@ -57,8 +57,8 @@ impl Accounts {
         Ok(Self { maps, fuel, lines })
     }
 
-    /// Has an account gain so much in each jiffy and hold so much at most, in parts of a unit of
-    /// fuel ([`bpf_maps::FUEL_SHIFT`]). A new one begins full; one that is so already goes on.
+    /// Sets the rate per jiffy and the capacity of an account, in parts of a unit of fuel
+    /// ([`bpf_maps::FUEL_SHIFT`]). A new one begins full; an account with the same terms continues.
     /// Returns false when there is no such account.
     pub fn set_account(&self, account: u16, per_tick: u64, full: u64) -> bool {
         set_terms(&self.fuel, usize::from(account), per_tick, full)
@@ -70,33 +70,32 @@ impl Accounts {
         self.fuel.load(usize::from(account))
     }
 
-    /// Empties an account from which nobody pays any more; another one may have its number.
+    /// Empties an account that no service pays from any more, so that its number can be reused.
     pub fn clear_account(&self, account: u16) {
         self.fuel.store(usize::from(account), &Account::default());
     }
 
-    /// Has an account of a share gain so much in each jiffy and hold so much at most, in parts of a
-    /// byte; as [`Accounts::set_account`].
+    /// Sets the rate per jiffy and the capacity of a share's account, in parts of a byte; as
+    /// [`Accounts::set_account`].
     pub fn set_line(&self, index: u32, per_tick: u64, full: u64) -> bool {
         set_terms(&self.lines, index as usize, per_tick, full)
     }
 
-    /// Returns the state of an account of a share, and what was sent; `None` beyond the last.
+    /// Returns the state of a share's account, with the bytes sent; `None` beyond the last.
     #[must_use]
     pub fn line(&self, index: u32) -> Option<Line> {
         self.lines.load(index as usize)
     }
 
-    /// Empties an account of a share: another share may have it.
+    /// Empties a share's account, so that another share can have it.
     pub fn clear_line(&self, index: u32) {
         self.lines.store(index as usize, &Line::default());
     }
 
-    /// Has a session's packets that leave by a port pay from this account, or with `None` from
-    /// that of all without a share there.
+    /// Charges a session's packets that leave by a port to this account, or with `None` to that of
+    /// all sessions without a share there.
     ///
-    /// # Errors
-    /// When the map cannot be changed.
+    /// # Errors When the map cannot be changed.
     pub fn pay_for_line(
         &self,
         port: PortId,
@@ -111,10 +110,9 @@ impl Accounts {
         Ok(())
     }
 
-    /// Returns who pays from which account of a share.
+    /// Returns the port and session of each share's account.
     ///
-    /// # Errors
-    /// When the map cannot be read.
+    /// # Errors When the map cannot be read.
     pub fn payers_of_lines(&self) -> Result<Vec<(PortId, SessionId, u32)>, FrontDoorError> {
         let map = self.maps.get(LINE_OF);
         let mut payers = Vec::new();
@@ -126,7 +124,7 @@ impl Accounts {
         Ok(payers)
     }
 
-    /// Returns the map of the accounts of shares, for [`Lines`](crate::Lines) elsewhere.
+    /// Returns the map of the shares' accounts, for [`Lines`](crate::Lines) elsewhere.
     #[must_use]
     pub fn lines_map(&self) -> &Map {
         self.maps.get(LINES)

@@ -1,4 +1,4 @@
-//! Taps: frames as they came, with what became of them, and as they leave or end.
+//! Taps: frames on arrival, with their outcome, and as they leave or end.
 //!
 //! ```text
 //!  link of the port ─▶ front door            while a Tap lives: ─▶ front door with taps ┐
@@ -6,10 +6,9 @@
 //!  modules' programs ─▶ afterwards   while a ModuleTap lives: ─▶ afterwards with taps ──┴─▶ ring
 //! ```
 //!
-//! Tapped copies of the front door and of what modules' programs end with
-//! (`c/tapped_door.bpf.c`), with the same maps, take the place of a port's program and of
-//! those; both take it back when [`Tap`] and [`ModuleTap`] are dropped. What the cell sends is
-//! not seen here: AF_XDP passes by the stack's egress.
+//! Copies with taps (`c/tapped_door.bpf.c`), with the same maps, replace a port's front door and
+//! the program that ends modules' programs; both are restored when [`Tap`] and [`ModuleTap`]
+//! are dropped. Packets sent by the cell are not captured here: AF_XDP bypasses the stack's egress.
 
 use std::sync::Arc;
 
@@ -28,79 +27,79 @@ use crate::objects;
 use crate::program::{Link, Order, Program};
 use crate::ring::{BrokenRing, RingBuffer};
 
-/// What is tapped.
+/// Selection of a tap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TapSpec {
-    /// Bytes that are kept of each frame, at most [`SNAP_MAX`].
+    /// Most bytes that are kept of each frame, at most [`SNAP_MAX`].
     pub snap: u32,
-    /// Frames as they came.
+    /// Captures frames on arrival.
     pub arriving: bool,
-    /// Frames as they leave.
+    /// Captures frames that leave.
     pub leaving: bool,
-    /// Of those that came, only what the front door or a module below dropped: nothing leaves.
+    /// Captures only arrivals that the front door or a module below dropped, and no departures.
     pub dropped_only: bool,
 }
 
-/// A frame at a tap.
+/// Captured frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tapped {
-    /// The kernel's monotonic clock.
+    /// Time on the kernel's monotonic clock.
     pub time: Nanos,
-    /// The port: where it came in or, of one that leaves, where it does.
+    /// Port: of arrival or, for a frame that leaves, of egress.
     pub port: PortId,
     /// `bpf_maps::WAY_*`.
     pub way: u8,
-    /// The name of the outcome under which the front door counted it.
+    /// Name of the front door's outcome counter.
     pub outcome: Option<&'static str>,
-    /// `XDP_*`, for what the front door saw.
+    /// `XDP_*` action of the front door.
     pub action: u8,
-    /// Its rule; the session and the entry mean something only with one.
+    /// Matching rule; session and entry are valid only with one.
     pub rule: Option<RuleId>,
-    /// The session of its rule.
+    /// Session of the rule.
     pub session: SessionId,
-    /// Where its rule leads to.
+    /// Entry that the rule leads to.
     pub entry: EntryId,
-    /// The module below user level that had it.
+    /// Module below user level that handled the frame.
     pub module: Option<Module>,
-    /// Why the kernel's stack dropped it: its number, of [`bpf_maps::WAY_STACK_DROPPED`].
+    /// Number of the reason for the drop by the kernel's stack, with
+    /// [`bpf_maps::WAY_STACK_DROPPED`].
     pub stack_reason: u32,
-    /// Set where it begins with its IP header, as only what the stack dropped may.
+    /// True if the frame begins with its IP header, possible only for drops by the stack.
     pub is_bare: bool,
-    /// Bytes on the wire.
+    /// Length on the wire, bytes.
     pub length: u32,
-    /// The first of them, tags in line.
+    /// First bytes of the frame, tags in line.
     pub bytes: Vec<u8>,
 }
 
-/// What a module below user level said of a frame.
+/// Verdict of a module below user level on a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Module {
-    /// `LEVEL_*`.
+    /// `LEVEL_*` of the module.
     pub level: u32,
-    /// What it returned, if `trapped` is 0.
+    /// Value returned by the module, if `trapped` is 0.
     pub verdict: u32,
-    /// 0, or why it did not end, as its hand-over has it.
+    /// Cause of the trap, 0 if none, as in the hand-over.
     pub trapped: u32,
 }
 
-/// Entries of `tam_tap_scratch` (`TAP_SCRATCHES`), and the bytes of one.
+/// Number of entries of `tam_tap_scratch` (`TAP_SCRATCHES`), and the size of one in bytes.
 const SCRATCHES: u32 = 4;
 const SCRATCH_LENGTH: u32 = size_of::<Captured>() as u32 + SNAP_MAX;
 
-/// Where the taps of one capture leave what they see.
+/// Ring buffer of one capture.
 #[derive(Debug)]
 pub struct TapRing {
     map: Map,
-    /// What taps leave each other of the packet that a CPU handles.
+    /// Scratch of the taps, per CPU, for the packet being handled.
     scratch: Map,
     ring: RingBuffer,
 }
 
 impl TapRing {
-    /// A ring of so many bytes: a power of two, and a multiple of a page.
+    /// Makes a ring of `bytes` bytes: a power of two, and a multiple of a page.
     ///
-    /// # Errors
-    /// When the kernel does not make it.
+    /// # Errors When the kernel does not make it.
     pub fn new(bytes: u32) -> Result<Self, FrontDoorError> {
         use std::os::fd::AsFd;
         let map = Map::create("tam_captured", &MapSpec::ring_buffer(bytes))?;
@@ -109,7 +108,7 @@ impl TapRing {
         Ok(Self { map, scratch: Map::create("tam_tap_scratch", &scratch)?, ring })
     }
 
-    /// Makes a program with taps leave what it sees here.
+    /// Makes a program with taps write to this ring.
     pub(super) fn share(
         &self,
         object: &mut OpenObject,
@@ -120,10 +119,9 @@ impl TapRing {
         Ok(object.reuse_map("tam_tap_scratch", &self.scratch)?)
     }
 
-    /// The next frame; none when there is none yet.
+    /// Returns the next frame, `None` when there is none yet.
     ///
-    /// # Errors
-    /// When the ring is not as the taps leave it.
+    /// # Errors When the ring's contents are not in the taps' format.
     pub fn take(&mut self) -> Result<Option<Tapped>, BrokenRing> {
         loop {
             match self.ring.next(Tapped::read)? {
@@ -142,7 +140,7 @@ impl Tapped {
         let head: Captured = bytemuck::pod_read_unaligned(head);
         let frame = rest.get(..head.captured as usize)?;
         let mut bytes = frame.to_vec();
-        // What the stack dropped may have no link's header in which a tag could be.
+        // A frame dropped by the stack may lack the link header in which a tag could be.
         let tagged = head.tagged != 0 && head.bare == 0;
         if tagged && bytes.len() >= 12 {
             let tag = [head.tpid_be, head.tci.to_be_bytes()].concat();
@@ -171,18 +169,18 @@ impl Tapped {
     }
 }
 
-/// The taps on one port; off when dropped.
+/// Taps on one port; off when dropped.
 #[derive(Debug)]
 pub struct Tap {
     lost: MappedArray<u64>,
     door: Link,
-    /// The port's program without taps.
+    /// Program of the port without taps.
     plain: Program,
     _egress: Option<Link>,
 }
 
 impl Tap {
-    /// Frames for which the ring had no room.
+    /// Returns the number of frames for which the ring was full.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.load(0).unwrap_or_default()
@@ -191,21 +189,21 @@ impl Tap {
 
 impl Drop for Tap {
     fn drop(&mut self) {
-        // Refused only when the port's device is gone, and the program with it.
+        // Fails only when the port's device is gone, and the program with it.
         let _ = self.door.update(&self.plain);
     }
 }
 
-/// The taps behind modules below user level; off when dropped.
+/// Taps behind modules below user level; off when dropped.
 #[derive(Debug)]
 pub struct ModuleTap {
     lost: MappedArray<u64>,
-    /// Arrays of programs, and what is called there without taps.
+    /// Program arrays, with their programs without taps.
     plain: [(Map, Program); AFTERS.len()],
 }
 
 impl ModuleTap {
-    /// Frames for which the ring had no room.
+    /// Returns the number of frames for which the ring was full.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.load(0).unwrap_or_default()
@@ -215,22 +213,22 @@ impl ModuleTap {
 impl Drop for ModuleTap {
     fn drop(&mut self) {
         for (map, program) in &self.plain {
-            // Refused only without memory: then the taps stay, and write where nobody reads.
+            // Fails only without memory: then the taps stay, and write to a ring without a reader.
             let _ = call_at_0(map, program);
         }
     }
 }
 
-/// Taps of a front door, and what is called where they are off.
+/// Taps of a front door, and the programs that replace them when they are off.
 #[derive(Debug)]
 pub(super) struct Taps {
     maps: Arc<Maps>,
-    /// What modules' programs end with when nobody captures.
+    /// Programs that end modules' programs without a capture.
     plain: [Program; AFTERS.len()],
 }
 
 impl Taps {
-    /// Begins without taps: somebody may have captured when the daemon before died.
+    /// Begins without taps: a capture may have been running when the previous daemon died.
     pub(super) fn new(
         maps: Arc<Maps>,
         plain: [Program; AFTERS.len()],
@@ -241,7 +239,7 @@ impl Taps {
         Ok(Self { maps, plain })
     }
 
-    /// Taps a port whose device has this index.
+    /// Attaches taps to a port whose device has this index.
     pub(super) fn tap(
         &self,
         ports: &Ports,
@@ -270,12 +268,12 @@ impl Taps {
                     .map_err(FrontDoorError::from)
             })
             .transpose()?;
-        // Last: from here on only dropping takes it back.
+        // Last: from here on only dropping undoes it.
         door.update(&object.program(program)?)?;
         Ok(Tap { lost, door, plain, _egress: egress })
     }
 
-    /// Taps what modules below user level leave behind, whatever port it came by.
+    /// Attaches taps behind modules below user level, for all ports.
     pub(super) fn tap_modules(
         &self,
         spec: &TapSpec,
@@ -300,7 +298,7 @@ impl Taps {
         Ok(tap)
     }
 
-    /// Opens a tapped copy, with the node's maps.
+    /// Opens a copy with taps, with the node's maps.
     fn tapped(
         &self,
         bytes: &'static [u8],

@@ -1,5 +1,5 @@
-//! Devices of the node's own in the front door: the one by which packets come up to the cell, the
-//! one by which they go from there to the kernel, and the answers about where they would leave.
+//! Node's own devices in the front door: the one by which packets come up to the cell, the one by
+//! which they go from there to the kernel, and the answers to route queries.
 
 use std::mem::offset_of;
 use std::path::PathBuf;
@@ -12,26 +12,26 @@ use super::maps::Maps;
 use crate::pin;
 use crate::program::{Link, Program};
 
-/// The word of [`Config`] that holds the indexes of the two devices.
+/// Index of the word of [`Config`] that holds the interface indexes of the two devices.
 const DEVICES_WORD: usize = offset_of!(Config, up_ifindex) / 8;
 const _: () = assert!(offset_of!(Config, up_ifindex) == DEVICES_WORD * 8);
 const _: () = assert!(offset_of!(Config, kernel_ifindex) == DEVICES_WORD * 8 + 4);
-/// The word that says whether somebody has a share, behind the length of a tick.
+/// Index of the word that tells whether there are shares; it also holds the length of a tick.
 const SHARES_WORD: usize = offset_of!(Config, tick_ns) / 8;
 const _: () = assert!(offset_of!(Config, shares) == SHARES_WORD * 8 + 4);
 
-/// The node's own devices.
+/// Devices of the node itself.
 #[derive(Debug)]
 pub(super) struct Devices {
     maps: Arc<Maps>,
-    /// File of the link of the program that answers the cell.
+    /// Pin of the link of the program that answers the cell.
     pin: PathBuf,
     /// Program that answers the cell, at tcx ingress of the device by which packets come up.
     ask: Program,
 }
 
 impl Devices {
-    /// Names no device yet.
+    /// Starts without devices.
     pub(super) const fn new(maps: Arc<Maps>, pin: PathBuf, ask: Program) -> Self {
         Self { maps, pin, ask }
     }
@@ -51,13 +51,13 @@ impl Devices {
         self.maps.set_word(SHARES_WORD, [self.maps.config().tick_ns, u32::from(has_shares)]);
     }
 
-    /// Answers the cell's questions on a device.
+    /// Attaches the program that answers the cell's queries to a device.
     pub(super) fn answer_at(&self, ifindex: u32) -> Result<(), FrontDoorError> {
         if let Ok(link) = Link::open_pinned(&self.pin) {
             if link.ifindex().is_ok_and(|found| found == ifindex) {
                 return Ok(());
             }
-            // The device of a daemon before is gone.
+            // The device of a previous daemon is gone.
             pin::unpin(&self.pin)?;
         }
         Ok(self.ask.attach_tcx(ifindex)?.pin(&self.pin)?)

@@ -1,8 +1,8 @@
-//! What the front door would do with a frame: a private copy of its program is asked.
+//! Explanation of the front door's decision on a frame, by running a private copy of its program.
 //!
-//! The copy looks at the node's own rules, ports, sockets and routes. Whatever a packet
-//! changes (counters, the flow cache, fragments, lanes, programs of modules) is its own and is
-//! gone with it, so that nothing is counted and nothing leaves the machine.
+//! The copy reads the node's own rules, ports, sockets and routes. Everything that a packet changes
+//! (counters, the flow cache, fragments, lanes, programs of modules) is private and discarded with
+//! the copy, so that nothing is counted and nothing leaves the machine.
 
 use std::collections::BTreeMap;
 
@@ -44,42 +44,41 @@ const CHANGED: [&str; 20] = [
     ORIGINS,
 ];
 
-/// The longest frame that can be asked about: the kernel runs a program over one page.
+/// Longest frame that can be explained: the kernel runs a program over one page.
 pub const EXPLAINED_LENGTH_MAX: usize = 3_000;
 
-/// The maps of a front door that say what becomes of packets.
+/// Maps of a front door that determine the outcome of packets.
 #[derive(Debug)]
 pub struct Explainer {
     maps: BTreeMap<&'static str, Map>,
 }
 
-/// What would become of a frame.
+/// Outcome that a frame would have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explained {
-    /// The name of the outcome that would be counted.
+    /// Name of the outcome counter.
     pub outcome: &'static str,
-    /// Its rules, at most one of each stage.
+    /// Matching rules, at most one of each stage.
     pub rules: Vec<RuleId>,
-    /// What would go to the cell in front of it, if it went there.
+    /// Metadata that would go to the cell in front of the frame, if it went there.
     pub meta: Option<PacketMeta>,
-    /// The frame as it would leave the front door.
+    /// Frame as it would leave the front door.
     pub frame: Vec<u8>,
 }
 
 impl Explainer {
-    /// Takes the maps of a front door that packets do not change, apart from this: the kernel looks
-    /// at the copy for a while, and another thread may wait for it.
+    /// Takes the maps of a front door that packets do not change, with descriptors of its own: the
+    /// kernel verifies the copy for a while, and another thread may wait for it.
     pub(super) fn of(maps: &Maps) -> Result<Self, FrontDoorError> {
         let kept = maps.iter().filter(|(name, _)| !CHANGED.contains(name));
         let maps = kept.map(|(name, map)| Ok((name, map.try_clone()?)));
         Ok(Self { maps: maps.collect::<Result<_, FrontDoorError>>()? })
     }
 
-    /// What becomes of a frame of 14 to [`EXPLAINED_LENGTH_MAX`] bytes that comes in by this
-    /// port, whose device has this index; `rules` are those that it may meet.
+    /// Explains a frame of 14 to [`EXPLAINED_LENGTH_MAX`] bytes that arrives by this port, whose
+    /// device has this index; `rules` are those that it may meet.
     ///
-    /// # Errors
-    /// When the kernel does not take or run the copy.
+    /// # Errors When the kernel does not load or run the copy.
     pub fn explain(
         &self,
         port: PortId,
@@ -93,7 +92,7 @@ impl Explainer {
             object.reuse_map(name, map)?;
         }
         let object = object.load()?;
-        // Who asks pays for nothing: here everybody has enough of each port.
+        // Shares must not affect the explanation: here every account is full.
         let full = i64::MAX >> 1;
         let account = Account { left: full, full: full as u64, ..Account::default() };
         let line = Line { account, ..Line::default() };

@@ -1,12 +1,12 @@
-//! Lists of flows in the kernel: a hash table for each, filled once.
+//! Flow lists in the kernel: a hash table for each, filled once.
 //!
 //! ```text
 //! tam_masks[set, i].list = n ─▶ tam_lists[n] ─▶ hash table: one key for each flow
 //! ```
 //!
-//! A list keeps its table from one rule set to the next. There is room for those of
-//! both sets; one that neither has any more goes with the next change, when no packet
-//! can look at it.
+//! A list keeps its table from one rule set to the next. There is space for those of
+//! both sets; one that neither has any more is removed with the next change, when no packet
+//! can read it.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
@@ -18,27 +18,27 @@ use super::FrontDoorError;
 use crate::map::{Map, Update};
 use crate::new_map::MapSpec;
 
-/// The flows of one rule.
+/// Flows of one rule.
 #[derive(Clone, Debug)]
 pub struct FlowsOfRule {
-    /// The index of the mask that they are the keys of.
+    /// Index of the mask whose keys they are.
     pub mask: u16,
-    /// What a key has beside its flow.
+    /// Key fields other than the flow.
     pub template: Key,
-    /// The flows; the same list is the same `Arc` each time.
+    /// Flows; an unchanged list is the same `Arc` each time.
     pub flows: Arc<[FlowKey]>,
-    /// What the rule says.
+    /// Rule of the flows.
     pub rule: Rule,
 }
 
-/// Flows that one system call adds: a few megabytes.
+/// Most flows that one system call adds: a few megabytes.
 const BATCH: usize = 1 << 15;
 
-/// The tables that there are, by their index in `tam_lists`.
+/// Existing tables, by their index in `tam_lists`.
 #[derive(Debug, Default)]
 pub(super) struct Lists {
     tables: Vec<Option<Table>>,
-    /// The number of the active rule set.
+    /// Number of the active rule set.
     active: u64,
 }
 
@@ -46,13 +46,13 @@ pub(super) struct Lists {
 struct Table {
     flows: Arc<[FlowKey]>,
     template: Key,
-    /// The rule set that had it last.
+    /// Last rule set that used the table.
     set: u64,
 }
 
 impl Lists {
-    /// Of a front door that another process made: what its rule sets have is not looked into,
-    /// and goes when neither can be the active one any more.
+    /// Adopts the tables of a front door that another process made: their contents are not read,
+    /// and they are removed when neither of its rule sets can be active any more.
     pub(super) fn adopt(lists: &Map) -> Result<Self, FrontDoorError> {
         let table = |at: u32| -> Result<Option<Table>, FrontDoorError> {
             let found: Option<u32> = lists.lookup(&at)?;
@@ -63,8 +63,8 @@ impl Lists {
         Ok(Self { tables, active: 0 })
     }
 
-    /// Before the lists of a new rule set, when no packet looks at the one before the active
-    /// one: what the active one does not have is free.
+    /// Prepares for the lists of a new rule set, when no packet reads the one before the active
+    /// one: tables that the active one does not use are freed.
     pub(super) fn begin(&mut self, lists: &Map) -> Result<(), FrontDoorError> {
         for (at, table) in (0u32..).zip(&mut self.tables) {
             if table.as_ref().is_some_and(|table| table.set < self.active) {
@@ -75,12 +75,12 @@ impl Lists {
         Ok(())
     }
 
-    /// The new rule set is the active one.
+    /// Makes the new rule set the active one.
     pub(super) fn commit(&mut self) {
         self.active += 1;
     }
 
-    /// The index of a list, which is filled when it is new.
+    /// Returns the index of a list, which is filled when it is new.
     pub(super) fn install(
         &mut self,
         lists: &Map,
@@ -97,7 +97,7 @@ impl Lists {
                 return Ok(at);
             }
         }
-        // Both sets together have fewer than there is room for; 0 is none.
+        // Both sets together have fewer than there is space for; 0 is none.
         let free = self.tables.iter().skip(1).position(Option::is_none).map_or(1, |at| at + 1);
         let map = fill(list)?;
         lists.update(&(free as u32), &(map.as_fd().as_raw_fd() as u32), Update::Any)?;
@@ -107,7 +107,7 @@ impl Lists {
     }
 }
 
-/// A hash table with the flows of a list.
+/// Makes a hash table with the flows of a list.
 fn fill(list: &FlowsOfRule) -> Result<Map, FrontDoorError> {
     let spec = MapSpec {
         kind: sys::BPF_MAP_TYPE_HASH,
@@ -125,7 +125,7 @@ fn fill(list: &FlowsOfRule) -> Result<Map, FrontDoorError> {
     Ok(map)
 }
 
-/// The template with the flow in it, whose bytes there are zero.
+/// Returns the template with the flow in it, whose bytes there are zero.
 fn keyed(flow: &FlowKey, template: &Key) -> Key {
     let mut key = *template;
     bytemuck::bytes_of_mut(&mut key)[..flow.len()].copy_from_slice(flow);

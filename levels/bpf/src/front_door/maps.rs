@@ -1,5 +1,5 @@
 //! Maps of a front door, which every copy of its program shares, and its configuration: the one
-//! record that each packet looks at first.
+//! record that each packet reads first.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -66,7 +66,7 @@ pub(super) const FILTER: &str = "tam_filter";
 /// Tables of flows, by number.
 pub(super) const LISTS: &str = "tam_lists";
 pub(super) const RULE_SETS: [&str; 2] = ["tam_rules_0", "tam_rules_1"];
-/// Actions of rules, by number.
+/// Summaries of rules, by number.
 pub(super) const FACTS: &str = "tam_rule_facts";
 /// Counters of rules.
 pub(super) const RULE_STATS: &str = "tam_rule_counts";
@@ -91,14 +91,14 @@ pub(super) const ROOMS: &str = "tam_rooms";
 /// Accounts of shares of ports, and the session that each belongs to.
 pub(super) const LINES: &str = "tam_lines";
 pub(super) const LINE_OF: &str = "tam_line_of";
-/// Answers to the cell's questions where the kernel would send a packet.
+/// Answers to the cell's queries for the kernel's egress.
 pub(super) const ANSWERS: &str = "tam_answers";
 /// Original sources of packets that modules gave another one, on each CPU.
 pub(super) const ORIGINS: &str = "tam_origins";
 /// Sockets of the ports' queues; its values are descriptors.
 pub(super) const SOCKETS: &str = "tam_sockets";
 
-/// The word of [`Config`] that holds the generation.
+/// Index of the word of [`Config`] that holds the generation.
 const GENERATION_WORD: usize = 0;
 const _: () = assert!(std::mem::offset_of!(Config, generation) == GENERATION_WORD * 8);
 
@@ -112,7 +112,7 @@ pub(super) struct Maps {
 }
 
 impl Maps {
-    /// Gives the large cache of an object that is not loaded yet so many sets on each CPU.
+    /// Sets the number of sets of the large cache on each CPU, in an object that is not loaded yet.
     pub(super) fn size(object: &mut OpenObject, large_sets: u32) -> Result<(), FrontDoorError> {
         let sets = (large_sets * crate::possible_cpus() as u32).max(1);
         object.set_max_entries(LARGE, sets * FLOW_WAYS as u32)?;
@@ -140,8 +140,8 @@ impl Maps {
         for name in SHARED {
             by_name.insert(name, Map::open_pinned(&folder.join(pin_name(name)))?);
         }
-        // A front door without a large cache has one set in all; so has one with the least on
-        // the only CPU, and then its number of sets is the same.
+        // A front door without a large cache has one set in all; so has one with the least on the
+        // only CPU, and then its number of sets is the same.
         let sets = by_name[TAGS].info().max_entries / crate::possible_cpus() as u32;
         Self::of(by_name, sets)
     }
@@ -161,7 +161,7 @@ impl Maps {
         self.by_name.iter().map(|(name, map)| (*name, map))
     }
 
-    /// Has an object use these maps, those of them that it declares.
+    /// Makes an object use those of these maps that it declares.
     pub(super) fn share_with(&self, object: &mut OpenObject) -> Result<(), FrontDoorError> {
         for (name, map) in &self.by_name {
             if object.has_map(name) {
@@ -171,7 +171,7 @@ impl Maps {
         Ok(())
     }
 
-    /// Has a copy of the front door's program use these maps.
+    /// Makes a copy of the front door's program use these maps.
     pub(super) fn share_with_door(&self, object: &mut OpenObject) -> Result<(), FrontDoorError> {
         object.set_global("large_sets", &self.large_sets)?;
         self.share_with(object)
@@ -202,14 +202,14 @@ impl Maps {
         }
     }
 
-    /// Forgets cached rules and routes: something changed that they came from.
+    /// Invalidates cached rules and routes, after a change of something that they derive from.
     pub(super) fn invalidate(&self) {
         self.set_generation(self.config().generation + 2);
     }
 }
 
-/// Returns the file of a map: data sections begin with a dot, which the BPF file system does not
-/// take.
+/// Returns the pin of a map: data sections begin with a dot, which the BPF file system does not
+/// accept.
 fn pin_name(map: &str) -> String {
     map.trim_start_matches('.').replace('.', "_")
 }

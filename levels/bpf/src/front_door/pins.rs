@@ -1,18 +1,18 @@
 //! Pins of services below user level: their memory and programs outlive a daemon, and the next one
-//! goes on with them.
+//! adopts them.
 //!
 //! ```text
 //!  /sys/fs/bpf/tamandua/NODE/
 //!      arena_ENTRY    a service's memory
 //!      block_ENTRY    its instance block
-//!      events_ENTRY   the ring of what its programs leave
+//!      events_ENTRY   the ring of its programs' output
 //!      nic_ENTRY      its module's program at nic, when it was loaded
 //!      kernel_ENTRY   the same at kernel
 //! ```
 //!
-//! Programs run on without these pins, for the front door's maps hold them; but nobody
-//! could name them any more. Whether what is found is of this version is not asked here:
-//! whoever adopts compares fingerprints first.
+//! Programs would run on without these pins, for the front door's maps hold them; but they could
+//! not be opened any more. Whether a pinned object is of this version is not checked here:
+//! the caller compares fingerprints first.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -30,15 +30,15 @@ use crate::program::Program;
 /// Memory that the programs of a service below user level run on.
 #[derive(Debug)]
 pub struct ServiceMaps {
-    /// Its linear memory.
+    /// Linear memory.
     pub arena: Arena,
-    /// Its instance block.
+    /// Instance block.
     pub block: Block,
-    /// The ring of what its programs leave.
+    /// Ring buffer of its programs' output.
     pub events: Map,
 }
 
-/// Parts of a service that are pinned.
+/// Pinned parts of a service.
 #[derive(Clone, Copy)]
 enum Kept {
     Arena,
@@ -48,7 +48,8 @@ enum Kept {
 }
 
 impl Kept {
-    /// In the order in which they are forgotten: while anything is kept, the arena is.
+    /// All parts in the order of their removal: the arena is the last, so it exists while any part
+    /// does.
     const ALL: [Self; 5] = [
         Self::Module(Below::Kernel),
         Self::Module(Below::Nic),
@@ -68,34 +69,33 @@ impl Kept {
     }
 }
 
-/// Files of a node in the BPF file system.
+/// Pins of a node in the BPF file system.
 #[derive(Debug)]
 pub struct Pins {
     folder: PathBuf,
 }
 
 impl Pins {
-    /// Names the files of a node.
+    /// Names the pins of a node.
     pub(super) fn of(node: &Name) -> Self {
         Self { folder: Path::new(PIN_DIRECTORY).join(node.as_str()) }
     }
 
-    /// Returns their folder.
+    /// Returns their directory.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Makes the folder, and the BPF file system where there is none.
+    /// Makes the directory, and mounts the BPF file system where there is none.
     pub(super) fn create(&self) -> Result<(), FrontDoorError> {
         pin::mount_bpffs()
             .and_then(|()| std::fs::create_dir_all(&self.folder))
             .map_err(|source| FrontDoorError::Folder { path: self.folder.clone(), source })
     }
 
-    /// Keeps what a service below user level runs on for the daemon that comes after this one.
+    /// Pins the memory of a service below user level for the next daemon.
     ///
-    /// # Errors
-    /// When the BPF file system refuses.
+    /// # Errors When the BPF file system refuses.
     pub fn keep_service(
         &self,
         entry: EntryId,
@@ -110,10 +110,9 @@ impl Pins {
         Ok(())
     }
 
-    /// Keeps a service's program of a level, in the place of one before.
+    /// Pins a service's program of a level, replacing the previous one.
     ///
-    /// # Errors
-    /// When the BPF file system refuses.
+    /// # Errors When the BPF file system refuses.
     pub fn keep_module(
         &self,
         level: Below,
@@ -126,10 +125,9 @@ impl Pins {
         Ok(())
     }
 
-    /// Returns what a daemon before kept of a service; `None` when it kept nothing.
+    /// Opens the memory of a service that a previous daemon pinned; `None` when there is none.
     ///
-    /// # Errors
-    /// When a part of it is missing, or something else is pinned in its place.
+    /// # Errors When a part of it is missing, or something else is pinned in its place.
     pub fn kept_service(&self, entry: EntryId) -> Result<Option<ServiceMaps>, FrontDoorError> {
         let open = |kept| Map::open_pinned(&self.kept(kept, entry));
         let arena = match open(Kept::Arena) {
@@ -141,10 +139,9 @@ impl Pins {
         Ok(Some(ServiceMaps { arena, block, events: open(Kept::Events)? }))
     }
 
-    /// Returns a service's program of a level; `None` when it has not been loaded.
+    /// Opens a service's program of a level; `None` when it has not been loaded.
     ///
-    /// # Errors
-    /// When something else is pinned in its place.
+    /// # Errors When something else is pinned in its place.
     pub fn kept_module(
         &self,
         level: Below,
@@ -157,10 +154,9 @@ impl Pins {
         }
     }
 
-    /// Keeps nothing of a service any more.
+    /// Removes all pins of a service.
     ///
-    /// # Errors
-    /// When a pin cannot be removed.
+    /// # Errors When a pin cannot be removed.
     pub fn forget_service(&self, entry: EntryId) -> Result<(), FrontDoorError> {
         if !self.kept(Kept::Arena, entry).exists() {
             return Ok(());
@@ -171,10 +167,9 @@ impl Pins {
         Ok(())
     }
 
-    /// Returns the services of which something is kept.
+    /// Returns the services with pins.
     ///
-    /// # Errors
-    /// When the folder cannot be read.
+    /// # Errors When the directory cannot be read.
     pub fn kept_entries(&self) -> Result<BTreeSet<EntryId>, FrontDoorError> {
         let failed = |source| FrontDoorError::Folder { path: self.folder.clone(), source };
         let mut entries = BTreeSet::new();

@@ -19,11 +19,11 @@ use crate::pin::{self, PinError};
 use crate::program::{Link, Order, Program, XdpMode};
 use crate::{DevmapValue, objects};
 
-/// Ports, and what is on their devices.
+/// Ports, with the programs on their devices.
 #[derive(Debug)]
 pub(super) struct Ports {
     maps: Arc<Maps>,
-    /// Folder of the pins.
+    /// Directory of the pins.
     folder: PathBuf,
     /// Program at tcx ingress of each port.
     tc: Program,
@@ -46,15 +46,15 @@ impl Ports {
         Self { maps, folder, tc, translate, links: BTreeMap::new(), vlans: Vec::new() }
     }
 
-    /// Goes on with those of these ports that a daemon before has attached.
+    /// Adopts those of these ports that a previous daemon has attached.
     pub(super) fn adopt(&mut self, ports: &[PortId]) -> Result<(), FrontDoorError> {
         for port in ports {
             match self.link_pins(*port).map(|path| Link::open_pinned(&path)) {
                 [.., Err(PinError::Missing { .. })] => {}
                 [egress, tcx, xdp] => {
                     let (xdp, plain) = (xdp?, Program::open_pinned(&self.door_pin(*port))?);
-                    // Somebody captured when the daemon died. The device may be gone, which is
-                    // seen later.
+                    // A capture was running when the daemon died. The device may be gone, which is
+                    // noticed later.
                     if xdp.program_id().is_ok_and(|id| id != plain.id()) {
                         let _ = xdp.update(&plain);
                     }
@@ -66,8 +66,8 @@ impl Ports {
         Ok(())
     }
 
-    /// Puts a copy of the program on a port's device, in the first of these modes that goes, and
-    /// what serves it beside that.
+    /// Attaches a copy of the program to a port's device, in the first of these modes that works,
+    /// with the programs beside it.
     pub(super) fn attach(
         &mut self,
         port: PortId,
@@ -82,7 +82,7 @@ impl Ports {
         Ok(Attachment { mode, refused })
     }
 
-    /// Puts a copy of the program at the tcx ingress of a port's device.
+    /// Attaches a copy of the program at the tcx ingress of a port's device.
     pub(super) fn attach_tc(
         &mut self,
         port: PortId,
@@ -94,13 +94,14 @@ impl Ports {
         self.keep(port, [egress, tcx, door], &program)
     }
 
-    /// Puts on a port's device what serves it beside the front door: at tcx egress and at ingress.
+    /// Attaches the programs beside the front door to a port's device: at tcx egress and at
+    /// ingress.
     fn attach_beside(&self, config: &PortConfig) -> Result<[Link; 2], FrontDoorError> {
         let egress = self.translate.attach_tcx_egress(config.ifindex, Order::First)?;
         Ok([egress, self.tc.attach_tcx(config.ifindex)?])
     }
 
-    /// Has a port's programs stay when this process ends.
+    /// Pins a port's links, so that its programs stay when this process ends.
     fn keep(
         &mut self,
         port: PortId,
@@ -141,7 +142,7 @@ impl Ports {
         Ok(self.maps.get(EGRESS).update(&config.ifindex, &number, Update::Any)?)
     }
 
-    /// Tells the program about a port; cached routes are forgotten.
+    /// Replaces the program's configuration of a port, and invalidates cached routes.
     pub(super) fn configure(
         &self,
         port: PortId,
@@ -162,7 +163,7 @@ impl Ports {
         self.links.get(&port).map(|[.., xdp]| xdp)
     }
 
-    /// Takes the programs off a port.
+    /// Detaches the programs of a port.
     pub(super) fn detach(&mut self, port: PortId, ifindex: u32) -> Result<(), FrontDoorError> {
         let number = u32::from(port.0);
         self.maps.get(EGRESS).delete(&ifindex)?;
@@ -179,7 +180,7 @@ impl Ports {
         Ok(())
     }
 
-    /// Replaces the VLAN devices above the ports.
+    /// Replaces the VLAN devices on top of the ports.
     pub(super) fn set_vlans(&mut self, devices: &[VlanDevice]) -> Result<(), FrontDoorError> {
         let map = self.maps.get(VLANS);
         for key in self.vlans.drain(..) {
@@ -196,11 +197,11 @@ impl Ports {
         Ok(())
     }
 
-    /// Replaces the IPv4 addresses that are this machine's own.
+    /// Replaces the IPv4 addresses of this machine.
     pub(super) fn set_own(&self, prefixes: &BTreeSet<OwnPrefix>) -> Result<(), FrontDoorError> {
         let map = self.maps.get(OWN);
         let known: BTreeSet<OwnPrefix> = map.keys()?.into_iter().collect();
-        // One that stays is there all the time.
+        // An address that stays is present all the time.
         for gone in known.difference(prefixes) {
             map.delete(gone)?;
         }
@@ -211,7 +212,7 @@ impl Ports {
         Ok(())
     }
 
-    /// Gives packets of a queue to a socket, or with `None` to no one.
+    /// Redirects packets of a queue to a socket, or with `None` to none.
     pub(super) fn set_socket(
         &self,
         port: PortId,
@@ -233,12 +234,12 @@ impl Ports {
         Ok(values.unwrap_or_default().into_iter().fold(PortStats::default(), sum_stats))
     }
 
-    /// Returns where the links of a port are pinned, in the order in which they are attached.
+    /// Returns the pins of a port's links, in the order in which they are attached.
     fn link_pins(&self, port: PortId) -> [PathBuf; 3] {
         ["egress", "tcx", "link"].map(|kind| self.folder.join(format!("{kind}_{port}")))
     }
 
-    /// Returns where a port's copy of the program is pinned: on the device may be one with taps.
+    /// Returns the pin of a port's copy of the program: the device may have the one with taps.
     fn door_pin(&self, port: PortId) -> PathBuf {
         self.folder.join(format!("door_{port}"))
     }

@@ -17,29 +17,30 @@ use crate::program::Program;
 pub const DOOR: &str = "tam_front_door";
 /// Name of a port's program behind the kernel's receive path.
 const TC_DOOR: &str = "tam_tc_door";
-/// Says that the daemon listens for changes of routes.
+/// Name of the program that renews the lease of cached routes.
 const HEARTBEAT: &str = "tam_heartbeat";
-/// Says whether a packet can carry a mark.
+/// Name of the program that tells whether a packet can carry a mark.
 const CARRIES_MARKS: &str = "tam_carries_marks";
-/// The program at tcx ingress: one for all ports.
+/// Name of the program at tcx ingress: one for all ports.
 const TC: &str = "tam_tc";
-/// The front door's second half: what modules' programs end with.
+/// Name of the front door's second half, the end of modules' programs.
 pub(super) const AFTERWARDS: &str = "tam_afterwards";
-/// The same at kernel level.
+/// Name of the second half at kernel level.
 pub(super) const AFTERWARDS_TC: &str = "tam_afterwards_tc";
-/// The program that answers the cell, at tcx ingress of the device by which packets come up.
+/// Name of the program that answers the cell, at tcx ingress of the device by which packets come
+/// up.
 const ASK: &str = "tam_ask";
-/// The program at tcx egress of each port: what the kernel sends for a module gets the module's
-/// source there.
+/// Name of the program at tcx egress of each port, which gives packets that the kernel sends for a
+/// module the module's source.
 const TRANSLATE: &str = "tam_translate";
-/// Programs that a daemon uses all the time, and so the next one, too: they are loaded with the
+/// Programs that a daemon uses all the time, and so does the next one: they are loaded with the
 /// maps, and no port loads them again.
 pub(super) const KEPT: [&str; 7] =
     [HEARTBEAT, CARRIES_MARKS, TC, AFTERWARDS, AFTERWARDS_TC, ASK, TRANSLATE];
-/// Maps where the second half is called, with its program.
+/// Maps that call the second half, with its program.
 pub(super) const AFTERS: [(&str, &str); 2] = [(AFTER, AFTERWARDS), (AFTER_TC, AFTERWARDS_TC)];
 
-/// Programs that are kept for the next daemon.
+/// Programs that are pinned for the next daemon.
 #[derive(Debug)]
 pub(super) struct KeptPrograms {
     pub(super) heartbeat: Program,
@@ -80,7 +81,8 @@ impl KeptPrograms {
     }
 }
 
-/// Has a front door, tapped or not, serve a port with these flags. Returns the name of its program.
+/// Configures a front door, with taps or not, for a port with these flags. Returns the name of its
+/// program.
 pub(super) fn serve_port(
     object: &mut OpenObject,
     port: PortId,
@@ -97,7 +99,7 @@ pub(super) fn serve_port(
     Ok(DOOR)
 }
 
-/// Has an array of programs call this one at index 0.
+/// Makes a program array call this program at index 0.
 pub(super) fn call_at_0(programs: &Map, program: &Program) -> Result<(), MapError> {
     programs.update(&0u32, &(program.as_fd().as_raw_fd() as u32), Update::Any)
 }

@@ -1,12 +1,12 @@
-//! Rules, as the front door finds them: two sets, of which one is active.
+//! Rules in the front door's format: two sets, of which one is active.
 //!
 //! ```text
 //! masks ─▶ salt, rest ─▶ tam_masks        entries ─▶ tam_rules_0 or _1
 //!   └─ list ─▶ tam_lists (lists.rs)            └───▶ one bit of tam_filter each
 //! ```
 //!
-//! The filter says for most masks that they have no such key, at a tenth of what
-//! asking the hash table costs; who wants packets to cost more than that must know
+//! The filter shows for most masks that they have no such key, at a tenth of the cost of
+//! a lookup in the hash table; a sender who wants packets to cost more must know
 //! the factors of the hash.
 
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ pub(super) struct RuleSets {
     lists: Lists,
     /// Keys in each of the two sets, so that the inactive one can be emptied.
     keys: [Vec<Key>; 2],
-    /// Places that were written for them beside their keys.
+    /// Words written beside the keys.
     written: Written,
     inactive: Inactive,
 }
@@ -57,13 +57,13 @@ impl RuleSets {
         })
     }
 
-    /// Goes on with the sets of a daemon before.
+    /// Adopts the sets of a previous daemon.
     pub(super) fn adopt(&mut self) -> Result<(), FrontDoorError> {
         self.lists = Lists::adopt(self.maps.get(LISTS))?;
         for (keys, name) in self.keys.iter_mut().zip(RULE_SETS) {
             *keys = self.maps.get(name).keys()?;
         }
-        // The daemon before may have changed the rules just now.
+        // The previous daemon may have changed the rules just now.
         self.inactive = Inactive::Unknown;
         Ok(())
     }
@@ -117,8 +117,8 @@ impl RuleSets {
         Ok(())
     }
 
-    /// Sets the actions of rules, for packets that come to them from the stage before: only those
-    /// of flows that have several rules ask.
+    /// Sets the summaries of rules, for packets that come to them from the stage before: only those
+    /// of flows that have several rules are read.
     fn set_facts<'a>(&mut self, rules: impl Iterator<Item = &'a Rule>) {
         let fact = |rule: &Rule| {
             let Rule { session, entry, action, .. } = *rule;
@@ -136,7 +136,7 @@ impl RuleSets {
         }
     }
 
-    /// Gives a set that is not active the bits of its keys, and no others.
+    /// Sets the filter bits of an inactive set's keys, and clears all others.
     fn fill_filter(&mut self, set: usize, places: impl Iterator<Item = (usize, u64)>) {
         let old = self.written.filter[set].take();
         let old = old.unwrap_or_else(|| (0..FILTER_WORDS).collect());
@@ -170,39 +170,38 @@ impl RuleSets {
     }
 }
 
-/// Places that were written for rules, so that only there it need be taken away; a door that
-/// was adopted does not know.
+/// Words written for rules, so that only these need be cleared; unknown for an adopted front door.
 #[derive(Debug, Default)]
 struct Written {
     /// Words of each set's part of the filter.
     filter: [Option<Vec<usize>>; 2],
-    /// Numbers of rules with facts.
+    /// Numbers of rules with summaries.
     facts: Option<Vec<u32>>,
 }
 
-/// Use of the rule set that is not active, by packets that came before the change.
+/// Use of the inactive rule set by packets that arrived before the change.
 #[derive(Debug)]
 enum Inactive {
-    /// Nobody does.
+    /// No packet uses it.
     Free,
-    /// Some may; a thread waits until they are gone.
+    /// Packets may use it; a thread waits until they are gone.
     Left(JoinHandle<io::Result<()>>),
-    /// Some may, and nobody waits for them yet.
+    /// Packets may use it, and no thread waits for them yet.
     Unknown,
 }
 
 impl Inactive {
-    /// The other set has just become the active one.
+    /// Starts to wait, after the other set has become the active one.
     fn left() -> Self {
         let waiter = std::thread::Builder::new().name("tam-rules".to_owned());
         waiter.spawn(wait_for_packets_in_flight).map_or(Self::Unknown, Self::Left)
     }
 
-    /// Returns when nobody does.
+    /// Returns when no packet uses it.
     fn wait(&mut self) -> io::Result<()> {
         match std::mem::replace(self, Self::Unknown) {
             Self::Free => {}
-            // One that panicked has waited for nobody.
+            // A thread that panicked has waited for nothing.
             Self::Left(waiter) => waiter.join().unwrap_or_else(|_| wait_for_packets_in_flight())?,
             Self::Unknown => wait_for_packets_in_flight()?,
         }
@@ -211,13 +210,14 @@ impl Inactive {
     }
 }
 
-/// The masks with what the front door needs beside their bits.
+/// Returns the masks with their salts and the other fields that the front door needs.
 #[must_use]
 pub fn salted(masks: &[Mask], hash_keys: &[u64; HASH_KEYS]) -> Vec<Mask> {
     salted_at(0, masks, hash_keys)
 }
 
-/// The same of masks of packets that hide something, which lie behind [`MASKS_MAX`] others.
+/// Returns the masks of packets that hide something, salted for their place behind [`MASKS_MAX`]
+/// others.
 #[must_use]
 pub fn salted_behind(masks: &[Mask], hash_keys: &[u64; HASH_KEYS]) -> Vec<Mask> {
     salted_at(MASKS_MAX, masks, hash_keys)
@@ -235,7 +235,7 @@ fn salted_at(first: usize, masks: &[Mask], hash_keys: &[u64; HASH_KEYS]) -> Vec<
     (first as u64..).zip(masks).map(mask).collect()
 }
 
-/// A number for each mask that nobody can know without the factors (SplitMix64).
+/// Returns a secret number for each mask, derived from the factors (SplitMix64).
 fn salt(at: u64, hash_keys: &[u64; HASH_KEYS]) -> u64 {
     let mut mixed = hash_keys[0].wrapping_add((at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -243,7 +243,7 @@ fn salt(at: u64, hash_keys: &[u64; HASH_KEYS]) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Which word of a set's filter, and which bit of it, stands for a key.
+/// Returns the word and the bit of a set's filter for a key.
 #[must_use]
 pub fn place(masks: &[Mask], key: &Key, hash_keys: &[u64; HASH_KEYS]) -> (usize, u64) {
     let salt = masks.get(usize::from(key.mask)).map_or(0, |mask| mask.salt);
@@ -251,7 +251,7 @@ pub fn place(masks: &[Mask], key: &Key, hash_keys: &[u64; HASH_KEYS]) -> (usize,
     ((hash >> 6) as usize, 1 << (hash & 63))
 }
 
-/// The same of a key of one of the masks behind [`MASKS_MAX`] others.
+/// Returns the word and the bit for a key of one of the masks behind [`MASKS_MAX`] others.
 #[must_use]
 pub fn place_behind(masks: &[Mask], key: &Key, hash_keys: &[u64; HASH_KEYS]) -> (usize, u64) {
     place(masks, &Key { mask: key.mask.wrapping_sub(MASKS_MAX as u16), ..*key }, hash_keys)

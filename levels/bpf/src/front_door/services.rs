@@ -1,6 +1,6 @@
 //! Services below user level: their lanes, their modules' programs, their counters.
 //!
-//! Which module runs where is core/node's decision.
+//! core/node decides which module runs where.
 
 use std::collections::BTreeMap;
 use std::mem::offset_of;
@@ -18,20 +18,20 @@ use super::maps::{
 use crate::lanes::Lanes;
 use crate::map::{Map, MappedArray, Update};
 
-/// A level below user level: where a module is an eBPF program.
+/// Level below user level, at which a module is an eBPF program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Below {
-    /// In the driver (XDP).
+    /// XDP, in the driver.
     Nic,
-    /// In the kernel's stack (tcx ingress).
+    /// tcx ingress, in the kernel's stack.
     Kernel,
 }
 
 impl Below {
-    /// Both.
+    /// Both levels.
     pub const ALL: [Self; 2] = [Self::Nic, Self::Kernel];
 
-    /// `LEVEL_*`, as lanes have it.
+    /// Returns the value of `LEVEL_*` in lanes.
     #[must_use]
     pub const fn word(self) -> u32 {
         match self {
@@ -88,14 +88,14 @@ impl Services {
         self.maps.get(ROOMS)
     }
 
-    /// Returns the map of the actions of rules, for [`RuleFacts`](crate::RuleFacts) elsewhere.
+    /// Returns the map of the summaries of rules, for [`RuleFacts`](crate::RuleFacts) elsewhere.
     #[must_use]
     pub fn facts_map(&self) -> &Map {
         self.maps.get(FACTS)
     }
 
-    /// Returns the map in whose one value modules' programs find their packet's metadata and leave the
-    /// verdict, each where [`hand_over_at`] says.
+    /// Returns the map in whose one value modules' programs find their packet's metadata and write
+    /// the verdict, at the offset of [`hand_over_at`].
     #[must_use]
     pub fn hand_overs_map(&self) -> &Map {
         self.maps.get(HAND_OVERS)
@@ -114,31 +114,31 @@ impl Services {
         self.hand_overs.word(0, at / 8)
     }
 
-    /// Has what an entry's packets use from now on be paid from an account, and what becomes of
-    /// packets when it is empty: `OVER_*`, but `OVER_NOT` for one that pays nothing.
+    /// Charges the fuel that an entry's packets use from now on to an account; `beyond` is the
+    /// treatment of packets while it is empty: `OVER_*`, with `OVER_NOT` for an entry that is not
+    /// charged.
     pub fn pay_from(&self, entry: EntryId, account: u16, beyond: u8) {
         let Some(lane) = self.lanes.lane(entry) else { return };
         let used = self.hand_over_word(entry, offset_of!(HandOver, fuel_used));
         let charged = self.hand_over_word(entry, offset_of!(HandOver, fuel_charged));
-        // Of what it used before, nothing.
+        // Fuel used before is not charged.
         if let (Some(used), Some(charged), false) = (used, charged, lane.pays()) {
             charged.store(used.load(Ordering::Acquire), Ordering::Release);
         }
         lane.set_account(account, beyond);
     }
 
-    /// Returns the program array with what modules' programs of a level end with, at index 0.
+    /// Returns the program array with the end of modules' programs of a level, at index 0.
     #[must_use]
     pub fn after_map(&self, level: Below) -> &Map {
         self.maps.get(level.after())
     }
 
-    /// Puts a module's program of a level where lanes name it by `index`, which is the same at
-    /// both levels. At nic it accepts packets of several fragments (`xdp.frags`). Whoever runs
-    /// the program before it is not waited for.
+    /// Installs a module's program of a level under the `index` of its lanes, which is the same at
+    /// both levels. At nic it accepts packets of several fragments (`xdp.frags`). CPUs that run the
+    /// previous program are not waited for.
     ///
-    /// # Errors
-    /// When the kernel refuses: another type of program, or an index above the last.
+    /// # Errors When the kernel refuses: another type of program, or an index above the last.
     pub fn set_module(
         &self,
         level: Below,
@@ -153,31 +153,27 @@ impl Services {
         Ok(())
     }
 
-    /// Takes a module's program of a level away: packets of lanes that name it go as if there
-    /// were no rule.
+    /// Removes a module's program of a level: packets of its lanes go as if there were no rule.
     ///
-    /// # Errors
-    /// When the map cannot be changed.
+    /// # Errors When the map cannot be changed.
     pub fn clear_module(&self, level: Below, index: u32) -> Result<(), FrontDoorError> {
         self.maps.get(level.modules()).delete(&index)?;
         Ok(())
     }
 
-    /// Returns what became of an entry's packets below user level, at nic and kernel together, summed
-    /// over the CPUs.
+    /// Returns the counters of an entry below user level, at nic and kernel together, summed over
+    /// the CPUs.
     ///
-    /// # Errors
-    /// When the map cannot be read.
+    /// # Errors When the map cannot be read.
     pub fn service_stats(&self, entry: EntryId) -> Result<ServiceStats, FrontDoorError> {
         let values: Vec<ServiceStats> =
             self.maps.get(SERVICES).lookup_percpu(&u32::from(entry.0))?.unwrap_or_default();
         Ok(values.into_iter().fold(ServiceStats::default(), sum_service_stats))
     }
 
-    /// Returns the drop reasons that an entry's module gave below user level, with their packets.
+    /// Returns the packets that an entry's module dropped below user level, by its reasons.
     ///
-    /// # Errors
-    /// When the map cannot be read.
+    /// # Errors When the map cannot be read.
     pub fn drop_reasons(&self, entry: EntryId) -> Result<BTreeMap<u16, u64>, FrontDoorError> {
         let mut reasons = BTreeMap::new();
         for key in self.reasons_of(entry)? {
@@ -187,11 +183,10 @@ impl Services {
         Ok(reasons)
     }
 
-    /// Sets an entry's counters to zero and its lane to what it is before the first packet, but
-    /// for what becomes of its packets while it is down: another instance has its number now.
+    /// Resets an entry's counters and its lane to the state before the first packet, except for the
+    /// failure policy: another instance gets its number.
     ///
-    /// # Errors
-    /// When a map cannot be changed.
+    /// # Errors When a map cannot be changed.
     pub fn clear_entry(&self, entry: EntryId) -> Result<(), FrontDoorError> {
         let zeroes = vec![ServiceStats::default(); crate::possible_cpus()];
         if usize::from(entry.0) < MODULES_MAX {
@@ -219,7 +214,7 @@ impl Services {
     }
 }
 
-/// Returns where the entry's part of [`Services::hand_overs_map`] begins, in bytes.
+/// Returns the offset of the entry's part in [`Services::hand_overs_map`], in bytes.
 #[must_use]
 pub const fn hand_over_at(entry: EntryId) -> u32 {
     entry.0 as u32 * size_of::<HandOver>() as u32

@@ -1,7 +1,7 @@
-//! Drops by the kernel's stack of what the node has left to it: counters, names, and a tap.
+//! Drops by the kernel's stack of packets that the node has left to it: counters, names, and a tap.
 //!
 //! ```text
-//!  kernel's BTF ─▶ enum skb_drop_reason ─▶ names, and what each says (StackKind)
+//!  kernel's BTF ─▶ enum skb_drop_reason ─▶ names, and the kind of each (StackKind)
 //!                                            │ before loading
 //!  tracepoint kfree_skb ─▶ c/stack.bpf.c ────┴──▶ tam_stack: arrival, reason ─▶ StackDrops
 //!             │
@@ -14,7 +14,7 @@
 //!
 //! A node of packet ports alone, which has no front door, has the same in a [`StackCounter`].
 //!
-//! A part that a node can be without: a kernel that has no BTF, or does not let the daemon trace,
+//! Optional for a node: a kernel that has no BTF, or does not let the daemon trace,
 //! runs the front door all the same.
 
 use std::collections::BTreeMap;
@@ -39,34 +39,34 @@ use crate::objects;
 use crate::pin::{self, PinError};
 use crate::program::Link;
 
-/// Files of the counters and of the program's link.
+/// Pins of the counters and of the program's link.
 const COUNTS_PIN: &str = "stack_counts";
 const LINK_PIN: &str = "stack_link";
 const COUNTS: &str = "tam_stack";
-/// Programs that count and that tap, by whether the tracepoint says which socket receives, as it
-/// does since Linux 6.11.
+/// Programs that count and that tap; the second of each is for a tracepoint that provides the
+/// receiving socket, since Linux 6.11.
 const COUNTING: [&str; 2] = ["tam_stack_drops_old", "tam_stack_drops"];
 const TAPPING: [&str; 2] = ["tam_tap_stack_old", "tam_tap_stack"];
-/// Arguments of the tracepoint with that socket.
+/// Number of arguments of the tracepoint with that socket.
 const ARGUMENTS_WITH_SOCKET: usize = 4;
 /// Prefix of the kernel's names of reasons.
 const PREFIX: &str = "SKB_DROP_REASON_";
 
-/// Kernel drops of what came in by one port, or by the node's own device.
+/// Kernel's drops of packets that arrived by one port, or by the node's own device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StackDrops {
-    /// Buffers that the port's device counts as dropped on their way in, too.
+    /// Buffers that the port's device counts as dropped on arrival, too.
     pub device: u64,
-    /// Frames by the kernel's reason, in small letters; none is zero.
+    /// Frames by the kernel's reason, in lower case; without zeros.
     pub reasons: BTreeMap<String, u64>,
 }
 
-/// The origin of packets that the kernel dropped.
+/// Origin of packets that the kernel dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// A port.
+    /// Port of arrival.
     Port(PortId),
-    /// The device through which the cell hands packets to the kernel.
+    /// Device through which the cell hands packets to the kernel.
     Own,
 }
 
@@ -79,15 +79,15 @@ impl Arrival {
     }
 }
 
-/// Why the kernel drops a packet, by number, as the running kernel names it.
+/// Drop reasons of the running kernel, by number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Reasons {
-    /// Names in small letters, without the prefix; empty where the kernel has none.
+    /// Names in lower case, without the prefix; empty where the kernel has none.
     names: Vec<String>,
     has_socket: bool,
 }
 
-/// Counters of what the kernel drops of what a node leaves to it.
+/// Counters of the kernel's drops of packets that a node leaves to it.
 #[derive(Debug)]
 pub(super) struct Stack {
     counts: Map,
@@ -96,7 +96,7 @@ pub(super) struct Stack {
 }
 
 impl Reasons {
-    /// Reads those of the running kernel.
+    /// Reads the reasons of the running kernel.
     fn of_kernel() -> io::Result<Self> {
         let missing = |what| io::Error::new(io::ErrorKind::NotFound, what);
         let kernel = KernelBtf::load()?;
@@ -120,12 +120,12 @@ impl Reasons {
         Self { names, has_socket }
     }
 
-    /// The kind of each reason; one without a name is none of the kernel's.
+    /// Returns the kind of each reason; one without a name does not exist.
     fn kinds(&self) -> [u8; STACK_REASONS_MAX] {
         std::array::from_fn(|at| kind_of(&self.names[at]) as u8)
     }
 
-    /// The name of a reason.
+    /// Returns the name of a reason.
     fn name(&self, reason: u32) -> &str {
         let at = usize::try_from(reason).unwrap_or(STACK_OTHER).min(STACK_OTHER);
         &self.names[at]
@@ -135,13 +135,13 @@ impl Reasons {
 /// Returns a reason's kind (net/core/dev.c, include/net/dropreason-core.h, Linux 6.18).
 fn kind_of(name: &str) -> StackKind {
     match name {
-        // Of the last value, of a copy for a packet socket, and of what the front door dropped
-        // where XDP runs behind the socket buffer.
+        // The last value, a copy for a packet socket, and drops by the front door where XDP runs
+        // behind the socket buffer.
         "" | "max" | "packet_sock_error" | "xdp" => StackKind::Not,
-        // With them `__netif_receive_skb_core` and `enqueue_to_backlog` count at the device.
+        // For these `__netif_receive_skb_core` and `enqueue_to_backlog` count at the device.
         "unhandled_proto" | "cpu_backlog" | "pfmemalloc" => StackKind::AtDevice,
         "tc_ingress" | "tc_egress" => StackKind::AtTc,
-        // Of drivers, and of `validate_xmit_skb` and what is around it.
+        // Used by drivers, and by `validate_xmit_skb` and its callers.
         "not_specified" => StackKind::Unspecified,
         "full_ring" | "skb_csum" | "skb_gso_seg" | "skb_ucopy_fault" | "dev_hdr" | "dev_ready"
         | "nomem" | "recursion_limit" | "tap_filter" | "tap_txfilter" => StackKind::ByDevice,
@@ -151,13 +151,13 @@ fn kind_of(name: &str) -> StackKind {
     }
 }
 
-/// The number by which the kernel knows this thread's network namespace.
+/// Returns the inode of this thread's network namespace.
 fn namespace() -> io::Result<u32> {
     let inode = std::fs::metadata("/proc/thread-self/ns/net")?.ino();
     u32::try_from(inode).map_err(io::Error::other)
 }
 
-/// Sets what both programs go by, and has one of them loaded.
+/// Sets the globals of both programs, and selects the one to load.
 fn prepare(
     object: &mut OpenObject,
     reasons: &Reasons,
@@ -174,7 +174,7 @@ fn prepare(
 }
 
 impl Stack {
-    /// Goes on with what a daemon before has pinned; `None` when there is nothing.
+    /// Adopts the pins of a previous daemon; `None` when there are none.
     pub(super) fn adopt(folder: &Path) -> Result<Option<Self>, FrontDoorError> {
         let _link = match Link::open_pinned(&folder.join(LINK_PIN)) {
             Err(PinError::Missing { .. }) => return Ok(None),
@@ -185,7 +185,7 @@ impl Stack {
         Ok(Some(Self { counts, reasons, _link }))
     }
 
-    /// Counts from now on, in the calling thread's network namespace; goes on when this process
+    /// Starts to count, in the calling thread's network namespace; continues when this process
     /// ends.
     pub(super) fn start(maps: &Maps, folder: &Path) -> Result<Self, FrontDoorError> {
         let reasons = Reasons::of_kernel().map_err(FrontDoorError::Stack)?;
@@ -195,7 +195,7 @@ impl Stack {
         let object = object.load()?;
         let (counts, link) = (object.map(COUNTS)?, object.program(program)?.attach_tracing()?);
         for name in [COUNTS_PIN, LINK_PIN] {
-            // Of a daemon that died between the two.
+            // Left by a daemon that died between the two.
             match pin::unpin(&folder.join(name)) {
                 Err(PinError::Missing { .. }) => {}
                 unpinned => unpinned?,
@@ -206,7 +206,7 @@ impl Stack {
         Ok(Self { counts, reasons, _link: link })
     }
 
-    /// Has what the kernel drops of these arrivals' packets come to `ring`, too.
+    /// Captures the kernel's drops of these arrivals' packets to `ring`, too.
     pub(super) fn tap(
         &self,
         maps: &Maps,
@@ -234,7 +234,7 @@ impl Stack {
         self.reasons.name(reason)
     }
 
-    /// Reads the drops of what came in there.
+    /// Reads the drops of an arrival.
     pub(super) fn drops(&self, arrival: Arrival) -> Result<StackDrops, FrontDoorError> {
         let values: Option<Vec<StackStats>> = self.counts.lookup_percpu(&arrival.index())?;
         let mut drops = StackDrops::default();
@@ -250,23 +250,22 @@ impl Stack {
     }
 }
 
-/// Counters of what the kernel drops of what a node without a front door leaves to it, in the
-/// calling thread's network namespace, but for those without a reason; they end when dropped.
+/// Counters of the kernel's drops of packets that a node without a front door leaves to it, in the
+/// calling thread's network namespace, except those without a reason; stop when dropped.
 #[derive(Debug)]
 pub struct StackCounter {
     stack: Stack,
     ports: Map,
-    /// Ports' numbers, by their device.
+    /// Numbers of the ports, by their devices.
     numbers: Map,
     vlans: Map,
     above: Vec<VlanKey>,
 }
 
 impl StackCounter {
-    /// Begins without ports; `device` is the one by which the cell hands packets to the kernel.
+    /// Starts without ports; `device` is the one by which the cell hands packets to the kernel.
     ///
-    /// # Errors
-    /// [`FrontDoorError::Stack`] when the kernel has no BTF, or does not let us trace.
+    /// # Errors [`FrontDoorError::Stack`] when the kernel has no BTF, or does not let us trace.
     pub fn start(device: u32) -> Result<Self, FrontDoorError> {
         let reasons = Reasons::of_kernel().map_err(FrontDoorError::Stack)?;
         let mut object = Object::open(objects::STACK, "tam")?;
@@ -281,29 +280,26 @@ impl StackCounter {
         Ok(Self { stack, ports, numbers, vlans, above: Vec::new() })
     }
 
-    /// Counts what comes in by a port, too.
+    /// Counts packets that arrive by a port, too.
     ///
-    /// # Errors
-    /// [`FrontDoorError::Map`] when the kernel refuses to change a map.
+    /// # Errors [`FrontDoorError::Map`] when the kernel refuses to change a map.
     pub fn know(&self, port: PortId, config: &PortConfig) -> Result<(), FrontDoorError> {
         let number = u32::from(port.0);
         self.ports.update(&number, config, Update::Any)?;
         Ok(self.numbers.update(&config.ifindex, &number, Update::Any)?)
     }
 
-    /// Forgets the device of a port.
+    /// Removes the device of a port.
     ///
-    /// # Errors
-    /// [`FrontDoorError::Map`] when the kernel refuses to change the map.
+    /// # Errors [`FrontDoorError::Map`] when the kernel refuses to change the map.
     pub fn forget(&self, ifindex: u32) -> Result<(), FrontDoorError> {
         self.numbers.delete(&ifindex)?;
         Ok(())
     }
 
-    /// Replaces the VLAN devices above ports, whose packets are the ports'.
+    /// Replaces the VLAN devices on top of ports, whose packets count for the ports.
     ///
-    /// # Errors
-    /// [`FrontDoorError::Map`] when the kernel refuses to change the map.
+    /// # Errors [`FrontDoorError::Map`] when the kernel refuses to change the map.
     pub fn set_vlans(&mut self, devices: &[VlanDevice]) -> Result<(), FrontDoorError> {
         for key in self.above.drain(..) {
             self.vlans.delete(&key)?;
@@ -317,16 +313,15 @@ impl StackCounter {
         Ok(())
     }
 
-    /// Reads the kernel's drops of what came in there.
+    /// Reads the kernel's drops of an arrival.
     ///
-    /// # Errors
-    /// [`FrontDoorError::Map`] when the kernel refuses to read the map.
+    /// # Errors [`FrontDoorError::Map`] when the kernel refuses to read the map.
     pub fn drops(&self, arrival: Arrival) -> Result<StackDrops, FrontDoorError> {
         self.stack.drops(arrival)
     }
 }
 
-/// The tap on what the kernel drops; off when dropped.
+/// Tap on the kernel's drops; off when dropped.
 #[derive(Debug)]
 pub struct StackTap {
     lost: MappedArray<u64>,
@@ -334,7 +329,7 @@ pub struct StackTap {
 }
 
 impl StackTap {
-    /// Packets for which the ring had no room.
+    /// Returns the number of packets for which the ring was full.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.load(0).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Programs of a few words on the running kernel; they need root.
+//! Tests of programs of a few words on the running kernel; they need root.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ fn function(start: u32, name: &str, scalars: u32, global: bool) -> RawFunction {
     RawFunction { start, name: name.into(), takes_context: start == 0, scalars, global }
 }
 
-/// `r0 = r1 + r2` as a function of its own, called with the block's first two numbers.
+/// Tests `r0 = r1 + r2` as a function of its own, called with the block's first two numbers.
 #[test]
 fn a_function_of_scalars_is_called_and_maps_are_filled_in() {
     if !privileged() {
@@ -96,7 +96,7 @@ fn a_refusal_has_the_end_of_the_verifiers_log() {
     if !privileged() {
         return;
     }
-    // The context is no number to begin with: its first field is not at 1,000.
+    // The context is a pointer, not a number: its first field is not at 1,000.
     let words = [insn::word(0x61, 0, 1, 1000, 0), insn::exit()];
     let program = RawProgram {
         name: "tam_test",
@@ -114,7 +114,7 @@ fn endless_work_for_the_verifier_has_a_reason_of_its_own() {
     if !privileged() {
         return;
     }
-    // r0 = 0; do r0 += 1 while r0 != 2^31 - 1: it walks every round.
+    // r0 = 0; do r0 += 1 while r0 != 2^31 - 1: the verifier walks every iteration.
     let words = [
         insn::word(0xb7, 0, 0, 0, 0),
         insn::word(0x07, 0, 0, 0, 1),

@@ -1,5 +1,5 @@
-//! Rings that a file plays, for what the kernel never writes or only for an instant, and the
-//! kernel's own.
+//! Tests with rings simulated by a file, for states that the kernel never or only briefly produces,
+//! and with the kernel's own.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,14 +11,14 @@ use crate::{Map, MapSpec, Program, RawFunction, RawKind, RawMap, RawProgram, ins
 
 const LENGTH: u32 = 4096;
 
-/// A ring in a file, written as the kernel would.
+/// Ring in a file, written as the kernel would.
 struct Played {
     file: File,
     written: u64,
 }
 
 impl Played {
-    /// With the two positions so far on: a multiple of 8.
+    /// Makes a ring with both positions at `position`: a multiple of 8.
     fn begun_at(position: u64) -> (Self, RingBuffer) {
         let file = tempfile::tempfile().unwrap();
         let page = rustix::param::page_size() as u64;
@@ -36,7 +36,7 @@ impl Played {
         self.file.write_all_at(&position.to_le_bytes(), page).unwrap();
     }
 
-    /// Data at a position, in both of its places.
+    /// Writes data at a position, in both of its mappings.
     fn put(&self, position: u64, bytes: &[u8]) {
         let (page, length) = (rustix::param::page_size() as u64, u64::from(LENGTH));
         for (at, byte) in (position..).zip(bytes) {
@@ -47,7 +47,7 @@ impl Played {
         }
     }
 
-    /// A record; answers where its header is.
+    /// Writes a record; returns the position of its header.
     fn write(&mut self, bits: u32, bytes: &[u8]) -> u64 {
         let position = self.written;
         self.put(position, &(bits | bytes.len() as u32).to_le_bytes());
@@ -155,7 +155,7 @@ fn a_length_that_no_ring_has_is_refused() {
     }
 }
 
-/// An XDP program that writes the packet's first five bytes, and then gives a record up.
+/// Makes an XDP program that writes the packet's first five bytes, and then discards a record.
 fn writer(ring: &Map) -> Program {
     const OUTPUT: i32 = 130;
     const RESERVE: i32 = 131;
@@ -220,7 +220,7 @@ fn what_programs_write_is_read_round_and_round() {
     let writer = writer(&map);
     let mut ring = RingBuffer::given(map.as_fd(), LENGTH).unwrap();
     assert!(!is_ready(&ring));
-    // Each run takes 40 bytes, so that the edge falls at another place each time round.
+    // Each run takes 40 bytes, so that the edge falls at another offset in each cycle.
     for round in 0..500u64 {
         let mut packet = [0; 64];
         packet[..8].copy_from_slice(&round.to_le_bytes());
@@ -230,7 +230,7 @@ fn what_programs_write_is_read_round_and_round() {
         assert_eq!(take(&mut ring), None);
         assert!(!is_ready(&ring));
     }
-    // Another reader goes on where this one is.
+    // Another reader continues where this one stopped.
     writer.test_run(&[9; 64], None, 1).unwrap();
     drop(ring);
     let mut next = RingBuffer::given(map.as_fd(), LENGTH).unwrap();

@@ -1,4 +1,4 @@
-//! Accounts: what a session's modules may use below user level, and no packet more.
+//! Tests of accounts: a session's modules use their budget below user level, and no packet more.
 
 use bpf_maps::{Account, FUEL_SHIFT, OVER_DROP, OVER_NOT, OVER_RAISE};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use crate::namespace::{add_way_out, enter};
 use crate::nic_harness::{Nic, Script};
 
 const NUMBER: u16 = 16_383;
-/// Drop, for the module's own reason.
+/// Verdict: drop, with the module's own reason.
 const DROP: u32 = 1;
 
 fn frame() -> Vec<u8> {
@@ -28,14 +28,14 @@ impl Nic {
         map.update(&u32::from(NUMBER), &account, bpf::Update::Any).unwrap();
     }
 
-    /// Fuel that is left, rounded down.
+    /// Returns the remaining fuel, rounded down.
     fn fuel_left(&self) -> i64 {
         let map = self.door.map("tam_accounts");
         let account: Account = map.lookup(&u32::from(NUMBER)).unwrap().unwrap();
         account.left >> FUEL_SHIFT
     }
 
-    /// A packet whose module uses so much; whether it ran.
+    /// Sends a packet whose module uses that much fuel; returns whether it ran.
     fn uses(&mut self, fuel: u32) -> bool {
         let before = self.hand_over().fuel_used;
         self.run(&frame(), Script { verdict: DROP, fuel, ..Script::default() });
@@ -52,7 +52,7 @@ fn who_has_used_up_an_account_is_not_run_and_what_was_too_much_is_owed() {
     nic.put(of(250, 0, 250));
     assert!((0..3).all(|_| nic.uses(100)), "without an account nobody is asked");
     nic.change_record(|lane| (lane.account, lane.beyond) = (NUMBER, u16::from(OVER_DROP)));
-    // What was used before is paid with the first packet, as is each packet with the next one.
+    // Earlier use is charged with the first packet, as is each packet with the next one.
     assert!(!nic.uses(100));
     assert_eq!(nic.fuel_left(), -50);
     nic.put(of(250, 0, 250));
@@ -78,7 +78,7 @@ fn beyond_an_account_packets_are_dropped_or_raised() {
         nic.change_record(|lane| (lane.account, lane.beyond) = (NUMBER, u16::from(beyond)));
         let done = nic.verdict(&frame(), DROP);
         let stats = nic.stats();
-        // Without a cell what is raised goes plainly.
+        // Without a cell a raised packet goes plainly.
         let found = (done.action, (stats.drop_budget, stats.plain));
         assert_eq!(found, (action, counted), "{beyond}");
     }
@@ -103,6 +103,6 @@ fn an_account_fills_with_the_kernels_ticks_as_far_as_it_holds() {
     while !nic.uses(1) {
         assert!(begin.elapsed() < Duration::from_secs(10), "{}", nic.fuel_left());
     }
-    // It owed 45,000 of 1,000 a jiffy, of a millisecond at least.
+    // It owed 45,000 at 1,000 a jiffy, of a millisecond at least.
     assert!(begin.elapsed() >= Duration::from_millis(40), "{:?}", begin.elapsed());
 }

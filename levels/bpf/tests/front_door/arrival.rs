@@ -1,5 +1,5 @@
-//! Frames that a cell leaves to the kernel: their arrival port's device receives them as they came,
-//! and no program of the node meets them again.
+//! Tests of frames that a cell leaves to the kernel: their arrival port's device receives them
+//! unchanged, and no program of the node meets them again.
 
 use bpf::Answers;
 use bpf::front_door::Arrival;
@@ -15,11 +15,11 @@ use crate::kernel_harness::{Kernel, MARK, ours};
 use crate::namespace::{enter, ifindex, ip};
 use crate::wire_end::WireEnd;
 
-/// The longest that counters may take.
+/// Longest wait for counters.
 const PATIENCE: Duration = Duration::from_secs(5);
 const ECHO_REPLY_V6: u8 = 129;
 
-/// A node whose cell's requests are done.
+/// Node whose cell's requests are served.
 struct Asked {
     kernel: Kernel,
     answers: Answers,
@@ -33,7 +33,7 @@ impl Asked {
         Self { answers: Answers::given(&map).unwrap(), kernel }
     }
 
-    /// Leaves a frame to the kernel by a port; whether it was taken.
+    /// Leaves a frame to the kernel by a port; returns whether it was taken.
     fn arrives_by(&mut self, port: u16, frame: &[u8]) -> bool {
         let request = self.answers.arrive(PortId(port));
         self.kernel.up.send(&[frame, bytemuck::bytes_of(&request)].concat());
@@ -42,7 +42,7 @@ impl Asked {
         answer.is_some()
     }
 
-    /// Waits until so many frames that came in by the port have been dropped by the kernel.
+    /// Waits until the kernel has dropped that many frames that arrived by the port.
     fn dropped(&self, frames: u64) -> BTreeMap<String, u64> {
         let reasons = || self.kernel.door.stack_drops(Arrival::Port(PortId(PORT))).unwrap().reasons;
         testbase::wait_for(PATIENCE, || {
@@ -57,8 +57,9 @@ fn to_server() -> FrameBuilder {
     FrameBuilder::new().ipv4([10, 0, 0, 1], [203, 0, 113, 9], 64).udp(1, 2).payload(&MARK)
 }
 
-/// The kernel takes no bytes off the end of a frame whose headers claim to reach that far
-/// (`__bpf_skb_min_len`, net/core/filter.c), so the request stays: the cell hears that it was not taken.
+/// Tests a frame whose headers claim to reach over the request: the kernel removes no bytes there
+/// (`__bpf_skb_min_len`, net/core/filter.c), so the request stays, and the cell learns that it was
+/// not taken.
 #[test]
 fn a_frame_whose_inner_header_claims_more_than_is_there_is_not_received() {
     if !enter("a_frame_whose_inner_header_claims_more_than_is_there_is_not_received") {
@@ -103,7 +104,7 @@ fn a_frame_arrives_whole_by_its_port_and_meets_the_node_no_second_time() {
             .payload(&MARK)
             .build(),
         lldp,
-        // The kernel looks behind its headers: not at what the request is.
+        // The kernel reads behind its headers: not the bytes of the request.
         long,
     ]
     .map(addressed)
@@ -148,7 +149,7 @@ fn the_kernel_judges_what_arrives_by_its_port() {
     let echo = FrameBuilder::new().ipv6(client, anycast, 64).icmp_echo(1, 1).payload(&MARK);
     assert!(asked.arrives_by(PORT, &addressed(echo.build())));
     assert_eq!(asked.kernel.near.receive(ours)[54], ECHO_REPLY_V6);
-    // The way back to this source leads elsewhere.
+    // The reverse path of this source leads elsewhere.
     std::fs::write("/proc/sys/net/ipv4/conf/in/rp_filter", "1").unwrap();
     let forged = FrameBuilder::new().ipv4([192, 0, 2, 9], [203, 0, 113, 9], 64).udp(1, 2);
     let forged = addressed(forged.payload(&MARK).build());
@@ -173,7 +174,7 @@ fn nothing_arrives_where_the_node_would_meet_it_again_or_no_port_is() {
         assert!(!asked.arrives_by(PORT, &frame));
     }
     assert!(!asked.arrives_by(PORT + 40, &frame) && !asked.arrives_by(u16::MAX, &frame));
-    // Whoever writes without a request asks nothing.
+    // A frame without a request is no query.
     asked.kernel.up.send(&frame);
     assert!(device.is_silent(ours) && asked.kernel.far.is_silent(ours));
 }

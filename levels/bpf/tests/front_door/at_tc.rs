@@ -1,4 +1,5 @@
-//! The front door at tc: it decides as the one in the driver, of what the kernel may have joined.
+//! Tests of the front door at tc: it decides as the one in the driver, on buffers that the kernel
+//! may have joined.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
@@ -17,18 +18,19 @@ use crate::intercept::{ACK, LISTENER, SYN, address, listeners, segment};
 use crate::namespace::{LOOPBACK, enter};
 use crate::parser::golden_packets;
 
-/// The port at tc; the harness has the one in the driver.
+/// Number of the port at tc; the harness has the one in the driver.
 const AT_TC: u32 = 2;
 /// `TC_ACT_UNSPEC` (on to the next program, and the stack) and `TC_ACT_SHOT`.
 const ON: i32 = -1;
 const SHOT: i32 = 2;
-/// Mutated frames of a run.
+/// Number of mutated frames of a run.
 const MUTATIONS: usize = 50_000;
-/// Of frames that a test run takes for a socket buffer, whatever they are: there is room for the
-/// header of IPv6, and they fit a page with the buffer's own room. Of shorter ones it takes some.
+/// Lengths of frames that a test run takes as a socket buffer, whatever they contain: there is
+/// space for the header of IPv6, and they fit a page with the buffer's own space. Of shorter ones
+/// it takes some.
 const LENGTHS: std::ops::Range<usize> = 14 + 40..3_500;
 
-/// `struct __sk_buff`, as a test run takes and gives it: what it may be told, by its offset.
+/// `struct __sk_buff`, as a test run takes and returns it: the settable fields, by their offsets.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Pod, Zeroable)]
 struct SkBuff {
@@ -43,7 +45,7 @@ struct SkBuff {
 }
 const _: () = assert!(std::mem::offset_of!(SkBuff, gso_segs) == 164 && size_of::<SkBuff>() == 192);
 
-/// The program at tc, with the maps of the one in the driver.
+/// Program at tc, with the maps of the one in the driver.
 struct TcDoor {
     door: FrontDoor,
     program: Program,
@@ -79,7 +81,7 @@ impl TcDoor {
         Self { door, program, before: PortStats::default() }
     }
 
-    /// Runs a frame, or what so many were joined to.
+    /// Runs a frame, or a buffer joined of `gso_segs` frames.
     fn run(&mut self, frame: &[u8], gso_segs: u32, gso_size: u32) -> Done {
         let context = SkBuff { gso_segs, gso_size, ..SkBuff::default() };
         let run = self.program.test_run(frame, Some(bytemuck::bytes_of(&context)), 1).unwrap();
@@ -101,7 +103,7 @@ impl TcDoor {
         }
     }
 
-    /// Has one rule for all packets.
+    /// Makes a door with one rule for all packets.
     fn with(action: u8) -> Self {
         let mut door = FrontDoor::load(None);
         let rule = Rule { rule: 3, session: 4, entry: LISTENER, action, ..Rule::default() };
@@ -175,12 +177,12 @@ fn what_needs_the_driver_goes_on_plainly_and_what_is_down_is_dropped() {
         (ACTION_OUT, "kernel_no_socket", ON),
         (ACTION_DOWN, "drop_down", SHOT),
         (ACTION_DROP, "drop_rule", SHOT),
-        // Nobody listens.
+        // There is no listener.
         (ACTION_INTERCEPT, "kernel_slow", ON),
         (ACTION_INTERCEPT_CLOSED, "drop_down", SHOT),
     ] {
         let done = TcDoor::with(action).run(&frame, 0, 0);
-        // Marked, so that nobody takes it for a drop of the kernel's.
+        // Marked, so that it is not taken for a drop of the kernel.
         let mark = if answer == SHOT { MARK_ENDED } else { 0 };
         assert_eq!((done.outcome, done.action, done.mark), (outcome, answer, mark));
     }
@@ -237,7 +239,7 @@ fn what_was_joined_counts_as_the_frames_that_it_was() {
     // From the cache the same.
     let again = door.run(&joined, 3, 1448);
     assert_eq!((again.frames, again.bytes), (3, alone));
-    // Joined to more than IPv4 can say: its length is 0, and only the kernel knows it.
+    // Longer than an IPv4 length field: it is 0, and only the kernel knows the length.
     let mut longer = joined.clone();
     longer[16..18].fill(0);
     let done = door.run(&longer, 3, 1448);

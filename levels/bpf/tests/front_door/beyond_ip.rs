@@ -1,4 +1,5 @@
-//! Rules for frames that are not IP, and for TCP flags: what only some rules look at.
+//! Tests of rules for frames that are not IP, and for TCP flags: fields that only some rules match
+//! on.
 
 use bpf_maps::{ACTION_DROP, ACTION_FORWARD, ACTION_USER, Key, Mask, PacketMeta, Rule};
 use wire::FrameBuilder;
@@ -9,7 +10,7 @@ use crate::namespace::enter;
 const ARP: [u8; 2] = [0x08, 0x06];
 const LLDP: [u8; 2] = [0x88, 0xcc];
 
-/// A frame to this MAC address, with a tag when `vlan` is not 0.
+/// Makes a frame to this MAC address, with a tag when `vlan` is not 0.
 fn frame(to: [u8; 6], vlan: u8, ethertype: [u8; 2]) -> Vec<u8> {
     let mut frame = to.to_vec();
     frame.extend([2, 0, 0, 0, 0xbb, 2]);
@@ -21,7 +22,7 @@ fn frame(to: [u8; 6], vlan: u8, ethertype: [u8; 2]) -> Vec<u8> {
     frame
 }
 
-/// The rule 5, for these bits and this value.
+/// Makes the rule 5, for these bits and this value.
 fn one_rule(bits: Key, value: Key, action: u8) -> ([Mask; 1], [(Key, Rule); 1]) {
     let rule = Rule { rule: 5, entry: 6, session: 1, action, ..Rule::default() };
     ([Mask { bits, ..Mask::default() }], [(value, rule)])
@@ -63,7 +64,7 @@ fn what_lies_behind_more_tags_than_are_read_is_dropped_if_there_are_rules() {
     if !enter("what_lies_behind_more_tags_than_are_read_is_dropped_if_there_are_rules") {
         return;
     }
-    // Linux takes off tags of VLAN 0 one after the other.
+    // Linux strips tags of VLAN 0 one after the other.
     let deep = FrameBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64).udp(1, 53);
     let deep = addressed(deep.vlan(0).vlan(0).vlan(0).build());
     let mut free = FrontDoor::load(None);
@@ -145,7 +146,7 @@ fn tcp_flags_are_matched_and_cached_as_far_as_a_rule_looks_at_them() {
             FrameBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64).tcp(1, 2, flags).build(),
         )
     };
-    // What no rule looks at does not make another flow of it.
+    // A field that no rule matches on does not make another flow.
     for (flags, outcome, cached) in [
         (0x02, "drop_rule", false),
         (0x12, "kernel_other", false),
@@ -160,7 +161,7 @@ fn tcp_flags_are_matched_and_cached_as_far_as_a_rule_looks_at_them() {
         assert_eq!(done.outcome, outcome, "{flags:x}");
         assert!(done.cached || !cached, "{flags:x}");
     }
-    // No rule looks at them any more.
+    // No rule matches on them any more.
     door.install(1, &[], &[]);
     door.activate(1);
     door.heartbeat();

@@ -1,4 +1,4 @@
-//! Bridged ports: what enters leaves by the other end as it came, but for what a rule takes.
+//! Tests of bridged ports: packets leave by the other end unchanged, unless a rule takes them.
 
 use bpf::Update;
 use bpf_maps::{
@@ -18,7 +18,7 @@ const RAISE: u32 = 4;
 const CROSS: u32 = 1 << 7;
 const METADATA: usize = size_of::<PacketMeta>();
 
-/// The arrival port and the one on the way out are a bridge; the latter is slow for these reasons.
+/// Makes a bridge of the arrival port and the egress port, which is slow for these reasons.
 fn bridge(door: &FrontDoor, out: u32, slow: u32) {
     let other = u32::from(OUT_PORT);
     let port = PortConfig { ifindex: LOOPBACK, mac: MAC, mtu: 9000, ..Default::default() };
@@ -37,19 +37,19 @@ fn udp() -> Vec<u8> {
     to_somebody().udp(1, 2).payload(&[7; 100]).build()
 }
 
-/// A frame of this ethertype or length to this address.
+/// Makes a frame of this ethertype or length to this address.
 fn raw(destination: [u8; 6], ethertype: u16) -> Vec<u8> {
     let mut frame = [&destination[..], &[2, 9, 9, 9, 9, 1], &ethertype.to_be_bytes()].concat();
     frame.extend([0x42; 46]);
     frame
 }
 
-/// A packet with more VLAN tags than the front door reads.
+/// Starts a packet with more VLAN tags than the front door parses.
 fn tagged() -> FrameBuilder {
     (1..=5).fold(to_somebody(), |frame, id| frame.vlan(id))
 }
 
-/// All kinds: what a rule can match, and what none can.
+/// Returns frames of all kinds: some that a rule can match, some that none can.
 fn frames() -> Vec<Vec<u8>> {
     let mut lying = udp();
     lying[16..18].copy_from_slice(&9999u16.to_be_bytes());
@@ -58,7 +58,7 @@ fn frames() -> Vec<Vec<u8>> {
     vec![
         udp(),
         to_somebody().tcp(1, 2, 2).build(),
-        // ARP, LLDP, STP, and a type that nobody knows.
+        // ARP, LLDP, STP, and an unassigned type.
         raw([0xff; 6], 0x0806),
         raw([1, 0x80, 0xc2, 0, 0, 0x0e], 0x88cc),
         raw([1, 0x80, 0xc2, 0, 0, 0], 38),
@@ -182,14 +182,14 @@ fn a_module_passes_a_bridged_packet_on_as_it_left_it() {
             assert_eq!((done.outcome, done.action), ("to_nic", action), "{verdict}");
             assert_eq!(done.bytes[skip..], udp());
         }
-        // Without a cell what is raised goes as if there were no rule.
+        // Without a cell a raised packet goes as if there were no rule.
         let done = nic.verdict(&udp(), RAISE);
         assert_eq!((done.outcome, done.action), ("to_nic", action));
     }
     let stats = nic.stats();
     assert_eq!((stats.forwarded, stats.plain, stats.to_kernel), (4, 2, 0));
     assert_eq!(nic.ended(), 6);
-    // What travels with it says where it goes.
+    // The metadata that travels with it names the egress.
     let way = nic.passage().meta;
     assert_eq!(way.flags & (META_BRIDGED | META_ROUTED), META_BRIDGED);
     assert_eq!(way.egress_port, OUT_PORT);

@@ -1,5 +1,5 @@
-//! Packets that modules and rules leave to the kernel pay for the port by which it will send them,
-//! and the cell is told which port that is.
+//! Tests of packets that modules and rules leave to the kernel: the share of the egress port is
+//! charged, and the cell is told which port that is.
 
 use bpf::{Answers, QUESTION_HEAD, QUESTION_PACKET};
 use bpf_maps::{
@@ -19,7 +19,7 @@ use crate::waiting;
 
 const PASS: u32 = 0;
 const REROUTE: u32 = 0x100;
-/// Packets of which all have something left in the account but the last.
+/// Number of packets that a share's account pays for before it is used up.
 const PAID: usize = 3;
 
 fn to(destination: [u8; 4], ttl: u8) -> Vec<u8> {
@@ -33,7 +33,7 @@ fn v6() -> Vec<u8> {
     addressed(ip.udp(1, 2).build())
 }
 
-/// Ways in which the kernel comes to route a packet of a module's.
+/// Cases in which the kernel routes a module's packet.
 const WHY: [(&str, u32, u32, u32); 5] = [
     ("netfilter", SLOW_NETFILTER, 0, PASS),
     ("an egress without redirect", 0, SLOW_NO_REDIRECT, PASS),
@@ -83,7 +83,7 @@ fn what_the_kernel_answers_or_keeps_pays_nothing_and_neither_do_the_nodes_own_se
     nic.set_shared(OUT_PORT);
     nic.has_share(OUT_PORT);
     nic.has_bytes(OWN, 0);
-    // Its own address, a TTL that has run out, no unicast address.
+    // The kernel's own address, an expired TTL, no unicast address.
     for frame in [to([198, 51, 100, 1], 64), to([203, 0, 113, 9], 1), to([224, 0, 0, 9], 64)] {
         assert_eq!(nic.verdict(&frame, REROUTE).action, XDP_PASS);
     }
@@ -107,7 +107,7 @@ fn at_kernel_it_waits_to_be_routed_when_it_is_its_sessions_turn() {
     let frame = waiting::frame();
     kernel.has_bytes(1);
     kernel.verdict(&frame, REROUTE);
-    // The first has its share: the kernel sends it at once, one hop further.
+    // The first is covered by its share: the kernel sends it at once, one hop further.
     assert_eq!(kernel.far.receive(ours).len(), frame.len());
     kernel.verdict(&frame, REROUTE);
     let (meta, left) = kernel.waiting();
@@ -146,16 +146,16 @@ fn a_cell_is_told_by_which_port_the_kernel_would_send_a_packet() {
         (v6(), Some(OUT_PORT)),
         (to([198, 51, 100, 1], 64), None),
         (to([203, 0, 113, 9], 1), None),
-        // The kernel cuts it: it may.
+        // The kernel may fragment it.
         (long, Some(OUT_PORT)),
         // Cut off.
         (to([203, 0, 113, 9], 64)[..20].to_vec(), None),
     ] {
         assert_eq!(ask(&kernel, &frame), port.map(PortId), "{frame:x?}");
     }
-    // The daemon after this one finds it there.
+    // The next daemon finds it there.
     kernel.door.answer_at(ifindex("above")).unwrap();
-    // By a device that is no port of the node, and as one of VLAN 7 above a port.
+    // By a device that is no port of the node, and tagged for VLAN 7 of a port.
     ip("link add other type veth peer name its-end");
     ip("link set other up");
     ip("link set its-end up");

@@ -1,4 +1,4 @@
-//! When the flow cache answers, and when it must not.
+//! Tests of the flow cache: when it answers, and when it must not.
 
 use bpf_maps::{ACTION_DROP, ACTION_FORWARD, Key, Mask, Rule};
 use wire::{FrameBuilder, parse_frame};
@@ -6,7 +6,7 @@ use wire::{FrameBuilder, parse_frame};
 use crate::harness::{FrontDoor, addressed, key_of};
 use crate::namespace::enter;
 
-/// A rule set of one rule that matches everything.
+/// Makes a rule set of one rule that matches everything.
 fn everything(rule: u32, action: u8) -> ([Mask; 1], [(Key, Rule); 1]) {
     let bits = Key { ip_version: 0, ..Key::default() };
     ([Mask { bits, ..Mask::default() }], [(bits, Rule { rule, action, ..Rule::default() })])
@@ -16,7 +16,7 @@ fn frame(last: u8) -> Vec<u8> {
     addressed(FrameBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 0, last], 64).udp(1, 2).build())
 }
 
-/// A front door whose rule set 0 forwards and whose rule set 1 drops.
+/// Makes a front door whose rule set 0 forwards and whose rule set 1 drops.
 fn two_sets() -> FrontDoor {
     with_two_sets(FrontDoor::load(None))
 }
@@ -94,7 +94,7 @@ fn a_node_whose_daemon_is_silent_resolves_every_packet() {
     assert!(front_door.run(&frame(2)).cached);
 }
 
-/// Flows that differ in their addresses and L4 ports.
+/// Returns flows that differ in their addresses and L4 ports.
 fn many(count: u32) -> impl Iterator<Item = Vec<u8>> {
     (0..count).map(|number| {
         let [_, a, b, c] = number.to_be_bytes();
@@ -124,11 +124,11 @@ fn the_large_cache_keeps_what_the_small_one_has_no_room_for() {
     assert!(cached(&mut large, FLOWS, "drop_rule") > FLOWS * 9 / 10);
 }
 
-/// How many of so many flows come from a cache; all end alike.
+/// Counts how many of `flows` flows come from a cache; all have the same outcome.
 fn cached(door: &mut FrontDoor, flows: u32, outcome: &str) -> u32 {
     let mut cached = 0;
     for (number, frame) in many(flows).enumerate() {
-        // However slow the machine is, the daemon was heard lately.
+        // Even on a slow machine the last heartbeat is recent.
         if number % 100 == 0 {
             door.heartbeat();
         }
@@ -158,7 +158,8 @@ fn a_large_cache_that_is_too_small_is_right_all_the_same() {
     }
 }
 
-/// A flow of somebody whose packets a rule of his own drops, among those that are forwarded.
+/// Returns a packet of the victim's flow, which a rule of its own drops, among those that are
+/// forwarded.
 fn victim() -> Vec<u8> {
     let builder = FrameBuilder::new().ipv4([10, 250, 0, 1], [10, 9, 9, 9], 64);
     addressed(builder.udp(4000, 7).build())
@@ -167,7 +168,7 @@ fn victim() -> Vec<u8> {
 const VICTIM: u32 = 11;
 const OTHERS: u32 = 10;
 
-/// A front door with a rule for the victim and a worse one for all others.
+/// Adds a rule for the victim and a worse one for all others.
 fn with_victim(mut door: FrontDoor) -> FrontDoor {
     let all = Key::default();
     let port = Key { destination_port_be: [0xff; 2], ..Key::default() };
@@ -182,8 +183,9 @@ fn with_victim(mut door: FrontDoor) -> FrontDoor {
     door
 }
 
-/// Sends `others` and the victim's packet before each so many of them. His are all dropped, and
-/// counted for his rule, and no other is; the part of them that came from a cache.
+/// Sends `others` and the victim's packet before each group of them. Checks that the victim's
+/// packets are all dropped and counted for its rule, and no other is; returns the part of them that
+/// came from a cache.
 fn beside(door: &mut FrontDoor, others: impl Iterator<Item = Vec<u8>>, each: usize) -> f64 {
     let (victim, before) = (victim(), door.rule_stats(VICTIM).packets);
     let (mut his, mut cached) = (0, 0);
@@ -201,8 +203,8 @@ fn beside(door: &mut FrontDoor, others: impl Iterator<Item = Vec<u8>>, each: usi
     cached as f64 / his as f64
 }
 
-/// With the random factors of its hash unknown nobody can do better than to fill all places: of
-/// 8,192 each of 100 flows takes one.
+/// Tests the best attack on a hash with unknown random factors: to fill all slots; of 8,192 each of
+/// 100 flows takes one.
 #[test]
 fn a_million_flows_change_no_verdict_of_a_victim_and_hardly_what_his_packets_cost() {
     if !enter("a_million_flows_change_no_verdict_of_a_victim_and_hardly_what_his_packets_cost") {
@@ -213,8 +215,8 @@ fn a_million_flows_change_no_verdict_of_a_victim_and_hardly_what_his_packets_cos
     assert!(cached > 0.95, "{cached} of his packets came from the cache");
 }
 
-/// Whoever has his place all the same takes the cache from him, and nothing else: the verdict is
-/// worked out anew for each of his packets. With a large cache he is found there.
+/// Tests flows that share the victim's slot: they cost it the cache and nothing else, for the
+/// verdict is computed anew for each of its packets. A large cache still holds its flow.
 #[test]
 fn flows_in_the_victims_place_cost_him_the_cache_and_nothing_else() {
     if !enter("flows_in_the_victims_place_cost_him_the_cache_and_nothing_else") {

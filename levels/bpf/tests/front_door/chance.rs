@@ -1,6 +1,6 @@
 //! Random numbers that a seed repeats: SplitMix64 (Steele, Lea, Flood 2014).
 
-/// A sequence of numbers, the same for the same seed.
+/// Sequence of numbers, the same for the same seed.
 pub struct Chance(u64);
 
 impl Chance {
@@ -8,7 +8,7 @@ impl Chance {
         Self(seed)
     }
 
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -17,12 +17,12 @@ impl Chance {
         ((z ^ (z >> 31)) % bound.max(1) as u64) as usize
     }
 
-    /// True once in `times`.
+    /// Returns true once in `times` calls on average.
     pub fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 
-    /// One of `choices`.
+    /// Returns one of `choices`.
     pub fn of<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len())]
     }

@@ -1,4 +1,4 @@
-//! What becomes of the packets of a closed service that is down.
+//! Tests of packets of a closed service that is down.
 
 use bpf_maps::{ACTION_DOWN, ACTION_USER, Key, LEVEL_NIC, LEVEL_USER, Mask, NEXT_DOWN, Rule};
 use units::Edge;
@@ -48,7 +48,7 @@ fn without_a_socket_packets_of_a_closed_service_are_dropped_and_of_another_go_pl
             assert_eq!(nic.verdict(&frame(), PASS).outcome, outcome, "{action} {closed}");
         }
     }
-    // Raised from below, too.
+    // Also when raised from below.
     nic.lane().set_target(LEVEL_NIC);
     nic.lane().set_closed(true);
     let mut dropped = 0;

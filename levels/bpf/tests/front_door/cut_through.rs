@@ -1,4 +1,4 @@
-//! Cut-through: rules that send packets straight out by a port.
+//! Tests of cut-through: rules that send packets directly out by a port.
 
 use bpf::Update;
 use bpf_maps::{
@@ -17,7 +17,7 @@ fn frame(destination: [u8; 4], ttl: u8) -> Vec<u8> {
     addressed(FrameBuilder::new().ipv4([10, 0, 0, 1], destination, ttl).udp(1, 2).build())
 }
 
-/// All packets leave by this port, on the session's account.
+/// Makes a front door whose rule sends all packets out by this port, charged to the session.
 fn door_with_rule_out(port: u16) -> FrontDoor {
     let mut door = FrontDoor::load(Some(add_way_out()));
     let rule =
@@ -33,7 +33,7 @@ fn door_with_rule_out(port: u16) -> FrontDoor {
     door
 }
 
-/// Has the session a share of the port, with so much for two and a half of these packets.
+/// Gives the session a share of the port, with a balance for two and a half of these packets.
 fn has_packets(door: &mut FrontDoor, frame: &[u8]) {
     door.change_port(OUT_PORT, |config| config.flags |= PORT_SHARES);
     door.set_has_shares();
@@ -62,7 +62,7 @@ fn a_packet_whose_route_leads_there_is_one_hop_further_and_another_leaves_as_it_
     let l3 = parse_frame(&routed).unwrap().l3_offset;
     rewrite::route(&mut expected, l3, OUT_MAC, NEXT_HOP).unwrap();
     assert_eq!(done.bytes, expected);
-    // The kernel answers, as of plain forwarding.
+    // The kernel answers, as in plain forwarding.
     let done = door.run(&frame([203, 0, 113, 9], 1));
     assert_eq!((done.outcome, done.action), ("kernel_ttl", XDP_PASS));
     // There is no route to it.
@@ -86,7 +86,7 @@ fn a_packet_that_leaves_by_its_route_leaves_without_its_trailer_and_pays_for_the
     assert_eq!((done.outcome, done.action), ("cut_through", XDP_REDIRECT));
     assert_eq!(done.bytes, crate::forward::routed(&long));
     assert_eq!(own_line(&door).account.sent, [60, 0]);
-    // What leaves as it is must fit as it is.
+    // A packet that leaves unchanged must fit unchanged.
     let mut other = frame([198, 51, 100, 1], 64);
     other.resize(2000, b'T');
     assert_eq!(door.run(&other).outcome, "drop_too_long");
@@ -102,7 +102,7 @@ fn what_is_beyond_the_sessions_share_is_dropped() {
     has_packets(&mut door, &frame);
     let ends: Vec<(&str, u32)> =
         (0..4).map(|_| door.run(&frame)).map(|done| (done.outcome, done.action)).collect();
-    // Packets are not cut: the third owes for the rest.
+    // Packets are not split: the third makes the balance negative.
     let (out, dropped) = (("cut_through", XDP_REDIRECT), ("drop_share", XDP_DROP));
     assert_eq!(ends, [out, out, out, dropped]);
     let line = own_line(&door);
@@ -127,7 +127,7 @@ fn what_the_kernel_has_to_route_pays_as_well_and_what_it_answers_does_not() {
     assert_eq!((answered.outcome, answered.action), ("kernel_slow", XDP_PASS));
 }
 
-/// Kinds of ports, as packets leave by them: the flags and slow reasons that the daemon gives it.
+/// Kinds of egress ports: the flags and slow reasons that the daemon gives them.
 pub const LEAVING: [(&str, u8, u32); 5] = [
     ("native", 0, 0),
     ("native without redirects", 0, SLOW_NO_REDIRECT),
@@ -136,8 +136,8 @@ pub const LEAVING: [(&str, u8, u32); 5] = [
     ("packet", PORT_PACKET, SLOW_NO_REDIRECT),
 ];
 
-/// Every pair of kinds: a packet leaves, by XDP where that can and else at tc, and is paid for; or
-/// it cannot, and nothing is paid.
+/// Tests every pair of kinds: a packet leaves, by XDP where that can and else at tc, and is
+/// charged; or it cannot, and nothing is charged.
 #[test]
 fn from_each_kind_of_port_to_each_a_packet_leaves_and_is_paid_for_once() {
     if !enter("from_each_kind_of_port_to_each_a_packet_leaves_and_is_paid_for_once") {
@@ -163,7 +163,7 @@ fn from_each_kind_of_port_to_each_a_packet_leaves_and_is_paid_for_once() {
             let bare = if to == "TUN" && !crosses { 14 } else { 0 };
             assert_eq!(done.bytes[skip..], ip[bare..], "{from} to {to}");
             assert_eq!(own_line(&door).account.sent, [ip.len() as u64, 0], "{from} to {to}");
-            // What is no IP leaves by no port without Ethernet.
+            // A packet that is not IP leaves by no port without Ethernet.
             let done = door.run(&arp);
             let outcome = if to == "TUN" { "drop_adjust" } else { "cut_through" };
             assert_eq!(done.outcome, outcome, "ARP from {from} to {to}");

@@ -1,4 +1,4 @@
-//! Frames that modules send round and round between cabled ports.
+//! Tests of frames that modules send round and round between cabled ports.
 
 use bpf_maps::{CYCLE_ROUNDS, CYCLES_MAX, PORT_CABLED, PortConfig};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::nic_harness::{Nic, Script};
 const BOUNCE: u32 = 2;
 const REDIRECT: u32 = 3 | (OUT_PORT as u32) << 16;
 const ROUNDS: u64 = CYCLE_ROUNDS as u64;
-/// Longer than a tick of the kernel's clock: the next heartbeat is another one.
+/// Longer than a tick of the kernel's clock: the next heartbeat has another number.
 const TICK: Duration = Duration::from_millis(20);
 
 fn frame(sport: u16) -> Vec<u8> {
@@ -28,7 +28,7 @@ fn cable(nic: &Nic, port: u16, is_cabled: bool) {
     ports.update(&u32::from(port), &config, bpf::Update::Any).unwrap();
 }
 
-/// How often the frame leaves before it is dropped.
+/// Counts how often the frame leaves before it is dropped.
 fn rounds(nic: &mut Nic, frame: &[u8]) -> u64 {
     (0..1 << 20).take_while(|_| nic.door.run(frame).action != XDP_DROP).count() as u64
 }
@@ -44,7 +44,7 @@ fn a_frame_that_comes_round_at_nic_is_dropped_when_its_rounds_are_used_up() {
         let map = nic.door.map("tam_cycles");
         (0..CYCLES_MAX as u32).map(|at| map.lookup(&at).unwrap().unwrap()).collect()
     };
-    // From or to a port that is not cabled there is no cycle, and nobody counts.
+    // Between ports that are not cabled there is no cycle, and nothing is counted.
     for arrival in [false, true] {
         cable(&nic, PORT, arrival);
         assert_eq!(nic.verdict(&frame(1), REDIRECT).action, XDP_REDIRECT);
@@ -60,7 +60,7 @@ fn a_frame_that_comes_round_at_nic_is_dropped_when_its_rounds_are_used_up() {
     assert_eq!(nic.door.run(&frame(2)).action, XDP_REDIRECT, "another frame has its own");
     assert_eq!(counters(&nic).iter().filter(|counter| **counter != 0).count(), 2);
 
-    // Frames that are new bring rounds along, also those that look the same.
+    // New frames add rounds, also those with the same contents.
     cable(&nic, PORT, false);
     assert!((0..3).all(|_| nic.door.run(&frame(1)).action == XDP_REDIRECT));
     cable(&nic, PORT, true);
@@ -69,7 +69,7 @@ fn a_frame_that_comes_round_at_nic_is_dropped_when_its_rounds_are_used_up() {
     std::thread::sleep(TICK);
     nic.door.heartbeat();
     assert_eq!(rounds(&mut nic, &frame(1)), ROUNDS, "with a heartbeat there are some again");
-    // What is shorter than what is looked at.
+    // Shorter than the bytes that are hashed.
     assert_eq!(
         rounds(
             &mut nic,

@@ -1,5 +1,5 @@
-//! Plain forwarding: what leaves is what `wire::rewrite` makes of the frame,
-//! and what only the kernel can answer goes to the kernel unchanged.
+//! Tests of plain forwarding: a packet leaves as `wire::rewrite` makes it of the frame, and packets
+//! that only the kernel can answer go to the kernel unchanged.
 
 use bpf::Update;
 use bpf_maps::{
@@ -15,7 +15,7 @@ use crate::harness::{
 };
 use crate::namespace::{LOOPBACK, NEXT_HOP, OUT_MAC, OUT_MTU, add_way_out, enter, ifindex};
 
-/// Mutated frames that are forwarded or not.
+/// Number of mutated frames.
 const MUTATIONS: usize = 20_000;
 
 fn udp4() -> FrameBuilder {
@@ -100,10 +100,10 @@ fn tags_are_taken_off_and_put_on() {
     }
     let out = add_way_out();
     let far = ifindex("far");
-    // VLAN 9 above the arrival port is a device of its own; any that forwards will do.
+    // VLAN 9 of the arrival port is a device of its own; any that forwards will do.
     const IN: u16 = 9;
     const OUT: u16 = 0x130;
-    // DEI and priority 5 of the tag that came in stay.
+    // DEI and priority 5 of the arrival tag stay.
     let tag =
         VlanTag { protocol: protocol::ETHERTYPE_VLAN, id: IN, priority: 5, drop_eligible: true };
     for egress in [None, Some(OUT)] {
@@ -226,7 +226,7 @@ fn packets_from_the_routers_own_addresses_end_as_in_linux() {
         assert_eq!(front_door.run(&of(from([10, 0, 0, 1]))).outcome, judged(port));
         assert_eq!(front_door.run(&of(from([10, 0, 0, 1]).vlan(ID))).outcome, judged(device));
     }
-    // Linux asks no such thing of IPv6, and between two ends of a bridge nothing is asked.
+    // Linux checks no such thing for IPv6, and between two ends of a bridge nothing is checked.
     front_door.change_port(PORT, |config| config.flags = 0);
     let six = FrameBuilder::new().ipv6(
         [0x0a00, 1, 0, 0, 0, 0, 0, 1],
@@ -249,7 +249,7 @@ fn a_tagged_packet_is_judged_by_its_vlan_device() {
     let far = ifindex("far");
     let mut front_door = FrontDoor::load(Some(out));
     let key = VlanKey { ifindex: LOOPBACK, vlan: u32::from(ID) };
-    // No route leads back to where these come from by the device that they come in by.
+    // No route leads back to these sources by the device that they arrive by.
     let (plain, tagged) = (addressed(udp4().build()), addressed(udp4().vlan(ID).build()));
     let tagged_v6 = addressed(udp6().vlan(ID).build());
     for (rpf, flags) in [(RPF_NONE, 0), (RPF_STRICT, PORT_NO_V6)] {
@@ -296,7 +296,7 @@ fn a_cell_learns_that_a_port_lacks_the_vlan_of_a_tag() {
     const KNOWN: u16 = 9;
     let out = add_way_out();
     let rule = Rule { rule: 3, action: ACTION_USER, ..Rule::default() };
-    // Also where the route is not looked for: a slow port.
+    // Also where the route is not looked up: a slow port.
     for slow in [0, bpf_maps::SLOW_NETFILTER] {
         let mut front_door = FrontDoor::load(Some(out));
         front_door.install(0, &[Mask::default()], &[(Key::default(), rule)]);
@@ -318,7 +318,7 @@ fn a_cell_learns_that_a_port_lacks_the_vlan_of_a_tag() {
     }
 }
 
-/// A frame as it leaves by the way out.
+/// Returns a frame as it leaves by the egress port.
 pub fn routed(frame: &[u8]) -> Vec<u8> {
     let mut expected = frame.to_vec();
     let l3 = parse_frame(frame).unwrap().l3_offset;
@@ -327,7 +327,7 @@ pub fn routed(frame: &[u8]) -> Vec<u8> {
     expected
 }
 
-/// What is wrong with what was done with a frame that parses, if something is.
+/// Returns the difference from the expected result for a frame that parses, if there is one.
 fn differs(parsed: &Parsed, done: &Done, frame: &[u8]) -> Option<String> {
     let must_not = [
         (parsed.ttl <= 1, "the TTL has run out"),

@@ -1,4 +1,4 @@
-//! Fragments: later ones have no L4 header and get the L4 ports of their first.
+//! Tests of fragments: later ones have no L4 header and get the L4 ports of their first.
 
 use bpf_maps::{ACTION_DROP, Key, Mask, Rule};
 use wire::{FrameBuilder, parse_frame, protocol as p};
@@ -6,10 +6,10 @@ use wire::{FrameBuilder, parse_frame, protocol as p};
 use crate::harness::{FrontDoor, addressed, key_of};
 use crate::namespace::enter;
 
-/// Entries of the table of datagrams (`TAM_FRAGMENTS_MAX` in `c/tam_maps.h`).
+/// Number of entries of the table of datagrams (`TAM_FRAGMENTS_MAX` in `c/tam_maps.h`).
 const DATAGRAMS_MAX: u32 = 4096;
 
-/// A front door that drops what goes to L4 port 53.
+/// Makes a front door that drops packets to L4 port 53.
 fn drops_dns() -> FrontDoor {
     let mut front_door = FrontDoor::load_taking_apart();
     let bits = Key { destination_port_be: [0xff; 2], ..Key::default() };
@@ -20,7 +20,7 @@ fn drops_dns() -> FrontDoor {
     front_door
 }
 
-/// A UDP datagram of 3,000 bytes to `port` in three fragments, of either version.
+/// Returns a UDP datagram of 3,000 bytes to `port` in three fragments, of either version.
 fn datagrams(id: u32, port: u16) -> [Vec<Vec<u8>>; 2] {
     let v4 = FrameBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64);
     let v6 = FrameBuilder::new().ipv6([1; 16], [2; 16], 64);
@@ -30,8 +30,8 @@ fn datagrams(id: u32, port: u16) -> [Vec<Vec<u8>>; 2] {
     })
 }
 
-/// A UDP datagram to `port` in two fragments of IPv6, in each behind a fragment header; so many
-/// headers with destination options come behind that of the first.
+/// Returns a UDP datagram to `port` in two fragments of IPv6, in each behind a fragment header;
+/// that of the first is followed by `headers` headers with destination options.
 pub fn datagram_behind_options(headers: usize, port: u16, id: u32) -> Vec<Vec<u8>> {
     let mut datagram = Vec::new();
     for header in 1..=headers {

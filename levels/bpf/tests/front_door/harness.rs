@@ -1,4 +1,4 @@
-//! One loaded front door: frames in, and what its maps say of them.
+//! Harness of one loaded front door: runs frames, and reads the results from its maps.
 
 use bpf::front_door::{place, place_behind, salted, salted_behind};
 use bpf::{DevmapValue, Map, MappedArray, Object, Program, Update, XdpContext, objects};
@@ -13,11 +13,11 @@ use wire::{Fragment, Parsed, parse_frame};
 
 use crate::namespace::{LOOPBACK, OUT_MAC, OUT_MTU};
 
-/// The arrival port's MAC address.
+/// MAC address of the arrival port.
 pub const MAC: [u8; 6] = [0x02, 0, 0, 0, 0xaa, 0x01];
-/// The arrival port's number.
+/// Number of the arrival port.
 pub const PORT: u16 = 0;
-/// The number of the port on the way out.
+/// Number of the egress port.
 pub const OUT_PORT: u16 = 1;
 pub use bpf_maps::RULE_NONE;
 /// `XDP_DROP`, `XDP_PASS`, `XDP_TX`, `XDP_REDIRECT`.
@@ -26,10 +26,10 @@ pub const XDP_PASS: u32 = 2;
 pub const XDP_TX: u32 = 3;
 pub const XDP_REDIRECT: u32 = 4;
 
-/// The factors of the flow cache's hash.
+/// Factors of the flow cache's hash.
 pub const HASH_KEYS: [u64; 16] = hash_keys();
 
-/// SplitMix64 from 1 on: odd or even, they are all different.
+/// Returns SplitMix64 from 1 on: odd or even, they are all different.
 const fn hash_keys() -> [u64; 16] {
     let mut keys = [0; 16];
     let (mut at, mut state) = (0, 1u64);
@@ -43,7 +43,7 @@ const fn hash_keys() -> [u64; 16] {
     keys
 }
 
-/// One entry of the flow cache (`struct tam_flow` in `c/flow.h`).
+/// Entry of the flow cache (`struct tam_flow` in `c/flow.h`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct Flow {
@@ -57,22 +57,22 @@ pub struct Flow {
     pub counted: [u16; 2],
 }
 
-/// What the front door did with one frame.
+/// Result of the front door for one frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// The name of the outcome counter that moved.
+    /// Name of the outcome counter that was incremented.
     pub outcome: &'static str,
-    /// The XDP action.
+    /// XDP action.
     pub action: u32,
-    /// What lay from the metadata on, when there is some, else from the frame on.
+    /// Bytes from the metadata on, when there is some, else from the frame on.
     pub bytes: Vec<u8>,
-    /// The bytes that it counted.
+    /// Number of bytes counted.
     pub counted: u64,
-    /// Whether rule and route came from the flow cache.
+    /// True if rule and route came from the flow cache.
     pub cached: bool,
 }
 
-/// A front door with an arrival port on loopback.
+/// Front door with an arrival port on loopback.
 pub struct FrontDoor {
     object: Object,
     program: Program,
@@ -87,22 +87,22 @@ pub struct FrontDoor {
     vlans: Map,
     before: PortStats,
     config: Config,
-    /// What the rules of each set look at, as the generation says it.
+    /// Upper bits of the generation for the rules of each set.
     looked_at: [u64; 2],
 }
 
 impl FrontDoor {
-    /// Loads it; `out` is the index of the device that packets leave by.
+    /// Loads it; `out` is the index of the egress device.
     pub fn load(out: Option<u32>) -> Self {
         Self::load_as(out, false, 0)
     }
 
-    /// One with so many sets in the large cache of each CPU.
+    /// Loads one with that many sets in the large cache of each CPU.
     pub fn load_large(large_sets: u32) -> Self {
         Self::load_as(None, false, large_sets)
     }
 
-    /// One that looks for no common frames, so that each flow's key is in its cache.
+    /// Loads one without the shortcut for common frames, so that each flow's key is in its cache.
     pub fn load_taking_apart() -> Self {
         Self::load_as(None, true, 0)
     }
@@ -152,17 +152,17 @@ impl FrontDoor {
         front_door
     }
 
-    /// A map of the program's.
+    /// Returns a map of the program.
     pub fn map(&self, name: &str) -> Map {
         self.object.map(name).unwrap()
     }
 
-    /// The names of all of them.
+    /// Returns the names of all maps.
     pub fn map_names(&self) -> impl Iterator<Item = &str> {
         self.object.map_names()
     }
 
-    /// The program itself.
+    /// Returns the program itself.
     pub fn program(&self) -> &Program {
         &self.program
     }
@@ -191,26 +191,26 @@ impl FrontDoor {
         }
     }
 
-    /// Tells it that the daemon listens: cached routes are good for a while.
+    /// Runs the heartbeat: cached routes are valid for a while.
     pub fn heartbeat(&self) {
         self.heartbeat.test_run(&[0; 64], None, 1).unwrap();
     }
 
-    /// Lets the daemon's last word lie far back.
+    /// Makes the last heartbeat expire.
     pub fn silence(&self) {
         let config = self.shared.load(0).unwrap();
         let routes_heard = config.routes_heard.wrapping_sub(1 << 32);
         assert!(self.shared.store(0, &Config { routes_heard, ..config }));
     }
 
-    /// Says that sessions have shares of some port.
+    /// Declares that sessions have shares of some port.
     pub fn set_has_shares(&mut self) {
         self.config.shares = 1;
         let config = self.shared.load(0).unwrap();
         assert!(self.shared.store(0, &Config { shares: 1, ..config }));
     }
 
-    /// Changes what the program knows of a port.
+    /// Changes the configuration of a port.
     pub fn change_port(&self, port: u16, change: impl FnOnce(&mut PortConfig)) {
         let ports = self.map("tam_ports");
         let mut config: PortConfig = ports.lookup(&u32::from(port)).unwrap().unwrap();
@@ -227,7 +227,7 @@ impl FrontDoor {
         assert!(self.shared.store(0, &config));
     }
 
-    /// Fills a rule set; it is looked at when the next generation activates it.
+    /// Fills a rule set, which takes effect when the next generation activates it.
     pub fn install(&mut self, set: usize, masks: &[Mask], rules: &[(Key, Rule)]) {
         for key in self.rules[set].keys::<Key>().unwrap() {
             assert!(self.rules[set].delete(&key).unwrap());
@@ -250,7 +250,7 @@ impl FrontDoor {
         self.looked_at[set] = bpf_maps::looked_at(masks);
     }
 
-    /// Adds to a rule set what packets are asked for that hide something of L4.
+    /// Adds masks for packets that hide something of L4 to a rule set.
     pub fn install_hidden(&mut self, set: usize, masks: &[Mask], rules: &[(Key, Rule)]) {
         let salted = salted_behind(masks, &HASH_KEYS);
         for (at, mask) in salted.iter().enumerate() {
@@ -271,36 +271,36 @@ impl FrontDoor {
         assert!(self.filter.store(at, &(known | bit)));
     }
 
-    /// Makes a VLAN device known: `vlan` above `ifindex`, or with `VLAN_UP` the way back.
+    /// Adds a VLAN device: `vlan` on top of `ifindex`, or with `VLAN_UP` the opposite direction.
     pub fn add_vlan(&self, ifindex: u32, vlan: u32, leads_to: u32, id: u16) {
         let entry = Vlan { ifindex: leads_to, vlan: id, ..Vlan::default() };
         self.vlans.update(&VlanKey { ifindex, vlan }, &entry, Update::Any).unwrap();
     }
 
-    /// The TCP flags that the active rules look at.
+    /// Returns the TCP flags that the active rules match on.
     pub fn flags_looked_at(&self) -> u8 {
         (self.config.generation >> bpf_maps::GENERATION_FLAGS) as u8
     }
 
-    /// Whether the active rules name an ethertype.
+    /// Returns true if the active rules name an ethertype.
     pub fn looks_at_ethertypes(&self) -> bool {
         self.config.generation & bpf_maps::GENERATION_ETHERTYPES != 0
     }
 
-    /// The generation of rules and routes.
+    /// Returns the generation of rules and routes.
     pub fn generation(&self) -> u64 {
         self.config.generation
     }
 
-    /// The cache entry that a packet with this key uses, whatever is in it, where every
-    /// frame is taken apart.
+    /// Returns the cache entry that a packet with this key uses, whatever its contents, where every
+    /// frame is fully parsed.
     pub fn flow(&self, key: &Key) -> Flow {
         let slot = flow_slot(key);
         let flows: Vec<Flow> = self.flows.lookup_percpu(&slot).unwrap().unwrap();
         flows[rustix::thread::sched_getcpu()]
     }
 
-    /// What a rule counted, on all CPUs.
+    /// Returns the counters of a rule, over all CPUs.
     pub fn rule_stats(&self, rule: u32) -> RuleStats {
         let counts: Vec<RuleStats> = self.rule_counts.lookup_percpu(&rule).unwrap().unwrap();
         counts.iter().fold(RuleStats::default(), |sum, count| RuleStats {
@@ -309,7 +309,7 @@ impl FrontDoor {
         })
     }
 
-    /// Packets of an outcome, on all CPUs.
+    /// Returns the packets of an outcome, over all CPUs.
     pub fn outcome_everywhere(&self, name: &str) -> u64 {
         let at = OUTCOMES.iter().position(|&(known, _)| known == name).unwrap();
         let stats: Vec<PortStats> = self.stats.lookup_percpu(&u32::from(PORT)).unwrap().unwrap();
@@ -322,7 +322,7 @@ impl FrontDoor {
     }
 }
 
-/// The key of a frame whose link header alone is read, or of which all is.
+/// Returns the key of a frame of which only the link header is read, or everything.
 pub fn whole_key_of(frame: &[u8]) -> Key {
     match parse_frame(frame) {
         Ok(parsed) => Key { tcp_flags: parsed.tcp_flags, ..key_of(&parsed) },
@@ -330,7 +330,7 @@ pub fn whole_key_of(frame: &[u8]) -> Key {
     }
 }
 
-/// What the rules match of a packet that came in by [`PORT`], when none looks at TCP flags.
+/// Returns the match key of a packet that arrived by [`PORT`], when no rule matches on TCP flags.
 pub fn key_of(parsed: &Parsed) -> Key {
     Key {
         source: parsed.source,
@@ -355,7 +355,7 @@ pub fn key_of(parsed: &Parsed) -> Key {
     }
 }
 
-/// The frame as the arrival port gets it: with its MAC address.
+/// Returns the frame with the arrival port's MAC address as its destination.
 pub fn addressed(mut frame: Vec<u8>) -> Vec<u8> {
     if let Some(destination) = frame.get_mut(..6) {
         destination.copy_from_slice(&MAC);
@@ -363,7 +363,7 @@ pub fn addressed(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// `slot_of(hash_of())` of `c/flow.h`.
+/// Computes `slot_of(hash_of())` of `c/flow.h`.
 fn flow_slot(key: &Key) -> u32 {
     (bpf_maps::key_hash(0, key, &HASH_KEYS) >> 51) as u32 & (FLOWS_MAX as u32 - 1)
 }

@@ -1,5 +1,5 @@
-//! Packets that do not show all of L4: a router forwards them, and rules that need what they hide
-//! stop those that may be theirs.
+//! Tests of packets that do not show all of L4: a router forwards them, and rules that need the
+//! hidden fields stop those that may match.
 
 use bpf_maps::{ACTION_DROP, ACTION_FORWARD, ACTION_USER, Key, MASKS_MAX, Mask, Rule};
 use wire::{FrameBuilder, Hidden, parse_frame, protocol as p};
@@ -20,7 +20,7 @@ fn v6() -> FrameBuilder {
     )
 }
 
-/// Frames that hide something, by what they hide.
+/// Returns frames that hide something, by the hidden fields.
 fn frames() -> Vec<(Hidden, Vec<u8>)> {
     let segment = v4().tcp(7, 8, p::TCP_SYN).payload(&[0; 64]);
     let options = |builder: FrameBuilder, _| builder.extension(p::DESTINATION_OPTIONS, &[0; 6]);
@@ -41,8 +41,8 @@ fn frames() -> Vec<(Hidden, Vec<u8>)> {
     frames.map(|(hidden, frame)| (hidden, addressed(frame))).into()
 }
 
-/// A rule set, by hand: all but the last of these are of one mask each, in the order of their ranks;
-/// `hidden` are those that some packets may belong to, by what they look at beside.
+/// Installs a rule set by hand: these rules have one mask each, in the order of their ranks;
+/// `hidden` are those that some packets may match, by the other fields.
 fn install(door: &mut FrontDoor, rules: &[(Key, Key, u8)], hidden: &[(Key, Key, u32)]) {
     let masks = (0..).zip(rules).map(|(rank, (bits, ..))| Mask {
         bits: *bits,
@@ -74,11 +74,11 @@ fn a_router_forwards_what_hides_its_l4() {
     let mut door = FrontDoor::load(Some(add_way_out()));
     for (hidden, frame) in frames() {
         assert_eq!(parse_frame(&frame).unwrap().hidden, hidden);
-        // The last but one is longer than the next MTU.
+        // The last but one is longer than the egress MTU.
         let expected = if frame.len() > 1514 { "kernel_too_big" } else { "forwarded" };
         assert_eq!(door.run(&frame).outcome, expected, "{hidden:?}");
     }
-    // A header whose options a router must look at is the kernel's, whatever is behind it.
+    // A header whose options a router must process is the kernel's, whatever is behind it.
     let hops = (0..9).fold(v6().extension(p::HOP_BY_HOP, &[0; 6]), |builder, _| {
         builder.extension(p::DESTINATION_OPTIONS, &[0; 6])
     });
@@ -113,7 +113,7 @@ fn a_better_rule_that_needs_what_is_hidden_stops_a_packet() {
         if expected == "drop_l4_hidden" {
             assert_eq!(done.action, XDP_DROP);
         }
-        // One that is better and needs nothing of it, and one that is worse.
+        // One that is better and needs none of it, and one that is worse.
         let worse = [(none, hides(Hidden::Ports), 1), (none, hides(Hidden::Protocol), 1)];
         let better = [(none, none, ACTION_FORWARD), (bits, value, ACTION_USER)];
         assert_eq!(outcome(&better, &worse).outcome, "forwarded", "{hidden:?}");

@@ -1,5 +1,5 @@
-//! Connections that a stream service intercepts: which of their packets are given to the kernel's
-//! TCP, and what becomes of the others.
+//! Tests of connections that a stream service intercepts: which of their packets are given to the
+//! kernel's TCP, and what happens to the others.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
@@ -16,7 +16,8 @@ pub const SYN: u8 = 0x02;
 pub const ACK: u8 = 0x10;
 pub const LISTENER: u16 = 4711;
 
-/// All packets are of a service of streams, one way or the other.
+/// Makes a front door whose rule gives all packets to a stream service, in one direction or the
+/// other.
 fn door(action: u8) -> FrontDoor {
     let mut door = FrontDoor::load(Some(add_way_out()));
     let rule = Rule { rule: 3, session: 4, entry: LISTENER, action, ..Rule::default() };
@@ -40,7 +41,7 @@ pub fn segment(from: SocketAddr, to: SocketAddr, flags: u8) -> Vec<u8> {
     addressed(builder.tcp(from.port(), to.port(), flags).build())
 }
 
-/// What becomes of a frame, for one that nobody has a socket for: as of plain forwarding.
+/// Checks that a frame without a local socket is forwarded plainly.
 fn is_forwarded_plainly(door: &mut FrontDoor, frame: &[u8]) {
     for turn in 0..2 {
         let done = door.run(frame);
@@ -52,7 +53,7 @@ fn is_forwarded_plainly(door: &mut FrontDoor, frame: &[u8]) {
     }
 }
 
-/// The service's listeners, for both versions of IP.
+/// Opens the service's listeners, for both versions of IP.
 pub fn listeners() -> [TcpListener; 2] {
     ["127.0.0.1", "[::1]"].map(|here| TcpListener::bind(format!("{here}:{LISTENER}")).unwrap())
 }
@@ -121,7 +122,7 @@ fn packets_of_a_connection_that_is_here_are_intercepted_both_ways() {
             let done = door.run(&frame);
             assert_eq!((done.outcome, done.action), ("intercepted", XDP_PASS), "{own} {other}");
         }
-        // A listener is somebody's own: what is not for it is not taken for its connection.
+        // A listener is bound to one address: packets for another are not taken for its connection.
         let mut stranger = own;
         stranger.set_port(own.port() ^ 1);
         let done = door.run(&segment(stranger, other, ACK));
@@ -151,16 +152,16 @@ fn while_nobody_listens_a_client_that_begins_goes_past_an_open_service_and_no_cl
         [("192.0.2.7:40000", "203.0.113.9:80"), ("[2001:db8:1::7]:40000", "[2001:db8:2::9]:80")]
     {
         assert_eq!(end(&mut closed, client, server, SYN), "drop_down");
-        // Somebody else's listener is not the service's.
+        // A listener of another program is not the service's.
         let other = TcpListener::bind(format!("[::]:{LISTENER}")).unwrap();
         assert_eq!(end(&mut closed, client, server, SYN), "drop_down");
         drop(other);
-        // It is the kernel that knows: nobody tells the front door.
+        // The kernel knows: the front door is not told.
         let here = listeners();
         assert_eq!(end(&mut closed, client, server, SYN), "intercepted");
         drop(here);
         assert_eq!(end(&mut closed, client, server, SYN), "drop_down");
-        // A connection from before the rule goes on.
+        // A connection from before the rule continues.
         assert_eq!(end(&mut closed, client, server, ACK), "forwarded");
     }
 }

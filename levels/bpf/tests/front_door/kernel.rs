@@ -1,4 +1,4 @@
-//! Services at `kernel`: what becomes of real frames whose module runs at tc.
+//! Tests of services at `kernel`: real frames whose module runs at tc.
 
 use bpf::VlanDevice;
 use bpf_maps::{
@@ -101,7 +101,8 @@ fn what_a_module_at_kernel_passes_leaves_without_its_trailer() {
         assert_eq!((stats.forwarded, stats.to_kernel), (before + 1, 0));
         assert_eq!(kernel.far.receive(ours), crate::forward::routed(&frame));
     }
-    // What the module makes longer than it came is measured by the kernel, whatever trailed it.
+    // The kernel checks the length of a packet that the module makes longer, whatever trailer it
+    // had.
     let short = FrameBuilder::new().ipv4([10, 0, 0, 1], [203, 0, 113, 9], 64).udp(1, 2);
     let mut padded = addressed(short.payload(&MARK).build());
     padded.resize(60, 0);
@@ -145,7 +146,7 @@ fn the_kernel_answers_after_pass_at_tc() {
     kernel.verdict(&expired, PASS);
     let answer = kernel.far.receive(ours);
     assert_eq!((answer[23], answer[34]), (1, 11), "ICMP: time exceeded");
-    // The module lets it expire, and leaves a checksum that the kernel does not take.
+    // The module lets the TTL expire, and leaves a checksum that the kernel rejects.
     let frame = from(FrameBuilder::new().ipv4([10, 0, 0, 1], [203, 0, 113, 9], 64));
     kernel.run(&frame, Script { ttl_and_1: 2, ..Script::default() });
     // Nobody has that address.
@@ -169,7 +170,7 @@ fn what_a_module_made_longer_goes_as_it_is_now() {
     let kernel = Kernel::load("tt-tcgrow");
     let frame = addressed(udp4().build());
     let grown = |growth| Script { growth, ..Script::default() };
-    // The route wants no tag: it is taken off again.
+    // The route needs no tag: it is removed again.
     assert_eq!(kernel.run(&frame, grown(TAG)).forwarded, 1);
     assert_eq!(kernel.far.receive(ours), routed(&frame));
     // The kernel routes by the outer header, as if the packet had come with it.
@@ -178,10 +179,10 @@ fn what_a_module_made_longer_goes_as_it_is_now() {
     assert_eq!((outer.len(), &outer[..6]), (frame.len() + 20, &NEXT_HOP[..]));
     assert_eq!((outer[22], outer[23], &outer[30..34]), (29, 4, &[203, 0, 113, 77][..]));
     assert_eq!(outer[34..], frame[14..], "the inner packet is untouched");
-    // What lies behind the packet is not the packet's: it is cut off.
+    // The trailer is not part of the packet: it is cut off.
     assert_eq!(kernel.run(&frame, grown(TAIL)).forwarded, 2);
     assert_eq!(kernel.far.receive(ours), routed(&frame));
-    // Out of a named port it goes as it is.
+    // Out of a named port it goes unchanged.
     let script = Script { verdict: redirect_to(OUT_PORT), growth: TAG, ..Script::default() };
     kernel.run(&frame, script);
     let tagged = kernel.far.receive(ours);
@@ -220,7 +221,7 @@ fn the_egress_tag_is_put_on_at_kernel() {
         let mut expected = routed(&frame);
         drop(expected.splice(12..12, [0x81, 0, 0x01, 0x30]));
         assert_eq!(kernel.far.receive(ours), expected);
-        // In place of one that the module has put there.
+        // Instead of one that the module has added.
         kernel.run(&frame, Script { growth: 1, ..Script::default() });
         assert_eq!(kernel.far.receive(ours), expected);
     }
@@ -248,7 +249,7 @@ fn a_packet_raised_at_tc_carries_its_way_to_the_tap() {
     assert_eq!((meta.l3_offset, meta.l4_offset), (14, 34));
     assert_eq!(meta.flags, META_ROUTED | 4 << 8 | 17 << 16 | 200 << META_EPOCH_SHIFT);
     assert_eq!(kernel.lane().sent_up(), 1);
-    // The next one follows it, and is not run: until the one before is gone.
+    // The next one follows it, and is not run until the previous one is gone.
     kernel.verdict(&frame, drop_for(1));
     assert_eq!(raised(&kernel), (meta, frame.clone()));
     assert_eq!((kernel.stats().raised, kernel.stats().packets), (2, 2));
@@ -256,7 +257,7 @@ fn a_packet_raised_at_tc_carries_its_way_to_the_tap() {
     assert_eq!(kernel.verdict(&frame, drop_for(1)).drop_module, 1);
 }
 
-/// What comes out of the TAP device, taken apart.
+/// Reads a frame of the TAP device, split into metadata and frame.
 fn raised(kernel: &Kernel) -> (PacketMeta, Vec<u8>) {
     let bytes = kernel.up.receive(ours);
     let (meta, frame) = bytes.split_at(size_of::<PacketMeta>());
@@ -278,7 +279,7 @@ fn a_tagged_frame_goes_up_with_its_tags() {
     let mut twice = once.clone();
     drop(twice.splice(12..12, [0x88, 0xa8, 0x20, 8]));
     assert_eq!(addressed(udp4().vlan_tag(tag(9)).build()), once);
-    // The lane is at kernel: what follows a packet there goes the same way.
+    // The lane is at kernel: later packets take the same path.
     kernel.verdict(&plain, drop_for(1));
     for frame in [once, twice] {
         kernel.verdict(&frame, drop_for(1));
@@ -317,7 +318,7 @@ fn what_is_not_run_at_kernel_goes_as_if_there_were_no_rule() {
     let down = Script { trapped: NOT_RUN, verdict: drop_for(1), ..Script::default() };
     assert_eq!(kernel.run(&frame, down).plain, 1);
     arrives();
-    // It trapped: this one is dropped, and the next ones are not its.
+    // The module trapped: this packet is dropped, and it gets no later ones.
     kernel.run(&frame, Script { trapped: 7, ..Script::default() });
     assert_eq!(kernel.lane().trapped(), Some(7));
     assert_eq!(kernel.verdict(&frame, drop_for(1)).plain, 2);
@@ -352,7 +353,7 @@ fn a_packet_that_finds_the_lane_taken_at_tc_is_dropped_and_counted() {
     assert_eq!(kernel.record().left_tc, 1);
 }
 
-/// A packet of the lane on its way to tc, as XDP marks it.
+/// Returns the metadata of a packet of the lane on its way to tc, as XDP writes it.
 fn marked(epoch: u32) -> PacketMeta {
     let flags = META_TO_TC | 4 << 8 | 17 << 16 | epoch << META_EPOCH_SHIFT;
     PacketMeta {
@@ -381,7 +382,7 @@ fn packets_of_the_epoch_before_are_counted_as_such_at_tc() {
         kernel.verdict(&frame, drop_for(1));
         assert_eq!(counts(), expected, "a packet of epoch {epoch}");
     }
-    // What is no lane's is nothing to it: the kernel has forwarded what the module drops.
+    // A packet of no lane is ignored: the kernel has forwarded those that the module would drop.
     kernel.mark(&PacketMeta { flags: 0, ..marked(5) });
     kernel.near.send(&frame);
     assert_ne!(kernel.far.receive(ours), frame, "the kernel has forwarded it");

@@ -1,5 +1,5 @@
-//! A node's front door on two ports with a service at `kernel`, and real frames: whatever
-//! passes tc cannot be shown to a program by a test run.
+//! Harness of a node's front door on two ports with a service at `kernel`, and real frames: a
+//! program cannot be shown a packet that passes tc by a test run.
 //!
 //! ```text
 //!   near ══ in ── front door ── module at tc ── out ══ far
@@ -21,12 +21,12 @@ use crate::namespace::{OUT_MAC, OUT_MTU, add_way_out, ifindex, ip};
 use crate::nic_harness::{ENTRY, HAND_OVERS, INDEX, Script, WINDOW, hand_over_in};
 use crate::wire_end::WireEnd;
 
-/// What the test's frames carry, and no other frame does.
+/// Bytes that only the test's frames carry.
 pub const MARK: [u8; 8] = *b"tam-mark";
-/// The longest that counters may take.
+/// Longest wait for counters.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The front door, the service and the wires.
+/// Front door, service and wires.
 pub struct Kernel {
     pub door: FrontDoor,
     pub near: WireEnd,
@@ -38,13 +38,13 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// All packets are the service's, its lane shall be at `kernel` and nothing was sent up;
-    /// there is no TAP device yet. `node` is the test's own.
+    /// Loads a front door whose packets all belong to the service, with the lane's target at
+    /// `kernel` and nothing sent up; there is no TAP device yet. `node` is the test's own.
     pub fn load(node: &str) -> Self {
         let out = add_way_out();
         let mac = MAC.map(|byte| format!("{byte:02x}")).join(":");
         ip(&format!("link add in mtu 1500 address {mac} type veth peer name near"));
-        // What the kernel itself would say by it arrives like a packet of the test.
+        // Frames that the kernel itself would send by it arrive like a packet of the test.
         std::fs::write("/proc/sys/net/ipv6/conf/near/disable_ipv6", "1").unwrap();
         ip("link set near up");
         ip("link set in up");
@@ -86,24 +86,24 @@ impl Kernel {
         modules.load().unwrap()
     }
 
-    /// Lets another daemon take the front door over.
+    /// Lets another daemon adopt the front door.
     pub fn adopt(&mut self) {
         let ports = [PortId(PORT), PortId(OUT_PORT)];
         self.door = FrontDoor::adopt(&self.node, &ports).unwrap();
     }
 
-    /// Puts a module of the test object at a level.
+    /// Installs a module of the test object at a level.
     pub fn set_module(&self, level: Below, name: &str) {
         let program = self.modules.program(name).unwrap();
         self.door.services().set_module(level, INDEX, program.as_fd()).unwrap();
     }
 
-    /// What the module does from now on.
+    /// Sets the module's behaviour from now on.
     pub fn set_script(&self, script: Script) {
         self.modules.map("script").unwrap().update(&0u32, &script, Update::Any).unwrap();
     }
 
-    /// In place of the front door's XDP half: every packet that comes in goes to tc with this.
+    /// Replaces the front door's XDP half: every packet that arrives goes to tc with this metadata.
     pub fn mark(&self, meta: &PacketMeta) {
         self.modules.map("marked").unwrap().update(&0u32, meta, Update::Any).unwrap();
         let folder = Path::new(bpf::front_door::PIN_DIRECTORY).join(self.node.as_str());
@@ -111,7 +111,7 @@ impl Kernel {
         link.update(&self.modules.program("marking").unwrap()).unwrap();
     }
 
-    /// Names the TAP device: what goes up goes there.
+    /// Registers the TAP device: raised packets go there.
     pub fn add_tap(&self) {
         self.door.set_raise_device(Some(ifindex("above")));
     }
@@ -120,26 +120,26 @@ impl Kernel {
         self.door.lanes().lane(EntryId(ENTRY)).unwrap()
     }
 
-    /// The lane as it lies in the map.
+    /// Returns the lane in the map.
     pub fn record(&self) -> Lane {
         self.door.services().lanes_map().lookup(&u32::from(ENTRY)).unwrap().unwrap()
     }
 
-    /// Changes the lane as nobody else may.
+    /// Changes the lane in the map directly.
     pub fn change_record(&self, change: impl FnOnce(&mut Lane)) {
         let mut record = self.record();
         change(&mut record);
         self.door.services().lanes_map().update(&u32::from(ENTRY), &record, Update::Any).unwrap();
     }
 
-    /// Sends a frame to the arrival port whose module does this.
+    /// Sends a frame to the arrival port, with this behaviour of the module.
     pub fn send(&self, frame: &[u8], script: Script) {
         self.set_script(script);
         self.door.heartbeat().unwrap();
         self.near.send(frame);
     }
 
-    /// The same, with a verdict only, and waits until the service has counted it.
+    /// Sends a frame with a verdict of the module, and waits until the service has counted it.
     pub fn verdict(&self, frame: &[u8], verdict: u32) -> ServiceStats {
         self.run(frame, Script { verdict, ..Script::default() })
     }
@@ -151,7 +151,7 @@ impl Kernel {
         self.ended(before + 1)
     }
 
-    /// The service's counters once `packets` have ended.
+    /// Returns the service's counters once `packets` have ended.
     pub fn ended(&self, packets: u64) -> ServiceStats {
         let all = || {
             let stats = self.stats();
@@ -166,13 +166,13 @@ impl Kernel {
         self.door.services().service_stats(EntryId(ENTRY)).unwrap()
     }
 
-    /// Packets of an outcome at the arrival port.
+    /// Returns the packets of an outcome at the arrival port.
     pub fn outcome(&self, name: &str) -> u64 {
         let at = OUTCOMES.iter().position(|&(known, _)| known == name).unwrap();
         self.door.port_stats(PortId(PORT)).unwrap().outcomes[at]
     }
 
-    /// What the module found.
+    /// Returns the hand-over that the module found.
     pub fn hand_over(&self) -> HandOver {
         hand_over_in(self.door.services().hand_overs_map().try_clone().unwrap())
     }
@@ -180,13 +180,13 @@ impl Kernel {
 
 impl Drop for Kernel {
     fn drop(&mut self) {
-        // What is left of a test that failed is removed with the next one.
+        // The remains of a failed test are removed by the next one.
         let removed = bpf::front_door::remove(&self.node);
         assert!(removed.is_ok() || std::thread::panicking(), "{removed:?}");
     }
 }
 
-/// The packets that the counters say ended.
+/// Returns the number of packets that have ended, by the counters.
 pub fn ended(s: &ServiceStats) -> u64 {
     s.forwarded
         + s.to_kernel
@@ -209,7 +209,7 @@ pub fn ended(s: &ServiceStats) -> u64 {
         + s.drop_share
 }
 
-/// Whether a frame is one of the test's.
+/// Returns true if a frame is one of the test's.
 pub fn ours(frame: &[u8]) -> bool {
     frame.windows(MARK.len()).any(|window| window == MARK)
 }

@@ -1,4 +1,4 @@
-//! Lanes: when a service goes below and up, and that one CPU at a time is in it.
+//! Tests of lanes: when a service goes below and up, and that one CPU at a time is in it.
 
 use bpf::{Departures, XdpContext};
 use bpf_maps::{
@@ -18,7 +18,7 @@ fn frame() -> Vec<u8> {
     addressed(FrameBuilder::new().ipv4([10, 0, 0, 1], [203, 0, 113, 9], 64).udp(1, 2).build())
 }
 
-/// A service at user level with a socket.
+/// Makes a service at user level with a socket.
 fn at_user() -> Nic {
     let mut nic = Nic::load(Some(add_way_out()));
     nic.add_socket();
@@ -178,7 +178,7 @@ fn a_packet_of_a_lane_that_rests_at_user_level_waits_for_nobody() {
         assert_eq!((done.outcome, done.action), ("to_user", XDP_REDIRECT));
         assert_eq!((nic.record().busy, nic.lane().sent_up()), (another, sent));
     }
-    // It does not rest while an epoch begins, and when it is on its way elsewhere.
+    // It does not rest while an epoch begins, and while it moves.
     nic.change_record(|lane| lane.epoch = lane.epoch_seen + 1);
     assert_eq!(nic.door.run(&frame()).outcome, "drop_lane");
     nic.change_record(|lane| (lane.epoch, lane.path) = (lane.epoch_seen, PATH_TC));
@@ -198,10 +198,10 @@ fn a_cpu_that_did_not_leave_the_lane_enters_it_again() {
     assert!(nic.lane().is_free());
 }
 
-/// Frames that each CPU brings.
+/// Number of frames that each CPU sends.
 const RUNS: u32 = 100_000;
 
-/// All CPUs bring their frames at once.
+/// Sends frames on all CPUs at once.
 fn on_every_cpu(nic: &Nic, frame_of: impl Fn(usize) -> Vec<u8>) {
     let program = nic.program();
     std::thread::scope(|scope| {
@@ -269,7 +269,7 @@ fn one_cpu_at_a_time_is_in_the_memory() {
     }
 }
 
-/// What lies in front of a frame on its way to tc.
+/// Returns the metadata in front of a frame on its way to tc.
 fn to_tc(nic: &mut Nic, frame: &[u8]) -> PacketMeta {
     let done = nic.verdict(frame, DROP);
     assert_eq!((done.outcome, done.action), ("to_kernel_module", XDP_PASS));
@@ -280,7 +280,7 @@ fn to_tc(nic: &mut Nic, frame: &[u8]) -> PacketMeta {
     meta
 }
 
-/// All that is under way to tc arrives there, and is run.
+/// Lets all packets under way to tc arrive there, and run.
 fn all_arrive(nic: &Nic) {
     nic.change_record(|lane| {
         (lane.left_tc, lane.tc_awaited, lane.level) = (lane.sent_tc, 0, LEVEL_KERNEL);
@@ -398,10 +398,10 @@ fn a_packet_lost_on_the_way_to_tc_is_given_up_while_the_lane_stays_there() {
     nic.lane().set_target(LEVEL_KERNEL);
     to_tc(&mut nic, &frame());
     assert_eq!((nic.record().sent_tc, nic.record().left_tc), (1, 0), "it never comes");
-    // Each time as if it had been away for longer than anybody waits.
+    // Each time as if the wait had exceeded its limit.
     let later = |nic: &Nic| {
         nic.change_record(|lane| {
-            // The packet before this one has come.
+            // The packet before this one has arrived.
             lane.left_tc += u64::from(lane.sent_tc > 1);
             lane.tc_drained -= 1001;
             lane.tc_began = lane.tc_began.saturating_sub(1001);

@@ -1,8 +1,9 @@
-//! The front door as the kernel runs it: every frame goes through the loaded
-//! program by `BPF_PROG_TEST_RUN`, and what it did is read from its maps.
+//! Tests of the front door in the kernel: every frame goes through the loaded program by
+//! `BPF_PROG_TEST_RUN`, and the results are read from its maps.
 //!
-//! No frame is sent anywhere, but in `arrival`, `pinned`, `kernel`, `waiting`, `by_kernel` and `order`. Each test is in a network namespace of its own
-//! and needs root; without it the tests say so and are counted as skipped.
+//! No frame is sent anywhere, except in `arrival`, `pinned`, `kernel`, `waiting`, `by_kernel` and
+//! `order`. Each test is in a network namespace of its own and needs root; without it the tests
+//! report that and are counted as skipped.
 
 mod accounts;
 mod arrival;

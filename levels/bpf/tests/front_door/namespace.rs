@@ -1,4 +1,4 @@
-//! A network namespace for one test: loopback as the arrival port and one way out.
+//! Network namespace for one test: loopback as the arrival port and one egress device.
 //!
 //! It belongs to the test's thread and ends with it.
 
@@ -8,13 +8,13 @@ use std::process::Command;
 pub const LOOPBACK: u32 = 1;
 /// MAC address of the next hop.
 pub const NEXT_HOP: [u8; 6] = [0x02, 0, 0, 0, 0xbb, 0x02];
-/// MAC address of the device on the way out.
+/// MAC address of the egress device.
 pub const OUT_MAC: [u8; 6] = [0x02, 0, 0, 0, 0xbb, 0x01];
-/// MTU of the device on the way out.
+/// MTU of the egress device.
 pub const OUT_MTU: u32 = 1500;
 
-/// Enters a new network namespace; answers false, and counts the test as
-/// skipped, where this process may not.
+/// Enters a new network namespace; returns false, and counts the test as skipped, where this
+/// process may not.
 pub fn enter(test: &str) -> bool {
     if !rustix::process::geteuid().is_root() {
         testbase::skip(test, "loading BPF programs needs root");
@@ -28,8 +28,7 @@ pub fn enter(test: &str) -> bool {
     true
 }
 
-/// Makes the device on the way out with a default route for both versions;
-/// answers its index.
+/// Makes the egress device with a default route for both versions; returns its index.
 pub fn add_way_out() -> u32 {
     let mac = |bytes: [u8; 6]| bytes.map(|byte| format!("{byte:02x}")).join(":");
     ip(&format!("link add out mtu {OUT_MTU} address {} type veth peer name far", mac(OUT_MAC)));
@@ -49,13 +48,13 @@ pub fn add_way_out() -> u32 {
     ifindex("out")
 }
 
-/// The index of a device of this namespace.
+/// Returns the index of a device of this namespace.
 pub fn ifindex(device: &str) -> u32 {
     let shown = ip(&format!("-oneline link show dev {device}"));
     shown.split(':').next().unwrap().trim().parse().unwrap()
 }
 
-/// Runs iproute2's `ip` in this thread's namespace; answers what it prints.
+/// Runs iproute2's `ip` in this thread's namespace; returns its output.
 pub fn ip(arguments: &str) -> String {
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
     let mut command = Command::new("ip");
@@ -66,7 +65,7 @@ pub fn ip(arguments: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Per-CPU maps are read on the CPU that the program ran on.
+/// Pins the thread to its CPU: per-CPU maps are read on the CPU that the program ran on.
 fn stay_on_this_cpu() {
     let mut cpus = rustix::thread::CpuSet::new();
     cpus.set(rustix::thread::sched_getcpu());

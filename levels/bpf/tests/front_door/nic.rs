@@ -1,4 +1,4 @@
-//! Services at `nic`: what the front door does with each thing that a module may say.
+//! Tests of services at `nic`: the front door's action for each verdict of a module.
 
 use bpf_maps::{META_EPOCH_SHIFT, META_ROUTED, NOT_A_VERDICT, NOT_RUN, PacketMeta, RULE_NONE};
 use wire::{FrameBuilder, VlanTag, parse_frame, protocol, rewrite};
@@ -114,7 +114,7 @@ fn what_only_the_kernel_can_answer_goes_to_it_after_pass() {
         let done = nic.verdict(&frame, PASS);
         assert_eq!((done.outcome, done.action, done.bytes), ("to_nic", XDP_PASS, frame));
     }
-    // The module let it expire, or made it longer than the way out takes.
+    // The module let the TTL expire, or made the packet longer than the egress device takes.
     let frame = addressed(udp4().payload(&[1; 100]).build());
     let done = nic.run(&frame, Script { ttl_and_1: 2, ..Script::default() });
     assert_eq!(done.action, XDP_PASS);
@@ -155,7 +155,7 @@ fn what_a_module_broke_is_dropped_when_it_is_to_be_forwarded() {
     let shifted = Script { head: 28, ethertype_be: [0x08, 0x00], ..Script::default() };
     assert_eq!(nic.run(&frame, shifted).action, XDP_DROP);
     assert_eq!((nic.stats().drop_malformed, nic.ended()), (3, 3));
-    // Out of a named port it goes as it is.
+    // Out of a named port it goes unchanged.
     not_ip.verdict = redirect_to(OUT_PORT);
     assert_eq!(nic.run(&frame, not_ip).action, XDP_REDIRECT);
 }
@@ -245,7 +245,7 @@ fn what_is_not_run_goes_as_if_there_were_no_rule() {
     let frame = addressed(udp4().build());
     let expired =
         addressed(FrameBuilder::new().ipv4([10, 0, 0, 1], [203, 0, 113, 9], 1).udp(1, 2).build());
-    // An instance that is down says so.
+    // An instance that is down reports that.
     let down = Script { trapped: NOT_RUN, verdict: drop_for(1), ..Script::default() };
     assert_eq!(nic.run(&frame, down).bytes, routed(&frame));
     assert_eq!(nic.run(&expired, down).action, XDP_PASS);
@@ -300,7 +300,7 @@ fn a_raised_packet_carries_its_way_to_the_socket() {
     assert_eq!(meta.flags, META_ROUTED | 4 << 8 | 17 << 16 | 200 << META_EPOCH_SHIFT);
     assert_eq!(meta.epoch(), 200);
     assert_eq!((nic.stats().raised, nic.lane().sent_up()), (1, 1));
-    // The next ones are sent up with the same.
+    // The next ones are sent up with the same epoch.
     let next = nic.verdict(&frame, PASS);
     assert_eq!((next.outcome, next.bytes), ("to_user", done.bytes));
 }

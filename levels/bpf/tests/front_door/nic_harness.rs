@@ -1,4 +1,4 @@
-//! A front door with one service at `nic`, whose module does what the test says.
+//! Harness of a front door with one service at `nic`, whose module follows the test's script.
 
 use bpf::front_door::hand_over_at;
 use bpf::{Block, Lanes, Map, Object, Program, Update, objects};
@@ -8,16 +8,16 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use crate::harness::{Done, FrontDoor, PORT};
 
-/// The service's entry.
+/// Entry of the service.
 pub const ENTRY: u16 = 700;
-/// The index of its program: one that the front door has a constant jump for.
+/// Index of its program: one that the front door has a constant jump for.
 pub const INDEX: u32 = 5;
-/// The map of all entries' hand-overs.
+/// Map of all entries' hand-overs.
 pub const HAND_OVERS: &str = ".data.hand_overs";
 /// Bytes of the packet that the module sees.
 pub const WINDOW: u32 = 64;
 
-/// What the module does (`struct script` in `c/bench/service_modules.bpf.c`).
+/// Behaviour of the module (`struct script` in `c/bench/service_modules.bpf.c`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 pub struct Script {
@@ -26,21 +26,21 @@ pub struct Script {
     pub head: i32,
     pub ethertype_be: [u8; 2],
     pub ttl_and_1: u16,
-    /// `GROWTH_*`: only at tc.
+    /// `GROWTH_*`, only at tc.
     pub growth: u32,
     pub fuel: u32,
-    /// When not zero: of IPv4 the source, of IPv6 its last four bytes.
+    /// New source when not zero: of IPv4 the address, of IPv6 its last four bytes.
     pub source: [u8; 4],
-    /// The UDP port that goes with it.
+    /// UDP port of the new source.
     pub source_port_be: [u8; 2],
     pub zero: u16,
-    /// Destination that the packet gets, with its UDP port; zero: as it was.
+    /// New destination, with its UDP port; zero: unchanged.
     pub destination: [u8; 4],
     pub destination_port_be: [u8; 2],
     pub zero_end: u16,
 }
 
-/// The hand-over of [`ENTRY`].
+/// Returns the hand-over of [`ENTRY`].
 pub fn hand_over_in(hand_overs: Map) -> HandOver {
     let all = Block::new(hand_overs).unwrap();
     let begin = hand_over_at(units::EntryId(ENTRY));
@@ -50,7 +50,7 @@ pub fn hand_over_in(hand_overs: Map) -> HandOver {
     bytemuck::cast::<[u64; size_of::<HandOver>() / 8], _>(std::array::from_fn(word))
 }
 
-/// The front door, the service and the module.
+/// Front door, service and module.
 pub struct Nic {
     pub door: FrontDoor,
     pub lanes: Lanes,
@@ -60,7 +60,8 @@ pub struct Nic {
 }
 
 impl Nic {
-    /// All packets are the service's, its lane shall be at `nic` and nothing was sent up.
+    /// Loads a front door whose packets all belong to the service, with the lane's target at `nic`
+    /// and nothing sent up.
     pub fn load(out: Option<u32>) -> Self {
         let mut door = FrontDoor::load(out);
         let rule =
@@ -84,7 +85,7 @@ impl Nic {
         nic
     }
 
-    /// Puts a module of the test object, or none, at an index.
+    /// Installs a module of the test object, or none, at an index.
     pub fn set_module(&self, index: u32, name: Option<&str>) {
         let modules = self.door.map("tam_modules");
         match name {
@@ -100,12 +101,12 @@ impl Nic {
         self.lanes.lane(units::EntryId(ENTRY)).unwrap()
     }
 
-    /// The lane as it lies in the map.
+    /// Returns the lane in the map.
     pub fn record(&self) -> Lane {
         self.lanes_map.lookup(&u32::from(ENTRY)).unwrap().unwrap()
     }
 
-    /// Changes the lane as nobody else may.
+    /// Changes the lane in the map directly.
     pub fn change_record(&self, change: impl FnOnce(&mut Lane)) {
         let mut record = self.record();
         change(&mut record);
@@ -121,24 +122,24 @@ impl Nic {
         done
     }
 
-    /// Runs a frame whose module returns this.
+    /// Runs a frame with a verdict of the module.
     pub fn verdict(&mut self, frame: &[u8], verdict: u32) -> Done {
         self.run(frame, Script { verdict, ..Script::default() })
     }
 
-    /// What the module found.
+    /// Returns the hand-over that the module found.
     pub fn hand_over(&self) -> HandOver {
         hand_over_in(self.door.map(HAND_OVERS))
     }
 
-    /// What this CPU's last packet had with it.
+    /// Returns the passage of this CPU's last packet.
     pub fn passage(&self) -> Passage {
         let values: Vec<Passage> =
             self.door.map("tam_passages").lookup_percpu(&0u32).unwrap().unwrap();
         values[rustix::thread::sched_getcpu()]
     }
 
-    /// The service's counters, over all CPUs.
+    /// Returns the service's counters, over all CPUs.
     pub fn stats(&self) -> ServiceStats {
         let values: Vec<ServiceStats> =
             self.door.map("tam_services").lookup_percpu(&u32::from(ENTRY)).unwrap().unwrap();
@@ -150,22 +151,22 @@ impl Nic {
         bytemuck::cast(sum)
     }
 
-    /// The packets that [`Self::stats`] says ended.
+    /// Returns the number of packets that have ended, by [`Self::stats`].
     pub fn ended(&self) -> u64 {
         crate::kernel_harness::ended(&self.stats())
     }
 
-    /// What `counting` counted.
+    /// Returns the counter of `counting`.
     pub fn counted(&self) -> u64 {
         self.modules.map("memory").unwrap().lookup(&0u32).unwrap().unwrap()
     }
 
-    /// The front door's program.
+    /// Returns the front door's program.
     pub fn program(&self) -> &Program {
         self.door.program()
     }
 
-    /// Puts a socket behind the arrival port. It takes no packets: nothing is redirected really.
+    /// Adds a socket behind the arrival port. It takes no packets: nothing is really redirected.
     pub fn add_socket(&mut self) {
         // SAFETY: it makes a descriptor and takes numbers only.
         let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW, 0) };

@@ -1,4 +1,5 @@
-//! Packets of a flow while their lane goes round the levels: none is lost, doubled or overtaken.
+//! Tests of packets of a flow while their lane moves through the levels: none is lost, duplicated
+//! or overtaken.
 
 use bpf::{Below, Departures};
 use bpf_maps::{LEVEL_KERNEL, LEVEL_NIC, LEVEL_USER, PacketMeta};
@@ -15,7 +16,7 @@ use crate::wire_end::WireEnd;
 use crate::xsk::Receiver;
 
 const PACKETS: u32 = 30_000;
-/// Packets under way at most: less than any queue holds.
+/// Most packets under way: less than any queue holds.
 const WINDOW: u32 = 128;
 const PATIENCE: Duration = Duration::from_secs(60);
 const RAISE: u32 = 4;
@@ -31,14 +32,15 @@ fn number_of(frame: &[u8]) -> u32 {
     u32::from_be_bytes(frame[at..at + 4].try_into().unwrap())
 }
 
-/// On any CPU: the test's thread stays on one.
+/// Lets the thread run on any CPU: the test's thread is pinned to one.
 fn go_anywhere() {
     let mut cpus = rustix::thread::CpuSet::new();
     (0..bpf::possible_cpus()).for_each(|cpu| cpus.set(cpu));
     rustix::thread::sched_setaffinity(None, &cpus).unwrap();
 }
 
-/// The cell: what comes up by the socket or the TAP device is forwarded, and then counted.
+/// Plays the cell: forwards packets that come up by the socket or the TAP device, and then counts
+/// them.
 fn serve(kernel: &Kernel, receiver: &Receiver, out: &WireEnd, departures: &mut Departures) -> bool {
     let from_tap = || {
         let bytes = std::iter::from_fn(|| kernel.up.receive_now()).find(|bytes| ours(bytes))?;
@@ -102,7 +104,7 @@ fn a_flow_keeps_its_order_while_its_lane_goes_round_the_levels() {
             while !done.load(Ordering::Acquire) {
                 let target = [LEVEL_NIC, LEVEL_KERNEL, LEVEL_USER, LEVEL_KERNEL][turns % 4];
                 kernel.lane().set_target(target);
-                // Now and then the module raises.
+                // Sometimes the module raises.
                 let verdict = if turns % 5 == 0 { RAISE } else { 0 };
                 kernel.set_script(Script { verdict, ..Script::default() });
                 kernel.door.heartbeat().unwrap();

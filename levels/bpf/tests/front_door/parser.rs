@@ -1,7 +1,7 @@
-//! The front door's parser in C against `wire::parse_frame`, on the same frames.
+//! Comparison of the front door's parser in C with `wire::parse_frame`, on the same frames.
 //!
-//! Each frame runs twice: with a rule for everything that sends it to a cell,
-//! which shows all that is known of it as metadata, and with no rule.
+//! Each frame runs twice: with a rule for everything that sends it to a cell, which shows all
+//! parsed fields as metadata, and with no rule.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -15,21 +15,21 @@ use wire::{
 use crate::harness::{Done, FrontDoor, RULE_NONE, addressed, key_of};
 use crate::namespace::enter;
 
-/// Mutations of one ordinary run, and with `TAM_SOAK=1`.
+/// Number of mutations of one ordinary run, and with `TAM_SOAK=1`.
 const MUTATIONS: usize = 100_000;
 const MUTATIONS_SOAK: usize = 1_000_000;
-/// Mismatches that a failed test shows.
+/// Most mismatches that a failed test shows.
 const SHOWN_MAX: usize = 10;
-/// Bytes that a test run keeps in the first buffer: a page without the room in
-/// front (256) and behind (320, `struct skb_shared_info`).
+/// Bytes that a test run keeps in the first buffer: a page without headroom (256) and tailroom
+/// (320, `struct skb_shared_info`).
 const LINEAR_LENGTH: usize = 4096 - 256 - 320;
-/// The shortest frame that a test run takes.
+/// Shortest frame that a test run takes.
 const LENGTH_MIN: usize = p::ETHERNET_LENGTH;
 
-/// The rule set without rules, and the one that sends everything to a cell.
+/// Indexes of the rule set without rules, and of the one that sends everything to a cell.
 const PLAIN: usize = 0;
 const TO_CELL: usize = 1;
-/// The rule for everything.
+/// Rule for everything.
 const ALL: Rule =
     Rule { rank: 0, rule: 77, session: 5, entry: 9, action: ACTION_USER, zero: [0; 3] };
 
@@ -84,7 +84,7 @@ fn headers_far_behind_hide_what_is_in_them() {
         let done = comparison.front_door.run(&addressed(frame.clone()));
         assert_eq!(done.outcome, "kernel_no_socket", "{count}: a rule for everything has it");
         let meta: PacketMeta = bytemuck::pod_read_unaligned(&done.bytes[..size_of::<PacketMeta>()]);
-        // The header in front says what is behind it.
+        // The preceding header gives the type of the next.
         let far = 14 + 40 + (count - 1) * 2048 + 8 > LINEAR_LENGTH;
         let protocol = if far { p::DESTINATION_OPTIONS } else { p::UDP };
         assert_eq!(meta.flags >> 16 & 0xff, u32::from(protocol), "{count}");
@@ -99,7 +99,7 @@ fn headers_far_behind_hide_what_is_in_them() {
     comparison.finish(4);
 }
 
-/// The frames of `vectors/wire`.
+/// Returns the frames of `vectors/wire`.
 pub fn golden_packets() -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors/wire");
     let mut frames = Vec::new();
@@ -119,10 +119,10 @@ pub fn golden_packets() -> Vec<Vec<u8>> {
     frames
 }
 
-/// Frames through both parsers; what they disagree on is kept.
+/// Comparison of both parsers; collects the mismatches.
 struct Comparison {
     front_door: FrontDoor,
-    /// The same, with its short cut for common frames.
+    /// Front door with the shortcut for common frames.
     common: FrontDoor,
     compared: usize,
     differences: Vec<String>,
@@ -196,7 +196,7 @@ impl Comparison {
 
 type Check = fn(&FrontDoor, &Parsed, &Done, &[u8]) -> Option<String>;
 
-/// What a packet on its way to a cell carries must be what Rust read.
+/// Compares the metadata of a packet on its way to a cell with Rust's result.
 fn differs_to_cell(door: &FrontDoor, parsed: &Parsed, done: &Done, frame: &[u8]) -> Option<String> {
     if done.outcome != "kernel_no_socket" {
         return Some(format!("C {}, Rust parsed it", done.outcome));
@@ -205,7 +205,7 @@ fn differs_to_cell(door: &FrontDoor, parsed: &Parsed, done: &Done, frame: &[u8])
     let found: PacketMeta = bytemuck::pod_read_unaligned(found);
     let mut parsed = *parsed;
     if parsed.fragment == Fragment::Later && parsed.ip_version == 6 {
-        // Its first fragment may have come before, and said what is behind its headers.
+        // Its first fragment may have come before, and shown the protocol behind its headers.
         parsed.protocol = (found.flags >> 16) as u8;
     }
     let (parsed, expected) = (&parsed, meta_of(&parsed));
@@ -218,7 +218,7 @@ fn differs_to_cell(door: &FrontDoor, parsed: &Parsed, done: &Done, frame: &[u8])
     differs_key(door, parsed, ALL.rule as u16)
 }
 
-/// The key in the flow cache, and its rule.
+/// Compares the key in the flow cache, and its rule.
 fn differs_key(door: &FrontDoor, parsed: &Parsed, rule: u16) -> Option<String> {
     if parsed.fragment == Fragment::Later {
         // Its first fragment may have come before, and left its L4 ports; `fragments` tests that.
@@ -229,7 +229,7 @@ fn differs_key(door: &FrontDoor, parsed: &Parsed, rule: u16) -> Option<String> {
         .then(|| format!("key\n    C {flow:x?}\n Rust {expected:x?}\n"))
 }
 
-/// Without a rule the kernel gets it, for there is no route.
+/// Checks that without a rule the kernel gets the packet, for there is no route.
 fn differs_plain(door: &FrontDoor, parsed: &Parsed, done: &Done, frame: &[u8]) -> Option<String> {
     if !matches!(
         done.outcome,
@@ -243,14 +243,14 @@ fn differs_plain(door: &FrontDoor, parsed: &Parsed, done: &Done, frame: &[u8]) -
     differs_key(door, parsed, RULE_NONE)
 }
 
-/// The metadata of a packet that matched [`ALL`] and has no route.
+/// Returns the metadata of a packet that matched [`ALL`] and has no route.
 fn meta_of(parsed: &Parsed) -> PacketMeta {
     let fragment = match parsed.fragment {
         Fragment::None => 0,
         Fragment::First => bpf_maps::META_FRAGMENT,
         Fragment::Later => bpf_maps::META_FRAGMENT | bpf_maps::META_LATER_FRAGMENT,
     };
-    // No VLAN device is known.
+    // There is no VLAN device.
     let is_tagged = parsed.vlan.is_some_and(|tag| tag.id != 0);
     PacketMeta {
         egress_vlan: if is_tagged { bpf_maps::VLAN_UNKNOWN } else { 0 },
@@ -266,8 +266,8 @@ fn meta_of(parsed: &Parsed) -> PacketMeta {
     }
 }
 
-/// Whether the front door may hide what Rust reads because a header lies in a later buffer of a
-/// frame that has several.
+/// Returns true if the front door may hide what Rust reads because a header lies in a later buffer
+/// of a frame that has several.
 fn too_far(frame: &[u8], answer: Result<&Parsed, &Outcome>) -> bool {
     let read = match answer {
         Ok(parsed) if parsed.hidden == Hidden::Protocol => frame.len(),

@@ -1,5 +1,5 @@
-//! The front door of a node as the daemon uses it: on a device, with pins, and a
-//! service whose module runs on frames that really arrive.
+//! Tests of the front door of a node as the daemon uses it: on a device, with pins, and a service
+//! whose module runs on frames that really arrive.
 
 use bpf::front_door::capture::{TapRing, TapSpec};
 use bpf::{Arena, Below, Block, FrontDoor, Map, MapSpec, Object, VlanDevice, XdpMode, objects};
@@ -16,7 +16,7 @@ use crate::nic_harness::HAND_OVERS;
 const ENTRY: EntryId = EntryId(2);
 const FRAMES: u32 = 500;
 
-/// Sends frames to `out`, out of the other end of its pair.
+/// Sends frames to `out`, from the other end of its pair.
 fn send(frame: &[u8], count: u32) {
     // SAFETY: it makes a descriptor and takes numbers only.
     let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0) };
@@ -124,12 +124,12 @@ fn the_next_daemon_goes_on_with_all_that_one_left() {
     door.pins().keep_service(ENTRY, &arena, &block, &events).unwrap();
     let modules = Object::open(objects::bench::SERVICE_MODULES, "modules").unwrap();
     let program = modules.load().unwrap().program("dropping").unwrap();
-    // The second in the place of the first.
+    // The second replaces the first.
     door.pins().keep_module(Below::Nic, ENTRY, &program).unwrap();
     door.pins().keep_module(Below::Nic, ENTRY, &program).unwrap();
     door.lanes().lane(ENTRY).unwrap().set_target(LEVEL_NIC);
     let (generation, id) = (door.generation(), program.id());
-    // It dies while somebody captures: nobody takes the taps off.
+    // The daemon dies during a capture: the taps are not removed.
     let ring = TapRing::new(4096).unwrap();
     let spec = TapSpec { snap: 64, arriving: true, leaving: false, dropped_only: false };
     let plain = door.program_on(port);

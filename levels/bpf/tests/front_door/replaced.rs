@@ -1,4 +1,4 @@
-//! Rule sets that replace each other, as the daemon does it: `FrontDoor::install_rules`.
+//! Tests of rule sets that replace each other, as the daemon does it: `FrontDoor::install_rules`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,14 +12,14 @@ use wire::{FrameBuilder, Hidden, parse_frame};
 use crate::harness::{HASH_KEYS, MAC, addressed, key_of};
 use crate::namespace::{LOOPBACK, enter};
 
-/// Packets of one system call.
+/// Number of packets of one system call.
 const BATCH: u32 = 5000;
-/// Rule sets that are installed while packets pass.
+/// Number of rule sets that are installed while packets pass.
 const CHANGES: u32 = 60;
-/// Rules of each set: so many that it takes its time.
+/// Number of rules of each set: enough for the installation to take time.
 const RULES: u32 = 2000;
 
-/// A front door with one port, on no device.
+/// Front door with one port, on no device.
 struct Door {
     door: FrontDoor,
     program: Program,
@@ -57,7 +57,7 @@ fn key(host: u32) -> Key {
     key_of(&parse_frame(&frame(host)).unwrap())
 }
 
-/// Rules for the hosts from 0 on, whose numbers begin at `first`; each drops.
+/// Returns rules for the hosts from 0 on, whose numbers begin at `first`; each drops.
 fn rules(first: u32) -> (Vec<Mask>, Vec<(Key, Rule)>) {
     let bits = Key { source: [0xff; 16], ip_version: 0xff, ..Key::default() };
     let of_host = |host| {
@@ -83,7 +83,7 @@ fn no_packet_meets_a_rule_set_that_is_half_made() {
         let packets = scope.spawn(|| {
             let mut sent = 0u64;
             while !over.load(Ordering::Relaxed) {
-                // Of the first and of the last host that a set learns of.
+                // The first and the last host that a set gets.
                 for host in [0, last] {
                     program.test_run(&frame(host), None, BATCH).unwrap();
                     sent += u64::from(BATCH);
@@ -132,7 +132,7 @@ fn a_list_of_flows_is_one_rule_and_is_replaced_like_one() {
         this.outcome("drop_rule") > before
     };
     let (even, odd) = (listed((0..40_000).step_by(2)), listed((1..40_000).step_by(2)));
-    // The same list again and again, another one, and none; in one turn on another port, too.
+    // The same list repeatedly, another one, and none; in one round on another port, too.
     for (round, flows) in
         [&even, &even, &odd, &even, &odd, &odd, &odd, &even].into_iter().enumerate()
     {

@@ -1,4 +1,4 @@
-//! Rooms: what may wait for a session on its way to user level is reserved before it goes there.
+//! Tests of queue credits: a packet takes its session's credit before it goes up to user level.
 
 use bpf::Update;
 use bpf_maps::{
@@ -11,7 +11,7 @@ use crate::harness::{XDP_DROP, XDP_PASS, XDP_REDIRECT, addressed};
 use crate::namespace::{add_way_out, enter};
 use crate::nic_harness::{Nic, Script};
 
-/// The session of the harness's lane.
+/// Session of the harness's lane.
 const SESSION: usize = 4;
 const RAISE: u32 = 4;
 const FRAME: u64 = FRAME_MEMORY as u64;
@@ -34,7 +34,7 @@ impl Nic {
         self.put_room(SESSION, Room { most: frames * FRAME, ..Room::default() });
     }
 
-    /// So many packets come that go up; how many do.
+    /// Sends packets that go up; returns how many do.
     fn send_up(&mut self, packets: usize, payload: usize) -> usize {
         let script = Script { verdict: RAISE, ..Script::default() };
         let mut up = 0;
@@ -44,7 +44,7 @@ impl Nic {
                 XDP_DROP => {}
                 other => panic!("{other}"),
             }
-            // All that went up is gone from there: the lane may go where it shall.
+            // All packets that went up have left: the lane may move.
             self.change_record(|lane| lane.left = lane.sent_up);
         }
         up
@@ -71,12 +71,12 @@ fn a_queue_takes_what_it_was_promised_and_the_rest_is_dropped_on_its_account() {
         assert_eq!(nic.lane().sent_up() - before.1, 5, "what was dropped never went up");
         let stats = nic.stats();
         assert_eq!(stats.packets, nic.ended());
-        // Those that a module raised have had their outcome.
+        // Packets that a module raised have had their outcome.
         let of_service = stats.drop_queue - before.0.drop_queue;
         let of_port = nic.door.outcome_everywhere("drop_queue") - before.2;
         let expected = if level == LEVEL_USER { (0, 3) } else { (3, 0) };
         assert_eq!((of_service, of_port), expected);
-        // What the cell is done with makes room.
+        // Bytes that the cell releases become credit.
         nic.put_room(SESSION, Room { done: 2 * FRAME, ..room });
         assert_eq!(nic.send_up(4, 20), 2);
     }

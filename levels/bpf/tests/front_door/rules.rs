@@ -1,7 +1,7 @@
-//! The front door's search by tuple space against a search through all rules.
+//! Tests of the front door's tuple-space search against a linear search through all rules.
 //!
-//! Rule sets are compiled here, by hand: what the node makes of an operator's
-//! rules is tested where it is made.
+//! Rule sets are compiled here, by hand: the compilation of an operator's rules is tested in the
+//! node.
 
 use bpf_maps::{ACTION_DROP, ACTION_FORWARD, ACTION_USER, Key, MASKS_MAX, Mask, Rule};
 use std::collections::BTreeMap;
@@ -13,12 +13,12 @@ use crate::harness::{
 };
 use crate::namespace::enter;
 
-/// Random rule sets, packets for each, and the most rules of one.
+/// Number of random rule sets, of packets for each, and of rules of one at most.
 const SETS: usize = 200;
 const PACKETS: usize = 200;
 const RULES: usize = 120;
 
-/// What one rule matches and what it says.
+/// Match and action of one rule.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     bits: Key,
@@ -33,7 +33,7 @@ fn the_best_rule_is_the_one_that_a_linear_search_finds() {
     }
     let mut front_door = FrontDoor::load_taking_apart();
     let mut common = FrontDoor::load(None);
-    // Two sets of eight flows: most are pushed out again.
+    // Two sets of eight flows: most are evicted again.
     let mut large = FrontDoor::load_large(2);
     let mut chance = Chance::new(7);
     let (mut matched, mut unmatched) = (0, 0);
@@ -71,7 +71,7 @@ fn as_many_masks_as_there_can_be_are_searched() {
         return;
     }
     let mut front_door = FrontDoor::load_taking_apart();
-    // One rule for each combination of six fields; the last ones match least.
+    // One rule for each combination of six fields; the last ones match on the fewest.
     let field = |at: usize| match at {
         0 => Key { source_port_be: [0xff; 2], ..Key::default() },
         1 => Key { destination_port_be: [0xff; 2], ..Key::default() },
@@ -133,7 +133,7 @@ fn a_rule_counts_its_packets_and_bytes() {
     }
 }
 
-/// Runs a frame and compares its rule, action and counters with what is expected.
+/// Runs a frame and compares rule, action and counters with the expected ones.
 fn check(
     door: &mut FrontDoor,
     frame: &[u8],
@@ -186,14 +186,14 @@ fn install(door: &mut FrontDoor, set: usize, rules: &[Entry]) {
             masks.push(Mask { bits: *bits, rank_best: rule.rank, ..Mask::default() });
             masks.len() - 1
         });
-        // Of two rules that match the same, the better one came first.
+        // Of two rules with the same match, the better one came first.
         let key = Key { mask: at as u16, ..*value };
         entries.entry(bytes(&key)).or_insert((key, *rule));
     }
     door.install(set, &masks, &entries.into_values().collect::<Vec<_>>());
 }
 
-/// Rules with ranks and numbers in their order, over a small world so that they meet packets.
+/// Returns rules with ranks and numbers in order, over few values so that they match packets.
 fn random_rules(chance: &mut Chance) -> Vec<Entry> {
     let shapes: Vec<Key> = (0..1 + chance.below(40)).map(|_| random_bits(chance)).collect();
     (0..chance.below(RULES))
@@ -206,7 +206,7 @@ fn random_rules(chance: &mut Chance) -> Vec<Entry> {
         .collect()
 }
 
-/// What one kind of rule looks at: prefixes of either version, and exact fields.
+/// Returns the matched bits of one kind of rule: prefixes of either version, and exact fields.
 fn random_bits(chance: &mut Chance) -> Key {
     let prefix = |chance: &mut Chance| {
         let length = chance.of(&[0, 0, 0, 8, 24, 31, 32, 64, 127, 128]);
@@ -217,7 +217,7 @@ fn random_bits(chance: &mut Chance) -> Key {
     };
     let exact = |chance: &mut Chance| if chance.once_in(4) { 0xff } else { 0 };
     let (source, destination) = (prefix(chance), prefix(chance));
-    // Beginnings of an L4 port, as ranges have them.
+    // Prefixes of an L4 port, as ranges have them.
     let ports =
         |chance: &mut Chance| chance.of(&[[0; 2], [0; 2], [0xff; 2], [0xff, 0xf0], [0xf0, 0]]);
     let flags = |chance: &mut Chance| chance.of(&[0, 0, 0, 0, 0x02, 0x12, 0xff]);
@@ -241,7 +241,7 @@ fn random_bits(chance: &mut Chance) -> Key {
     }
 }
 
-/// A packet out of a world of few addresses, L4 ports, tags and code points.
+/// Returns a packet with few different addresses, L4 ports, tags and code points.
 fn random_frame(chance: &mut Chance) -> Vec<u8> {
     let mut frame = random_ip_frame(chance);
     frame[11] = chance.of(&[1, 2]);

@@ -1,4 +1,4 @@
-//! Shares of ports: what a session's modules may send by a port from below user level.
+//! Tests of port shares: the rate of a session's modules at a port from below user level.
 
 use bpf::Update;
 use bpf_maps::{
@@ -12,7 +12,7 @@ use crate::harness::{OUT_PORT, PORT, XDP_DROP, XDP_PASS, XDP_REDIRECT, addressed
 use crate::namespace::{add_way_out, enter};
 use crate::nic_harness::Nic;
 
-/// The session of the harness's lane.
+/// Session of the harness's lane.
 pub const SESSION: u16 = 4;
 pub const OWN: u32 = PORTS_MAX as u32 + 7;
 const PASS: u32 = 0;
@@ -29,7 +29,7 @@ impl Nic {
         self.door.set_has_shares();
     }
 
-    /// An account that never fills, with so many bytes.
+    /// Sets the balance of an account, which never fills, in bytes.
     pub fn has_bytes(&self, account: u32, bytes: u64) {
         let left = (bytes << FUEL_SHIFT) as i64;
         let account_of = Account { left, full: left as u64, ..Account::default() };
@@ -46,7 +46,7 @@ impl Nic {
         self.door.map("tam_line_of").update(&key, &OWN, Update::Any).unwrap();
     }
 
-    /// How many of so many packets with this verdict leave.
+    /// Sends packets with this verdict; returns how many leave.
     fn leaving(&mut self, packets: usize, verdict: u32) -> usize {
         let mut left = 0;
         for _ in 0..packets {
@@ -73,7 +73,7 @@ fn what_is_beyond_a_share_is_dropped_however_it_would_leave() {
     assert_eq!(nic.leaving(2, PASS), 2, "nobody looks at a port without shares");
     nic.set_shared(OUT_PORT);
     for verdict in [PASS, REDIRECT | u32::from(OUT_PORT) << 16] {
-        // Two and a half: packets are not cut, and what was too much is owed.
+        // Two and a half: packets are not split, and the excess becomes debt.
         nic.has_bytes(OWN, on_the_wire * 5 / 2);
         let before = nic.stats();
         assert_eq!(nic.leaving(5, verdict), 3, "verdict {verdict:x}");
@@ -85,7 +85,7 @@ fn what_is_beyond_a_share_is_dropped_however_it_would_leave() {
         assert_eq!(stats.drop_share - before.drop_share, 2);
         assert_eq!(stats.packets, nic.ended());
     }
-    // Back by the port that it came in by: that one has no shares yet.
+    // Back by the arrival port, which has no shares yet.
     assert_eq!(nic.verdict(&frame(), BOUNCE).outcome, "to_nic");
     assert_eq!(nic.line(OWN).dropped, [2, 0]);
     nic.set_shared(PORT);
@@ -116,7 +116,7 @@ fn those_without_a_share_have_what_is_left_together_and_the_nodes_own_services_p
     assert_eq!((nic.line(OWN).dropped, nic.line(u32::from(OUT_PORT)).dropped), ([0; 2], [3, 0]));
 }
 
-/// Every pair of kinds, at `nic`: whoever has paid has sent.
+/// Tests every pair of kinds, at `nic`: a packet that is charged is sent.
 #[test]
 fn what_a_module_redirects_leaves_by_each_kind_of_port_and_pays_only_then() {
     if !enter("what_a_module_redirects_leaves_by_each_kind_of_port_and_pays_only_then") {
@@ -142,7 +142,7 @@ fn what_a_module_redirects_leaves_by_each_kind_of_port_and_pays_only_then() {
             assert_eq!(nic.line(OWN).account.sent, [length, 0], "{from} to {to}");
         }
     }
-    // A port that is away, and a frame that the port does not take: nothing is paid.
+    // A port that is gone, and a frame that the port does not take: nothing is charged.
     nic.has_bytes(OWN, 100 * length);
     nic.door.change_port(OUT_PORT, |config| config.mtu = 1);
     assert_eq!(nic.verdict(&frame(), redirect).action, XDP_DROP);

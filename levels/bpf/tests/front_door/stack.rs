@@ -1,5 +1,5 @@
-//! Drops by the kernel's stack of what the node has left to it: real frames, which the kernel
-//! drops for reasons of its own, and one count each, by where they came in.
+//! Tests of drops by the kernel's stack of packets that the node has left to it: real frames, which
+//! the kernel drops for its own reasons, and one count each, by arrival.
 
 use bpf::front_door::capture::{TapRing, TapSpec, Tapped};
 use bpf::front_door::{Arrival, StackDrops};
@@ -17,15 +17,16 @@ use crate::wire_end::WireEnd;
 
 const DROP: u32 = 1;
 const REROUTE: u32 = 0x100;
-/// The longest that counters may take.
+/// Longest wait for counters.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// From an address of this machine, which the kernel takes from nobody (RFC 1812, 5.3.8).
+/// Returns a packet from an address of this machine, which the kernel accepts from nobody (RFC
+/// 1812, 5.3.8).
 fn martian() -> Vec<u8> {
     addressed(FrameBuilder::new().ipv4([198, 51, 100, 1], [203, 0, 113, 9], 64).udp(1, 2).build())
 }
 
-/// LLDP (IEEE 802.1AB), which nobody here listens to.
+/// Returns an LLDP frame (IEEE 802.1AB), which has no listener here.
 fn lldp() -> Vec<u8> {
     let mut frame = addressed(FrameBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 0, 2], 9).build());
     frame[12..14].copy_from_slice(&0x88cc_u16.to_be_bytes());
@@ -36,7 +37,7 @@ fn counted(reasons: &[(&str, u64)]) -> BTreeMap<String, u64> {
     reasons.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
 }
 
-/// Waits until so many frames of an arrival have been dropped.
+/// Waits until that many frames of an arrival have been dropped.
 fn dropped(kernel: &Kernel, arrival: Arrival, frames: u64) -> StackDrops {
     let begun = Instant::now();
     loop {
@@ -70,13 +71,14 @@ fn what_the_kernel_drops_counts_once_by_its_own_reason_and_where_it_came_in() {
     if let Ok(device) = device.as_deref().map(str::trim) {
         assert_eq!(device, "1");
     }
-    // To another MAC: what the cell gives to the kernel ends there.
+    // To another MAC: packets that the cell gives to the kernel end there.
     kernel.up.send(&martian());
     let own = dropped(&kernel, Arrival::Own, 1);
     assert_eq!((own.reasons, own.device), (counted(&[("otherhost", 1)]), 0));
 }
 
-/// Report of MLDv2 (RFC 9777), which every host of a link sends and nobody here listens to.
+/// Returns a report of MLDv2 (RFC 9777), which every host of a link sends and which has no listener
+/// here.
 fn report() -> Vec<u8> {
     FrameBuilder::new()
         .ethernet([2, 0, 0, 0, 0, 9], [0x33, 0x33, 0, 0, 0, 0x16])
@@ -112,7 +114,7 @@ fn an_answer_to_ping_that_only_its_raw_socket_wants_is_no_drop() {
     let v4 = || FrameBuilder::new().ipv4([10, 66, 0, 2], [10, 66, 0, 1], 64);
     let fd66 = |last| std::net::Ipv6Addr::new(0xfd66, 0, 0, 0, 0, 0, 0, last);
     let v6 = || FrameBuilder::new().ipv6(fd66(2), fd66(1), 64);
-    // Answers to nobody, and a datagram to a port where nobody listens.
+    // Replies without a receiver, and a datagram to a port without a listener.
     for packet in [v4().icmp_echo_reply(1, 6), v6().icmp_echo_reply(1, 6), v4().udp(7, 7000)] {
         kernel.verdict(&addressed(packet.build()), REROUTE);
     }

@@ -1,4 +1,4 @@
-//! Packets that have a rule in several stages.
+//! Tests of packets that have a rule in several stages.
 
 use bpf_maps::{
     ACTION_DOWN, ACTION_DROP, ACTION_FORWARD, ACTION_SERVICE, ACTION_USER, Key, Mask, RULE_NONE,
@@ -19,7 +19,7 @@ fn frame() -> Vec<u8> {
     addressed(FrameBuilder::new().ipv4([10, 0, 0, 1], [203, 0, 113, 9], 64).udp(1, 2).build())
 }
 
-/// Rules for every packet, one of each stage that has an action, best first as they stand.
+/// Installs rules for every packet, one of each stage that has an action, best first.
 fn install(nic: &mut Nic, actions: Actions) {
     let (mut masks, mut entries) = (Vec::new(), Vec::new());
     let facts = nic.door.map("tam_rule_facts");
@@ -58,7 +58,7 @@ fn the_first_rule_that_decides_comes_first_and_each_is_counted() {
     for (actions, outcome, counts) in cases {
         install(&mut nic, actions);
         let before: Vec<u64> = (10..13).map(|rule| nic.door.rule_stats(rule).packets).collect();
-        // Once past the cache, and once from it.
+        // Once without the cache, and once from it.
         for _ in 0..2 {
             assert_eq!(nic.verdict(&frame(), PASS).outcome, outcome, "{actions:?}");
         }
@@ -89,7 +89,7 @@ fn what_a_service_passes_meets_the_rules_of_the_next_stages() {
     install(&mut nic, [service, Some((ACTION_DOWN, 3)), Some((ACTION_DROP, 0))]);
     assert_eq!(nic.verdict(&frame(), PASS).action, XDP_DROP);
     assert_eq!((nic.stats().drop_rule, nic.stats().drop_down), (1, 1));
-    // A rule that is gone meanwhile is passed over.
+    // A rule that was removed meanwhile is skipped.
     install(&mut nic, [service, Some((ACTION_DOWN, 3)), None]);
     let facts = nic.door.map("tam_rule_facts");
     nic.door.run(&frame());
@@ -104,7 +104,7 @@ fn nothing_goes_past_what_a_further_stage_keeps() {
         return;
     }
     let mut nic = Nic::load(Some(add_way_out()));
-    // There is no cell: packets of open services go plainly, unless another stage says no.
+    // There is no cell: packets of open services go plainly, unless another stage forbids it.
     install(&mut nic, [Some((ACTION_USER, 9)), None, None]);
     assert_eq!(nic.verdict(&frame(), PASS).outcome, "kernel_no_socket");
     install(&mut nic, [Some((ACTION_USER, 9)), None, Some((ACTION_DROP, 0))]);

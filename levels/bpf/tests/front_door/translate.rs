@@ -1,5 +1,5 @@
-//! Sources that modules change, of packets that the kernel finishes: it has the sender's, and the
-//! wire has the module's.
+//! Tests of sources changed by modules, in packets that the kernel finishes: it sees the sender's,
+//! and the wire has the module's.
 
 use bpf::{Answers, Below, QUESTION_HEAD, QUESTION_PACKET};
 use bpf_maps::{
@@ -16,7 +16,7 @@ use crate::namespace::{NEXT_HOP, OUT_MAC, enter, ifindex, ip};
 use crate::nic_harness::Script;
 use crate::wire_end::WireEnd;
 
-/// Inside, and the router's own address and a port that nobody inside has.
+/// Host inside, and the router's own address with a port that no host inside has.
 const INSIDE: ([u8; 4], u16) = ([10, 0, 0, 1], 1);
 const OUTSIDE: ([u8; 4], u16) = ([198, 51, 100, 1], 40_000);
 const SERVER: [u8; 4] = [203, 0, 113, 9];
@@ -43,7 +43,7 @@ fn routed(frame: &[u8]) -> Vec<u8> {
     expected
 }
 
-/// A slow port whose module, at a level, gives packets the router's own address.
+/// Makes a slow port whose module, at a level, gives packets the router's own address.
 fn translating(node: &str, level: u32) -> Kernel {
     let kernel = Kernel::load(node);
     kernel.set_module(Below::Nic, "scripted");
@@ -99,7 +99,7 @@ fn a_flow_that_leaves_by_no_port_any_more_keeps_the_modules_source() {
     if !enter("a_flow_that_leaves_by_no_port_any_more_keeps_the_modules_source") {
         return;
     }
-    // No address of the router's own, which the kernel would not send on.
+    // No address of the router's own, which the kernel would not forward.
     let given = ([198, 51, 100, 77], OUTSIDE.1);
     let script = || Script { source: given.0, ..to_outside() };
     for (node, level) in [("tt-trgonenic", LEVEL_NIC), ("tt-trgonetc", LEVEL_KERNEL)] {
@@ -116,7 +116,7 @@ fn a_flow_that_leaves_by_no_port_any_more_keeps_the_modules_source() {
         let beyond = WireEnd::of_device("beyond");
         ip("route replace 203.0.113.9/32 dev aside");
         ip("neigh replace 203.0.113.9 lladdr 02:00:00:00:cc:01 dev aside nud permanent");
-        // As the daemon does when it hears of a route.
+        // As the daemon does when it is notified of a route.
         kernel.door.invalidate();
         kernel.run(&came, script());
         let left = beyond.receive(ours);
@@ -136,7 +136,7 @@ fn a_note_is_for_what_comes_in_by_the_same_port() {
         let came = addressed(from(INSIDE, 64, 64).build());
         kernel.run(&came, to_outside());
         kernel.far.receive(ours);
-        // The same comes in by another device, of which the node knows nothing.
+        // The same packet arrives by another device, unknown to the node.
         ip("link add beside type veth peer name victim");
         ip("link set beside up address 02:00:00:00:dd:01");
         ip("link set victim up");
@@ -215,11 +215,11 @@ fn a_source_changed_at_nic_is_put_back_by_the_level_that_hands_the_packet_over()
     assert_eq!(kernel.far.receive(ours), routed(&addressed(from(OUTSIDE, 64, 64).build())));
 }
 
-/// The router's own address, and what a module chooses in its place.
+/// Router's own address, and the replacement that a module chooses.
 const OWN: ([u8; 4], u16) = ([10, 0, 0, 254], 40_000);
 const CHOSEN: ([u8; 4], u16) = ([203, 0, 113, 9], 80);
 
-/// An IPv6 address of the tests that ends so.
+/// Returns an IPv6 address of the tests with this ending.
 fn v6(last: [u8; 4]) -> [u8; 16] {
     let mut address = Ipv6Addr::new(0x2001, 0x0db8, 0, 0, 0, 0, 0, 0).octets();
     address[12..].copy_from_slice(&last);
@@ -328,14 +328,14 @@ fn a_cell_has_noted_what_a_packet_leaves_with() {
         kernel.run(&frame, Script::default());
         assert_eq!(kernel.far.receive(ours), routed(&leaves));
     }
-    // It is answered, and is to be with the source that it came with.
+    // It is answered, and must have its original source.
     assert!(noted(&addressed(from(INSIDE, 1, 64).build())));
     // By no port: to the router itself.
     let own = FrameBuilder::new().ipv4(INSIDE.0, [10, 0, 0, 254], 64).udp(1, 2);
     assert!(!noted(&addressed(own.build())));
 }
 
-/// The devices of a test's kernel.
+/// Removes the devices of a test's kernel.
 fn clean_up() {
     ip("link del in");
     ip("link del out");

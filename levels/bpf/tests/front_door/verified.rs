@@ -1,11 +1,12 @@
-//! Instructions that the kernel's verifier goes through to load the programs of the front doors: each
-//! port's program is loaded by itself when a node starts, and a capture loads them anew.
+//! Tests of the number of instructions that the kernel's verifier walks to load the programs of the
+//! front doors: each port's program is loaded separately when a node starts, and a capture loads
+//! them anew.
 
 use bpf::Object;
 use bpf::objects;
 use testbase::root_or_skip;
 
-/// Instructions that the verifier may go through for one program, each counted as often as it does:
+/// Most instructions that the verifier may walk for one program, each counted as often as it does:
 /// some ten milliseconds for a hundred thousand. It gives up at a million.
 const VERIFIED_MAX: u32 = 150_000;
 

@@ -1,5 +1,5 @@
-//! Shares of ports at `kernel`: what cannot leave now goes up as it would leave, to wait for its
-//! session's turn in the cell.
+//! Tests of port shares at `kernel`: a packet that cannot leave now goes up in its final form, to
+//! wait for its session's share in the cell.
 
 use bpf::Update;
 use bpf_maps::{
@@ -14,7 +14,7 @@ use crate::kernel_harness::{Kernel, MARK, ours};
 use crate::namespace::{NEXT_HOP, OUT_MAC, enter};
 use crate::nic_harness::ENTRY;
 
-/// The session of the harness's lane.
+/// Session of the harness's lane.
 const SESSION: u32 = 4;
 pub const OWN: u32 = PORTS_MAX as u32 + 7;
 const PASS: u32 = 0;
@@ -40,7 +40,7 @@ impl Kernel {
         self.door.set_has_shares(true);
     }
 
-    /// The line has so many bytes, is never filled, and nothing waits.
+    /// Sets the balance of the share in bytes; the account is never filled, and nothing waits.
     pub fn has_bytes(&self, bytes: i64) {
         self.change_line(|line| {
             let (left, full) = (bytes << FUEL_SHIFT, 1 << 50);
@@ -102,12 +102,12 @@ fn what_is_beyond_a_share_at_kernel_goes_up_as_it_would_leave_whatever_its_verdi
         assert_eq!(ends, before.forwarded + before.bounced + before.redirected + 1);
         let line = kernel.line();
         assert_eq!((line.up, line.dropped, line.account.packets), ([0, 1], [0; 2], 0));
-        // The module stays where it is.
+        // The module stays at its level.
         assert_eq!(kernel.lane().level(), LEVEL_KERNEL);
     }
     let stats = kernel.stats();
     assert_eq!((stats.forwarded, stats.redirected, stats.bounced), (1, 1, 1));
-    // All of them are on their way, for the lane.
+    // For the lane all of them are under way.
     assert_eq!((kernel.lane().sent_up(), kernel.lane().left()), (3, 0));
 }
 
@@ -122,7 +122,7 @@ fn others_queue_behind_what_waits_and_no_longer_when_it_has_left() {
     kernel.has_room(8, 0);
     kernel.has_bytes(1);
     let frame = frame();
-    // Packets are not cut: the first has something left.
+    // Packets are not split: the first finds a positive balance.
     kernel.verdict(&frame, REDIRECT);
     assert_eq!(kernel.far.receive(ours), frame);
     assert_eq!(kernel.line().account.sent, [0, frame.len() as u64]);
@@ -138,7 +138,7 @@ fn others_queue_behind_what_waits_and_no_longer_when_it_has_left() {
     kernel.change_line(|line| line.gone = 3);
     kernel.verdict(&frame, REDIRECT);
     assert_eq!(kernel.far.receive(ours), frame);
-    // Something of user level waits.
+    // A packet of user level waits.
     kernel.change_line(|line| line.gone = 2);
     kernel.verdict(&frame, REDIRECT);
     kernel.waiting();

@@ -1,4 +1,4 @@
-//! The other end of a port's wire, and a TAP device: frames in and out, byte by byte.
+//! Other end of a port's wire, and a TAP device: frames in and out, byte by byte.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -7,23 +7,23 @@ use std::time::{Duration, Instant};
 
 use crate::namespace::ifindex;
 
-/// How long a frame may take.
+/// Longest wait for a frame.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long it must be silent before no frame is awaited.
+/// Silence after which no frame is expected.
 const SILENCE: Duration = Duration::from_millis(50);
-/// The longest frame of the tests.
+/// Longest frame of the tests.
 const FRAME_MAX: usize = 4096;
 
-/// A descriptor that gives one frame at a time, and does not wait.
+/// Descriptor that returns one frame at a time, non-blocking.
 #[derive(Debug)]
 pub struct WireEnd {
     file: File,
-    /// A packet socket's outermost VLAN tag lies beside the frame.
+    /// True for a packet socket, whose outermost VLAN tag is beside the frame.
     keeps_tag_apart: bool,
 }
 
 impl WireEnd {
-    /// A device's frames: what comes in on it, and what is sent out of it.
+    /// Opens a device: its incoming frames are read here, and frames are sent out of it.
     pub fn of_device(device: &str) -> Self {
         let protocol = (libc::ETH_P_ALL as u16).to_be();
         let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK;
@@ -63,7 +63,7 @@ impl WireEnd {
         Self { file: fd.into(), keeps_tag_apart: true }
     }
 
-    /// Makes a TAP device; what is sent out of it is read here.
+    /// Makes a TAP device; frames sent out of it are read here.
     pub fn of_new_tap(device: &str) -> Self {
         let file = File::options().read(true).write(true).open("/dev/net/tun").unwrap();
         // SAFETY: ifreq is a plain struct of integers and bytes, for which zeroes are valid.
@@ -86,7 +86,7 @@ impl WireEnd {
         rustix::io::write(&self.file, frame).unwrap();
     }
 
-    /// A frame that is there, its tags in line.
+    /// Returns a pending frame, its tags in line.
     pub fn receive_now(&self) -> Option<Vec<u8>> {
         let mut frame = vec![0; FRAME_MAX];
         let tag = self.receive_into(&mut frame)?;
@@ -96,7 +96,7 @@ impl WireEnd {
         Some(frame)
     }
 
-    /// The tag that lay beside it.
+    /// Reads a frame; returns the tag beside it.
     fn receive_into(&self, frame: &mut Vec<u8>) -> Option<Option<[u8; 4]>> {
         #[repr(C, align(8))]
         struct Control([u8; 64]);
@@ -136,14 +136,14 @@ impl WireEnd {
         Some(is_there.then(|| [words[0][0], words[0][1], words[1][0], words[1][1]]))
     }
 
-    /// The next frame that `wanted` says yes to; others, which the kernel sends by itself,
-    /// are thrown away.
+    /// Returns the next frame for which `wanted` is true; others, which the kernel sends by itself,
+    /// are discarded.
     pub fn receive(&self, wanted: impl Fn(&[u8]) -> bool) -> Vec<u8> {
         let next = || std::iter::from_fn(|| self.receive_now()).find(|frame| wanted(frame));
         testbase::wait_for(PATIENCE, next).expect("a frame")
     }
 
-    /// That no such frame comes for a while.
+    /// Returns true if no such frame arrives for a while.
     pub fn is_silent(&self, wanted: impl Fn(&[u8]) -> bool) -> bool {
         let end = Instant::now() + SILENCE;
         while Instant::now() < end {

@@ -1,5 +1,5 @@
-//! The least of an AF_XDP socket: it receives, in copy mode, and gives frames with what lies
-//! in front of them. levels/xsk is the real one; levels do not use each other.
+//! Minimal AF_XDP socket: it receives, in copy mode, and returns frames with the metadata in front
+//! of them. levels/xsk is the real one; levels do not use each other.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,7 +15,7 @@ use rustix::net::{AddressFamily, SocketType, bind, socket, sockopt};
 const FRAMES: u32 = 512;
 const FRAME: usize = 4096;
 
-/// A bound socket. Its memory lives as long as the process.
+/// Bound socket. Its memory lives as long as the process.
 #[derive(Debug)]
 pub struct Receiver {
     fd: OwnedFd,
@@ -53,7 +53,7 @@ impl Ring {
 }
 
 impl Receiver {
-    /// Takes what is redirected to the first queue of a device.
+    /// Receives packets that are redirected to the first queue of a device.
     pub fn bind(ifindex: u32) -> Self {
         let fd = socket(AddressFamily::XDP, SocketType::RAW, None).unwrap();
         let length = FRAMES as usize * FRAME;
@@ -91,7 +91,7 @@ impl Receiver {
         producer.store(at + 1, Ordering::Release);
     }
 
-    /// A packet that is there.
+    /// Returns a pending packet.
     pub fn receive_now(&self) -> Option<(PacketMeta, Vec<u8>)> {
         let consumer = self.receive.counter(self.receive.offsets.consumer);
         let at = consumer.load(Ordering::Relaxed);

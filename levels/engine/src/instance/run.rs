@@ -12,25 +12,25 @@ use std::task::{Context, Poll, Waker};
 
 /// Result of running an instance.
 pub enum Ran<P: 'static> {
-    /// Instance at rest: what was to be done is done, or nothing was to begin any more, or it has
-    /// trapped: then the instance is not to be used again.
+    /// Instance at rest: the work is done, or the pace let nothing more begin, or it has trapped
+    /// and must not be used again.
     Rest(Box<Instance<P>>, Done),
-    /// A call stands still.
+    /// Instance with a suspended call.
     Suspended(Suspended<P>),
 }
 
 /// Work that was done.
 #[derive(Debug)]
 pub enum Done {
-    /// Packets: they are in the output, and if the last one has trapped it says so.
+    /// Packets: they are in the output, and the last one carries the trap if there was one.
     Packets,
-    /// A [`Call`](crate::Call), and how it ended.
+    /// A [`Call`](crate::Call), with its result.
     Call(Ended),
 }
 
 type Running<P> = Pin<Box<dyn Future<Output = (Box<Instance<P>>, Done)>>>;
 
-/// An instance whose call stands still.
+/// Instance whose call is suspended.
 pub struct Suspended<P: 'static> {
     running: Running<P>,
     batch: Rc<RefCell<Batch<P>>>,
@@ -47,7 +47,7 @@ impl<P: PacketBytes + 'static> Suspended<P> {
         Self { running, batch, memory_bytes }
     }
 
-    /// The oldest packet that was handled before the one that stands still.
+    /// Takes the oldest packet that was handled before the suspended one.
     #[inline]
     pub fn pop(&mut self) -> Option<Handled<P>> {
         self.batch.borrow_mut().output.pop_front()
@@ -56,7 +56,7 @@ impl<P: PacketBytes + 'static> Suspended<P> {
     /// Resumes the call.
     #[must_use]
     pub fn resume(mut self) -> Ran<P> {
-        // Nobody is to be woken: whoever suspended it resumes it.
+        // No waker is needed: the caller that polls it resumes it.
         let mut context = Context::from_waker(Waker::noop());
         match self.running.as_mut().poll(&mut context) {
             Poll::Ready((instance, done)) => Ran::Rest(instance, done),
@@ -64,22 +64,21 @@ impl<P: PacketBytes + 'static> Suspended<P> {
         }
     }
 
-    /// Ends the call with [`TrapKind::TimeLimit`](crate::TrapKind::TimeLimit): if it has a packet,
-    /// that and those before it are in the output, those that wait still wait.
+    /// Ends the call with [`TrapKind::TimeLimit`](crate::TrapKind::TimeLimit): its packet, if any,
+    /// and those before it are in the output, queued ones stay queued.
     #[must_use]
     pub fn stop(self) -> Ran<P> {
         self.batch.borrow_mut().stop();
         self.resume()
     }
 
-    /// Returns the module's counters, by name, as they are: nothing changes them while the call
-    /// stands still.
+    /// Returns the module's counters, by name: nothing changes them while the call is suspended.
     #[must_use]
     pub fn counters(&self) -> Vec<(String, u64)> {
         self.batch.borrow().counters.copied()
     }
 
-    /// Returns the bytes of linear memory that were in use when the call began.
+    /// Returns the bytes of linear memory in use when the call began.
     #[must_use]
     pub const fn memory_bytes(&self) -> u64 {
         self.memory_bytes

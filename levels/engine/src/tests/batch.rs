@@ -1,4 +1,4 @@
-//! Packets in a row, and calls that stand still.
+//! Tests of batches, and of suspended calls.
 
 use super::{META, OwnedPacket};
 use crate::{
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Answers as it is told, each time that its [`Alarm`] has gone off.
+/// Pace that answers from a script, each time that its [`Alarm`] has fired.
 struct Told {
     answers: RefCell<Vec<Over>>,
     calls: RefCell<Vec<u64>>,
@@ -27,8 +27,8 @@ impl std::fmt::Debug for Told {
 impl Pace for Told {
     fn over(&self, call: u64) -> Over {
         if call.trailing_zeros() >= 40 {
-            // No packet has begun: the loop around them does not stand still, so an answer would
-            // be lost on it.
+            // No packet has begun: the loop around them cannot be suspended, so an answer would be
+            // lost on it.
             return Over::GoOn;
         }
         self.calls.borrow_mut().push(call);
@@ -36,7 +36,7 @@ impl Pace for Told {
     }
 }
 
-/// Raises the epoch again and again, as long as it lives.
+/// Thread that raises the epoch repeatedly, as long as the value lives.
 struct Alarm(Arc<AtomicBool>);
 
 impl Alarm {
@@ -87,8 +87,8 @@ fn spec(mut answers: Vec<Over>) -> (InstanceSpec, Rc<Told>) {
     (spec, told)
 }
 
-/// Adds the first byte of the packet to byte 0 of memory, loops four million times as often as that
-/// byte says (a tenth of a second for 100), and drops with the sum as its reason.
+/// Module that adds the first byte of the packet to byte 0 of memory, loops four million times as
+/// often as that byte says (a tenth of a second for 100), and drops with the sum as its reason.
 const SUM: &str = r#"
     (func (export "on_packet") (result i32) (local $left i32)
       (local.set $left (i32.load8_u (i32.const 0x8102)))
@@ -144,7 +144,7 @@ fn packets_are_handled_in_order_by_one_memory() {
 fn counters_are_read_while_a_call_stands_still() {
     let counter = r#"(global (export "tam_counter_sum") i32 (i32.const 0))"#;
     for kind in [MemoryKind::Own, MemoryKind::OwnPacked] {
-        // The first may be asked before the module has begun.
+        // The first decision may be requested before the module has begun.
         let answers = vec![Over::GoOn, Over::Suspend];
         let (mut instance, _, _alarm) = start(&format!("{counter} {SUM}"), answers, kind);
         for first in [100, 1] {
@@ -180,7 +180,7 @@ fn a_call_that_stands_still_goes_on_where_it_was() {
     assert!(told.calls.borrow().is_sorted(), "calls have rising numbers");
 }
 
-/// Nobody raises an epoch here: it is asked by what it answers alone.
+/// Without an alarm: the answer alone causes the repeated requests.
 #[test]
 fn a_call_that_is_looked_at_closely_is_asked_at_each_loop() {
     let engine = Engine::new().unwrap();
@@ -198,7 +198,7 @@ fn a_call_that_is_looked_at_closely_is_asked_at_each_loop() {
     assert_eq!(at_rest(instance.run()).waiting(), 1, "nothing begins");
 }
 
-/// Is asked so often, says once that it is over, and nothing more.
+/// Pace that expects a number of requests, then stops the call once.
 #[derive(Debug)]
 struct Close {
     left: Cell<u32>,
@@ -313,7 +313,8 @@ fn two_calls_stand_still_at_a_time_and_go_on_in_any_order() {
     assert_eq!((sums(|| one.pop()), sums(|| other.pop())), (vec![50], vec![60]));
 }
 
-/// Every hook loops for long enough that the alarm goes off on a busy machine, too, and answers with what the hooks before it counted.
+/// Module whose hooks all loop for long enough that the alarm fires on a busy machine, too, and
+/// return what the hooks before them counted.
 const HOOKS: &str = r#"
     (import "tam" "state_write" (func $write (param i32 i32) (result i32)))
     (global $done (mut i32) (i32.const 0))

@@ -1,4 +1,4 @@
-//! Memories next to each other: each is its own, and no access gets past its end.
+//! Tests of adjacent memories: each is isolated, and no access gets past its end.
 
 use super::run;
 use crate::{Engine, InstanceSpec, MemoryKind, TrapKind};
@@ -8,8 +8,8 @@ fn spec() -> InstanceSpec {
     InstanceSpec { memory_pages_max: 1, window: 64, call_slices: 2, ..Default::default() }
 }
 
-/// Writes the byte that its packet begins with all over its memory, and says what the last byte
-/// was before.
+/// Module that writes the first byte of its packet all over its memory, and returns what the last
+/// byte was before.
 const FILLS: &str = r#"(module (memory (export "memory") 1)
     (func (export "on_packet") (result i32) (local $before i32)
       (local.set $before (i32.load8_u (i32.const 65535)))
@@ -35,8 +35,8 @@ fn memories_next_to_each_other_are_each_their_own() {
     }
 }
 
-/// A module that does `access`, of so many bytes, so far behind the address that its packet begins
-/// with.
+/// Module that does `access`, of that many bytes, at an offset from the address that its packet
+/// begins with.
 fn accesses(access: &str, offset: u64) -> Vec<u8> {
     let body = match access.split_once(".store") {
         Some((kind, _)) => format!(

@@ -1,4 +1,4 @@
-//! Memory that instances ask for, and give back whichever way they end.
+//! Tests of memory accounting: every end of an instance credits its charge.
 
 use super::{META, OwnedPacket, run};
 use crate::{
@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Has so many bytes to give.
+/// Account with a limited number of bytes.
 #[derive(Debug, Default)]
 struct Has {
     left: Cell<u64>,
@@ -72,7 +72,8 @@ fn drop_reason(instance: &mut Instance<OwnedPacket>) -> u16 {
     }
 }
 
-/// Grows by what lies at 0 and drops the packet with what `memory.grow` answered as the reason.
+/// Module that grows by the number at address 0 and drops the packet with the result of
+/// `memory.grow` as the reason.
 const GROWS: &str = r#"(memory (export "memory") 1 6)
     (data (i32.const 0) "\01")
     (func (export "on_packet") (result i32)
@@ -159,7 +160,7 @@ fn a_module_is_told_that_little_is_left() {
     let (mut instance, ended) = call(start(body, &room).unwrap(), low.clone());
     assert!(matches!(ended, Ended::Timer(Ok(()))), "{ended:?}");
     assert_eq!(drop_reason(&mut instance), 100);
-    // One without the hook, or of before it had a type, is left alone.
+    // A module without the hook, or with one of an older type, is not called.
     for body in [GROWS.to_owned(), format!(r#"(func (export "on_memory_low")) {GROWS}"#)] {
         let (_, ended) = call(start(&body, &room).unwrap(), low.clone());
         assert!(matches!(ended, Ended::Timer(Ok(()))), "{ended:?}");

@@ -1,4 +1,4 @@
-//! Instances in memory that is not wasmtime's own.
+//! Tests of instances in memory that wasmtime did not allocate.
 
 use super::run;
 use crate::{Engine, Instance, InstanceSpec, MemoryKind, StartError, TrapKind};
@@ -8,7 +8,7 @@ use level::{GUARD, REACH, SharedMemory};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use std::sync::Arc;
 
-/// As an arena is: pages at the beginning of addresses that nothing else has.
+/// Memory laid out as an arena: pages at the beginning of reserved addresses.
 #[derive(Debug)]
 struct Pages {
     address: usize,
@@ -55,8 +55,8 @@ unsafe impl SharedMemory for Pages {
     }
 }
 
-/// Byte 0x9000 counts packets, a global as well; the packet's first byte is an address
-/// in KiB to read, and its second how many pages to grow by.
+/// Module whose byte 0x9000 counts packets, a global as well; the packet's first byte is an address
+/// in KiB to read, and its second the number of pages to grow by.
 const COUNTS: &str = r#"
   (global $seen (mut i64) (i64.const 5))
   (global $fixed i32 (i32.const 7))

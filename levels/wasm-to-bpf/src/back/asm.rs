@@ -1,60 +1,59 @@
-//! A small assembler: instructions with labels, and references to maps and
-//! functions that are resolved when everything is linked. It checks nothing
-//! that the verifier checks.
+//! Small assembler: instructions with labels, and references to maps and functions that are
+//! resolved at link time. Checks nothing that the verifier checks.
 
 use super::insn::{Alu, Bits, Insn, Reg, pseudo};
 use crate::layout;
 use crate::program::MapKind;
 
-/// A place in the code.
+/// Position in the code, bound to an instruction later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Label(u32);
 
-/// What is called.
+/// Callee of a call instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Callee {
-    /// A function of the unit.
+    /// Function of the unit, by its position.
     Unit(u32),
-    /// A subprogram of ours.
+    /// Subprogram of the compiler.
     Host(super::subprogram::Subprogram),
 }
 
-/// The code of one function, not yet placed.
+/// Code of one function, not yet placed in the program.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Code {
     pub(crate) insns: Vec<Insn>,
     pub(crate) maps: Vec<(u32, MapKind)>,
     pub(crate) calls: Vec<(u32, Callee)>,
-    /// (instruction, byte of the module) where a new one begins.
+    /// Pairs of an instruction and a byte of the module, where the latter changes.
     pub(crate) places: Vec<(u32, u32)>,
 }
 
-/// Code in the making.
+/// Code under construction.
 #[derive(Default)]
 pub(crate) struct Assembler {
     code: Code,
     labels: Vec<Option<u32>>,
     wanted: Vec<bool>,
     jumps: Vec<(u32, Label)>,
-    /// Conditional jumps may be too far for 16 bits, or too many for the
-    /// verifier's stack of ways not yet gone: each jumps over an unconditional one.
+    /// True if conditional jumps may be too far for 16 bits, or too many for the verifier's stack
+    /// of unexplored branches: each then jumps over an unconditional one.
     long: bool,
 }
 
 impl Assembler {
-    /// An empty one; `long` for functions of many thousand instructions.
+    /// Makes an empty assembler; `long` for functions of many thousand instructions.
     pub(crate) fn new(long: bool) -> Self {
         Self { long, ..Self::default() }
     }
 
-    /// A label that stands nowhere yet.
+    /// Makes a label that is not bound yet.
     pub(crate) fn label(&mut self) -> Label {
         self.labels.push(None);
         self.wanted.push(false);
         Label(self.labels.len() as u32 - 1)
     }
 
-    /// The label stands here.
+    /// Binds the label to the next instruction.
     pub(crate) fn bind(&mut self, label: Label) {
         let here = self.here();
         if let Some(place) = self.labels.get_mut(label.0 as usize) {
@@ -62,7 +61,7 @@ impl Assembler {
         }
     }
 
-    /// Whether anything goes there: the verifier refuses what nothing reaches.
+    /// Returns true if a jump to the label was emitted: the verifier refuses unreachable code.
     pub(crate) fn is_wanted(&self, label: Label) -> bool {
         self.wanted.get(label.0 as usize).copied().unwrap_or(false)
     }
@@ -74,17 +73,17 @@ impl Assembler {
         }
     }
 
-    /// The number of the next instruction.
+    /// Returns the number of the next instruction.
     pub(crate) fn here(&self) -> u32 {
         self.code.insns.len() as u32
     }
 
-    /// One instruction.
+    /// Appends an instruction.
     pub(crate) fn push(&mut self, insn: Insn) {
         self.code.insns.push(insn);
     }
 
-    /// What follows comes from this byte of the module.
+    /// Sets the byte of the module from which the following instructions come.
     pub(crate) fn place(&mut self, place: u32) {
         if self.code.places.last().is_none_or(|&(_, last)| last != place) {
             let here = self.here();
@@ -92,20 +91,20 @@ impl Assembler {
         }
     }
 
-    /// `goto label`
+    /// Emits `goto label`.
     pub(crate) fn goto(&mut self, label: Label) {
         self.want(label);
         self.push(Insn::ja());
     }
 
-    /// `jump` to the label, a conditional jump or a `may_goto`.
+    /// Emits `jump` to the label: a conditional jump or a `may_goto`.
     pub(crate) fn jump(&mut self, jump: Insn, label: Label) {
         self.want(label);
         self.push(jump);
     }
 
-    /// To the label if the condition holds; `inverse` is the jump that is
-    /// taken where it does not.
+    /// Emits a jump to the label if the condition holds; `inverse` is the jump that is taken where
+    /// it does not.
     pub(crate) fn branch(&mut self, jump: Insn, inverse: Insn, label: Label) {
         if self.long {
             self.push(Insn { off: 1, ..inverse });
@@ -115,7 +114,7 @@ impl Assembler {
         }
     }
 
-    /// To the label when the kernel's patience with loops is at its end.
+    /// Emits a `may_goto`: a jump to the label when the kernel's limit on loops is reached.
     pub(crate) fn may_goto(&mut self, label: Label) {
         if self.long {
             self.push(Insn { off: 1, ..Insn::may_goto() });
@@ -126,7 +125,7 @@ impl Assembler {
         }
     }
 
-    /// A constant, in one instruction if it fits.
+    /// Emits a constant, in one instruction if it fits.
     pub(crate) fn constant(&mut self, dst: Reg, value: u64) {
         if i32::try_from(value as i64).is_ok() {
             self.push(Insn::mov_imm(Bits::B64, dst, value as i32));
@@ -137,14 +136,14 @@ impl Assembler {
         }
     }
 
-    /// The map itself, as helpers take it.
+    /// Emits a map reference, as helpers take it.
     pub(crate) fn map(&mut self, dst: Reg, map: MapKind) {
         self.code.maps.push((self.here(), map));
         self.code.insns.extend(Insn::load_imm64(dst, pseudo::MAP_FD, 0));
     }
 
-    /// `dst = src + distance`, so that the verifier does not tie the two together: what it
-    /// learns of the sum it would then know of the number too, and walk the loop that counts it.
+    /// Emits `dst = src + distance` such that the verifier does not link the two values: otherwise
+    /// it would apply its knowledge of the sum to the number, and unroll the loop that counts it.
     pub(crate) fn push_sum(&mut self, dst: Reg, src: Reg, distance: i32) {
         if dst == src {
             self.push(Insn::alu_imm(Alu::Add, Bits::B64, dst, distance));
@@ -154,12 +153,12 @@ impl Assembler {
         }
     }
 
-    /// The address of a byte of the instance block.
+    /// Emits the address of a byte of the instance block.
     pub(crate) fn block(&mut self, dst: Reg, offset: u32) {
         self.address(dst, MapKind::Block, offset);
     }
 
-    /// The address of a byte of the hand-over.
+    /// Emits the address of a byte of the hand-over.
     pub(crate) fn hand_over(&mut self, dst: Reg, offset: u32) {
         self.address(dst, MapKind::HandOver, offset);
     }
@@ -170,14 +169,14 @@ impl Assembler {
         self.code.insns.extend(Insn::load_imm64(dst, pseudo::MAP_VALUE, value));
     }
 
-    /// Calls a function of the program.
+    /// Emits a call of a function of the program.
     pub(crate) fn call(&mut self, callee: Callee) {
         self.code.calls.push((self.here(), callee));
         self.push(Insn::call_function());
     }
 
-    /// The code with every jump resolved. Nothing when a label stands nowhere
-    /// or a conditional jump is too far: then it must be assembled as long.
+    /// Returns the code with every jump resolved, or `None` when a label is unbound or a
+    /// conditional jump is too far: then it must be assembled as long.
     pub(crate) fn finish(mut self) -> Option<Code> {
         for (at, label) in self.jumps {
             let target = self.labels.get(label.0 as usize).copied().flatten()?;
@@ -193,7 +192,7 @@ impl Assembler {
     }
 }
 
-/// The offset of a field of the instance block within reach of one load.
+/// Returns the offset of a field of the instance block as an offset of a load.
 pub(crate) const fn field(offset: u32) -> i16 {
     assert!(offset <= i16::MAX as u32, "the block's fields lie within 32 KiB");
     offset as i16

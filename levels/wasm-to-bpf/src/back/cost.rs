@@ -1,10 +1,9 @@
-//! The estimate of what one packet costs: the longest way through that takes
-//! no loop twice.
+//! Cost estimate of one packet: the longest path that takes no loop twice.
 
 use super::emit::BlockCost;
 use crate::ir::{BinaryOp, Function, Op, Unit, Value};
 
-/// Instructions of the longest way, for each function of the unit.
+/// Returns the instructions of the longest path, for each function of the unit.
 pub(crate) fn instructions(blocks: &[Vec<BlockCost>]) -> Vec<u32> {
     let mut costs = vec![None; blocks.len()];
     for position in 0..blocks.len() {
@@ -47,7 +46,7 @@ fn instructions_of(
     cost
 }
 
-/// The heaviest way from block 0; only forward edges count.
+/// Returns the heaviest path from block 0; only forward edges count.
 fn longest<'a>(own: &[u64], successors: impl Fn(usize) -> &'a [usize]) -> u64 {
     let mut best = vec![0u64; own.len()];
     for block in (0..own.len()).rev() {
@@ -65,9 +64,9 @@ fn longest<'a>(own: &[u64], successors: impl Fn(usize) -> &'a [usize]) -> u64 {
     best.first().copied().unwrap_or(0)
 }
 
-/// Fuel of the longest way, for the entry.
+/// Returns the fuel of the entry's longest path.
 pub(crate) fn fuel(unit: &Unit) -> u64 {
-    // Callees stand behind nobody in particular, but never call back.
+    // Callees are in no particular order, but never call back.
     let mut costs = vec![None; unit.functions.len()];
     fuel_of(unit, 0, &mut costs, 0)
 }
@@ -115,7 +114,7 @@ fn is(spends: &[bool], Value(value): Value) -> bool {
     spends.get(value as usize).copied().unwrap_or(false)
 }
 
-/// The values that are fuel, found until no more are.
+/// Returns the values that are fuel, by iterating until no more are found.
 fn fuel_values(function: &Function) -> Vec<bool> {
     let mut fuel = vec![false; function.types.len()];
     loop {

@@ -2,14 +2,14 @@
 
 use crate::ir::{BinaryOp, Function, Op, Value};
 
-/// Additions and joins that are looked through for where an address comes from.
+/// Most additions and joins that are followed to the origin of an address.
 const ORIGIN_DEPTH_MAX: u32 = 8;
 
-/// Facts that the instructions state about values, without following them.
+/// Facts that the instructions state about values, without data flow.
 pub(crate) struct Facts {
     constants: Vec<Option<u64>>,
     definitions: Vec<Option<(u32, u32)>>,
-    /// Value that comes in from above, one of several, by parameter of a block.
+    /// Value, among several, that a block parameter gets from a forward edge.
     incoming: Vec<Option<Value>>,
 }
 
@@ -41,12 +41,12 @@ impl Facts {
         facts
     }
 
-    /// The value, if it is known now.
+    /// Returns the value, if it is a constant.
     pub(crate) fn constant(&self, value: Value) -> Option<u64> {
         self.constants.get(value.0 as usize).copied().flatten()
     }
 
-    /// The block that the value is made in, and which of its instructions makes it, unless it is a
+    /// Returns the block and the index of the instruction that defines the value, unless it is a
     /// parameter.
     pub(crate) fn made_at(&self, value: Value) -> Option<(usize, usize)> {
         let (block, at) = self.definitions.get(value.0 as usize).copied().flatten()?;
@@ -60,7 +60,7 @@ impl Facts {
         block.instructions.get(at as usize).map(|instruction| &instruction.op)
     }
 
-    /// The constant from which the address is counted, if it shows one.
+    /// Returns the constant base of the address, if its definition shows one.
     pub(super) fn origin(&self, function: &Function, value: Value, depth: u32) -> Option<u64> {
         if depth > ORIGIN_DEPTH_MAX || self.constant(value).is_some() {
             return self.constant(value);

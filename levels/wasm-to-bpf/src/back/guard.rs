@@ -1,7 +1,7 @@
-//! Where a module asks for the packet's length itself before it touches the
-//! packet, that question is put to the packet's end, and is what the verifier
-//! wants to see: behind it the packet is long enough, and elsewhere nobody
-//! looks. Then nothing need be added behind a short one.
+//! Packet length guards. Where a module checks the packet's length itself before it touches the
+//! packet, the check is emitted as a comparison with the packet's end, which is the form that the
+//! verifier needs: behind it the packet is long enough, and elsewhere it is not accessed. Then short
+//! packets need no padding.
 //!
 //! ```text
 //! on_packet ─▶ window_length < 54 ─ yes ─▶ no access of the packet
@@ -9,9 +9,8 @@
 //!                     └ no ─▶ accesses below 54
 //! ```
 //!
-//! So it is where the module asks whether the packet goes on behind an offset that only the run
-//! knows ([`Op::PacketLength`]): accesses there, as far as it has asked, are loads and stores and
-//! nothing else.
+//! The same holds where the module checks whether the packet extends beyond a run-time offset
+//! ([`Op::PacketLength`]): accesses there, up to the checked length, are plain loads and stores.
 
 use std::collections::BTreeMap;
 
@@ -25,26 +24,25 @@ use crate::ir::{
 };
 use crate::passes::graph::Graph;
 
-/// A branch that asks whether the packet has so many bytes.
+/// Branch that checks whether the packet has a number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Guard {
-    /// Counted from the packet's beginning, or from `address`.
+    /// Number of bytes, from the packet's beginning or from `address`.
     pub(crate) length: u32,
-    /// An offset in the packet.
+    /// Offset in the packet, known only at run time.
     pub(crate) address: Option<Value>,
-    /// The block that packets of that length go to; this branch is the only way there.
+    /// Block for packets of that length; this branch is its only predecessor.
     pub(crate) long: usize,
-    /// Whether its first way is the one of shorter packets.
+    /// True if the branch's first edge is the one of shorter packets.
     pub(crate) short_first: bool,
 }
 
-/// Branches of the entry, by their blocks, such that each access of the packet
-/// at a constant address is behind one that asks for as much, and those that ask for bytes
-/// at offsets that only the run knows. Nothing when there are accesses at constant addresses
-/// behind none.
+/// Returns branches of the entry, by their blocks, such that each access of the packet at a
+/// constant address is behind one that checks for as much, and those that check for bytes at
+/// run-time offsets. Empty when an access at a constant address is behind no check.
 ///
-/// A packet at tc may be as long and not in one piece; at XDP the window is. Behind a call that
-/// moves the packet only questions count that are asked behind it.
+/// A packet at tc may be that long and not linear; at XDP the window is linear. Behind a call that
+/// moves the packet only checks after the call count.
 pub(crate) fn guards(
     unit: &Unit,
     setting: &Setting,
@@ -63,7 +61,7 @@ pub(crate) fn guards(
         .filter_map(|number| Some((number, guard(entry, number, setting, &facts, &epochs)?)))
         .filter(|(_, guard)| ways_in.get(guard.long) == Some(&1))
         .collect();
-    // What a packet is made longer by is not in its length.
+    // Bytes added to a packet are not in its length.
     let mut used: BTreeMap<usize, Guard> = candidates
         .iter()
         .filter(|(_, guard)| guard.address.is_some() && own.pointers && own.data_end)
@@ -83,10 +81,10 @@ pub(crate) fn guards(
     Some(used)
 }
 
-/// Parts of a function between which the packet may move. Where one place is on all ways to
-/// another one and both are in one epoch, the packet does not move from the first to the other.
+/// Parts of a function between which the packet may move. If one position dominates another and
+/// both are in one epoch, the packet does not move from the first to the other.
 struct Epochs {
-    /// Epochs at the beginning of each block, and at its end.
+    /// Epochs at the beginning and at the end of each block.
     begins: Vec<u32>,
     ends: Vec<u32>,
     flavour: Flavour,
@@ -143,7 +141,7 @@ impl Epochs {
         instructions.iter().filter(moves).count() as u32
     }
 
-    /// The epoch in front of an instruction of a block.
+    /// Returns the epoch in front of an instruction of a block.
     fn at(&self, function: &Function, number: usize, at: usize) -> Option<u32> {
         let instructions = &function.blocks.get(number)?.instructions;
         let ahead = self.moves(instructions.get(at..)?);
@@ -154,7 +152,7 @@ impl Epochs {
     }
 }
 
-/// Whether the metadata is what the front door wrote as long as the function runs.
+/// Returns true if the function never changes the metadata that the front door wrote.
 fn keeps_metadata(function: &Function, setting: &Setting) -> bool {
     let facts = Facts::of(function);
     function.blocks.iter().flat_map(|block| &block.instructions).all(|instruction| {
@@ -170,7 +168,8 @@ fn keeps_metadata(function: &Function, setting: &Setting) -> bool {
     })
 }
 
-/// Returns where the block's farthest access of the packet at a constant address ends, for each epoch.
+/// Returns the end of the block's farthest access of the packet at a constant address, for each
+/// epoch.
 fn farthest(
     function: &Function,
     number: usize,
@@ -196,7 +195,7 @@ fn farthest(
     ends
 }
 
-/// Over how many edges each block is entered.
+/// Returns the number of edges into each block.
 fn ways_in(function: &Function) -> Vec<u32> {
     let mut ways_in = vec![0; function.blocks.len()];
     for edge in function.blocks.iter().flat_map(|block| block.terminator.edges()) {
@@ -217,8 +216,8 @@ fn dominates(graph: &Graph, above: usize, mut block: usize) -> bool {
     true
 }
 
-/// What the block's branch asks, if that is whether the packet has so many bytes
-/// of its window, and where longer ones go.
+/// Returns the guard of the block's branch, if it checks whether the packet has a number of bytes
+/// of its window.
 fn guard(
     function: &Function,
     number: usize,
@@ -268,8 +267,8 @@ fn guard(
     in_window.then_some(Guard { length, address: None, long, short_first })
 }
 
-/// Returns how many bytes more than the number `n` a packet certainly has, or lacks, where
-/// `n op length` holds, and whether it lacks them.
+/// Returns the number of bytes beyond `n` that a packet certainly has, or lacks, where `n op
+/// length` holds, and whether it lacks them.
 const fn longer(op: CompareOp) -> Option<(u32, bool)> {
     match op {
         CompareOp::LtU => Some((1, false)),
@@ -280,7 +279,7 @@ const fn longer(op: CompareOp) -> Option<(u32, bool)> {
     }
 }
 
-/// Returns what is compared with the packet's length, to its left.
+/// Returns the left operand of a comparison with the packet's length.
 fn asked_of_packet(
     function: &Function,
     facts: &Facts,

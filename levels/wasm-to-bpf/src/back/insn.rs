@@ -1,9 +1,9 @@
-//! One eBPF instruction: its fields, its encoding, and a constructor for each
-//! kind that the compiler emits. It knows no virtual registers and no labels.
+//! eBPF instruction: its fields, its encoding, and a constructor for each kind that the compiler
+//! emits. Knows no virtual registers and no labels.
 
 use crate::ir::Width;
 
-/// A register, r0 to r10.
+/// Register, r0 to r10.
 pub(crate) type Reg = u8;
 
 /// Result of calls, and of the function.
@@ -18,15 +18,15 @@ pub(crate) const R3: Reg = 3;
 pub(crate) const R4: Reg = 4;
 /// Fifth argument.
 pub(crate) const R5: Reg = 5;
-/// First of those that calls preserve.
+/// First register that calls preserve.
 pub(crate) const R6: Reg = 6;
-/// Preserved by calls.
+/// Register preserved by calls.
 pub(crate) const R7: Reg = 7;
-/// Preserved by calls.
+/// Register preserved by calls.
 pub(crate) const R8: Reg = 8;
-/// Preserved by calls.
+/// Register preserved by calls.
 pub(crate) const R9: Reg = 9;
-/// The frame's upper end; read only.
+/// Frame pointer: the frame's upper end; read only.
 pub(crate) const FP: Reg = 10;
 
 const LD: u8 = 0x00;
@@ -37,7 +37,7 @@ const ALU32: u8 = 0x04;
 const JMP: u8 = 0x05;
 const JMP32: u8 = 0x06;
 const ALU64: u8 = 0x07;
-/// The second operand is a register.
+/// Flag: the second operand is a register.
 const X: u8 = 0x08;
 const MODE_MEM: u8 = 0x60;
 const MODE_MEMSX: u8 = 0x80;
@@ -88,7 +88,7 @@ impl Alu {
     }
 }
 
-/// What a conditional jump tests.
+/// Condition of a conditional jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Test {
     Eq,
@@ -119,7 +119,7 @@ impl Test {
         }
     }
 
-    /// True where this is false.
+    /// Returns the condition that is true where this one is false.
     pub(crate) const fn inverse(self) -> Self {
         match self {
             Self::Eq => Self::Ne,
@@ -135,7 +135,7 @@ impl Test {
         }
     }
 
-    /// The same with the operands in the other order.
+    /// Returns the condition with the operands exchanged.
     pub(crate) const fn swapped(self) -> Self {
         match self {
             Self::Eq | Self::Ne => self,
@@ -151,16 +151,16 @@ impl Test {
     }
 }
 
-/// How much of the registers an operation looks at.
+/// Width of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bits {
-    /// The low half; the result is zero-extended.
+    /// Low half; the result is zero-extended.
     B32,
-    /// All.
+    /// All 64 bits.
     B64,
 }
 
-/// A `struct bpf_insn`.
+/// `struct bpf_insn`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Insn {
     pub(crate) code: u8,
@@ -170,7 +170,7 @@ pub(crate) struct Insn {
     pub(crate) imm: i32,
 }
 
-/// A helper function of the kernel, by its number in `enum bpf_func_id`.
+/// Helper functions of the kernel, by their number in `enum bpf_func_id`.
 pub(crate) mod helper {
     pub(crate) const SKB_STORE_BYTES: i32 = 9;
     pub(crate) const TAIL_CALL: i32 = 12;
@@ -236,7 +236,7 @@ impl Insn {
         Self::alu_imm(Alu::Mov, bits, dst, imm)
     }
 
-    /// The low `from` bits of `src`, sign-extended.
+    /// Sign extension of the low `from` bits of `src`.
     pub(crate) const fn mov_signed(bits: Bits, from: i16, dst: Reg, src: Reg) -> Self {
         Self::new(Self::alu_class(bits) | Alu::Mov.code() | X, dst, src, from, 0)
     }
@@ -246,12 +246,12 @@ impl Insn {
         Self::new(Self::alu_class(bits) | 0x80, dst, 0, 0, 0)
     }
 
-    /// The low `width` bits of `dst` with their bytes in reverse order.
+    /// Byte reversal of the low `width` bits of `dst`.
     pub(crate) const fn swap_bytes(width: i32, dst: Reg) -> Self {
         Self::new(ALU64 | 0xd0, dst, 0, 0, width)
     }
 
-    /// An address in the arena as a pointer to it: the low 32 bits of `src`.
+    /// Cast of an address in the arena to a pointer: the low 32 bits of `src`.
     pub(crate) const fn cast(dst: Reg, src: Reg) -> Self {
         Self::new(ALU64 | Alu::Mov.code() | X, dst, src, 1, 1)
     }
@@ -272,12 +272,12 @@ impl Insn {
         Self::new(ST | MODE_MEM | size_code(width), dst, 0, off, imm)
     }
 
-    /// `if dst test src goto …`
+    /// Conditional jump, `if dst test src goto …`.
     pub(crate) const fn jump(test: Test, bits: Bits, dst: Reg, src: Reg) -> Self {
         Self::new(Self::jump_class(bits) | test.code() | X, dst, src, 0, 0)
     }
 
-    /// `if dst test imm goto …`
+    /// Conditional jump, `if dst test imm goto …`.
     pub(crate) const fn jump_imm(test: Test, bits: Bits, dst: Reg, imm: i32) -> Self {
         Self::new(Self::jump_class(bits) | test.code(), dst, 0, 0, imm)
     }
@@ -287,7 +287,7 @@ impl Insn {
         Self::new(JMP, 0, 0, 0, 0)
     }
 
-    /// `goto …` with 32 bits of distance.
+    /// `goto …` with a distance of 32 bits.
     pub(crate) const fn ja_far(distance: i32) -> Self {
         Self::new(JMP32, 0, 0, 0, distance)
     }
@@ -302,17 +302,17 @@ impl Insn {
         Self::new(JMP | 0x80, 0, 0, 0, number)
     }
 
-    /// Calls a function of the same program; the distance comes later.
+    /// Call of a function of the same program; the distance is filled in later.
     pub(crate) const fn call_function() -> Self {
         Self::new(JMP | 0x80, 0, 1, 0, 0)
     }
 
-    /// Back.
+    /// Return from the function.
     pub(crate) const fn exit() -> Self {
         Self::new(JMP | 0x90, 0, 0, 0, 0)
     }
 
-    /// Both slots of a load of 64 bits; `source` says what the immediate means.
+    /// Both slots of a load of 64 bits; `source` gives the meaning of the immediate.
     pub(crate) const fn load_imm64(dst: Reg, source: u8, value: u64) -> [Self; 2] {
         [
             Self::new(LD | SIZE_DW, dst, source, 0, value as u32 as i32),
@@ -320,7 +320,7 @@ impl Insn {
         ]
     }
 
-    /// The `struct bpf_insn` as a little-endian word.
+    /// Returns the `struct bpf_insn` as a little-endian word.
     pub(crate) const fn word(self) -> u64 {
         self.code as u64
             | (self.dst as u64) << 8
@@ -330,7 +330,7 @@ impl Insn {
     }
 }
 
-/// The pseudo source registers of `load_imm64`.
+/// Pseudo source registers of `load_imm64`.
 pub(crate) mod pseudo {
     pub(crate) const IMMEDIATE: u8 = 0;
     pub(crate) const MAP_FD: u8 = 1;
@@ -341,7 +341,7 @@ pub(crate) mod pseudo {
 mod tests {
     use super::*;
 
-    /// As `llvm-objdump-19 --mcpu=v4` prints them.
+    /// Compares encodings with the output of `llvm-objdump-19 --mcpu=v4`.
     #[test]
     fn encodings_are_those_of_llvm() {
         let bytes = |insn: Insn| insn.word().to_le_bytes();

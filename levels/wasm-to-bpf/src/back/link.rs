@@ -1,6 +1,6 @@
-//! All functions become one program: placed one behind the other, calls
-//! resolved, and the kernel's limits on depth, number and stack checked, so
-//! that the verifier need not say no in its own words.
+//! Linker: all functions become one program. Places them one behind the other, resolves calls, and
+//! checks the kernel's limits on depth, number and stack, so that a violation has a better message
+//! than the verifier's.
 
 use std::collections::BTreeMap;
 
@@ -15,16 +15,16 @@ use crate::ir::Unit;
 use crate::program::{Cost, Flavour, Image, MapReference, Program, ProgramFunction};
 use crate::{Reason, Refusal};
 
-/// Frames of a chain of calls, the entry counted (`MAX_CALL_FRAMES`).
+/// Most frames of a chain of calls, with the entry (`MAX_CALL_FRAMES`).
 const DEPTH_MAX: u32 = 8;
-/// Functions besides the entry (`BPF_MAX_SUBPROGS` less the entry).
+/// Most functions besides the entry (`BPF_MAX_SUBPROGS` less the entry).
 const FUNCTIONS_MAX: usize = 255;
-/// Bytes of stack of a chain of calls (`MAX_BPF_STACK`).
+/// Most bytes of stack of a chain of calls (`MAX_BPF_STACK`).
 const STACK_MAX: u32 = 512;
-/// Instructions of a program (`BPF_COMPLEXITY_LIMIT_INSNS`).
+/// Most instructions of a program (`BPF_COMPLEXITY_LIMIT_INSNS`).
 const INSTRUCTIONS_MAX: usize = 1_000_000;
 
-/// One function, ours or the module's.
+/// Function of the program: a subprogram, or one of the module.
 struct Part {
     code: Code,
     stack: u32,
@@ -96,7 +96,7 @@ fn describe(unit: &Unit, plan: &Plan, position: usize) -> ProgramFunction {
     }
 }
 
-/// Appends our subprograms that anything calls, and those that they call.
+/// Appends the subprograms that anything calls, with those that they call.
 fn add_hosts(plan: &Plan, parts: &mut Vec<Part>) -> BTreeMap<Subprogram, usize> {
     let mut hosts = BTreeMap::new();
     let mut at = 0;
@@ -126,7 +126,7 @@ fn add_hosts(plan: &Plan, parts: &mut Vec<Part>) -> BTreeMap<Subprogram, usize> 
     hosts
 }
 
-/// Depth, number and stack; the latter is returned.
+/// Checks depth, number and stack; returns the stack size in bytes.
 fn check(
     unit: &Unit,
     parts: &[Part],
@@ -162,7 +162,8 @@ struct Chain {
     stack: u32,
 }
 
-/// The call graph has no circles; `level` only bounds a walk through one that had.
+/// Returns the longest chain of calls. The call graph has no cycles; `level` only bounds the walk
+/// if it had one.
 fn longest_chain(
     parts: &[Part],
     position: usize,

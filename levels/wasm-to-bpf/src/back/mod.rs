@@ -1,11 +1,11 @@
-//! The compiler's back: from the intermediate representation to eBPF.
+//! Back end of the compiler: from the intermediate representation to eBPF.
 //!
 //! ```text
 //! ir::Unit ─plan─▶ needs ─lower─▶ VCode ─regalloc2─▶ registers ─emit─▶ Code ─link─▶ Program
 //!                                                      host functions ─────────┘
 //! ```
 //!
-//! It decides nothing about the module's meaning, and loads nothing.
+//! Decides nothing about the module's meaning, and loads nothing.
 
 mod asm;
 mod cost;
@@ -35,10 +35,10 @@ use emit::Emitted;
 use facts::Facts;
 use plan::Plan;
 
-/// Values that a function may have; beyond it the allocator would take long.
+/// Most values of a function; above it the allocator would take long.
 const INSTRUCTIONS_MAX: usize = 200_000;
 
-/// The whole program, or what stands against it.
+/// Compiles the whole program, or returns the refusal.
 pub(crate) fn program(
     unit: &Unit,
     image: Image,
@@ -86,8 +86,8 @@ fn one(
     emit::emit(plan, position, &vcode, &output).ok_or_else(|| instructions(length))
 }
 
-/// A call that changes the packet's head as tc cannot: there only a constant that adds is
-/// certain to work. With the constant, if it is one, and the call's place.
+/// Finds a call that changes the packet's head as tc cannot: there only a constant that adds is
+/// certain to work. Returns the constant, if it is one, and the call's position.
 fn shortens_head(plan: &Plan, function: &Function) -> Option<(Option<i32>, Place)> {
     if plan.setting.flavour != Flavour::Tc || !plan.setting.has_packet() {
         return None;

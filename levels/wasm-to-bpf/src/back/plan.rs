@@ -1,5 +1,5 @@
-//! What each function of a unit needs beside its own code, found before any is
-//! selected: the context and the packet's pointers.
+//! Requirements of each function of a unit beyond its own code, computed before selection: the
+//! context and the packet's pointers.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ use super::setting::{Likely, Needs, Packet, Setting, Target, moves_packet};
 use crate::ir::{Function, Op, Region, Unit};
 use crate::{Entry, Options};
 
-/// What is known of the unit as a whole.
+/// Properties of the unit as a whole.
 pub(crate) struct Plan {
     pub(crate) setting: Setting,
     pub(crate) needs: Vec<Needs>,
-    /// The entry's branches that make the packet accessible, by their blocks.
+    /// Branches of the entry that make the packet accessible, by their blocks.
     pub(crate) guards: BTreeMap<usize, Guard>,
 }
 
 impl Plan {
-    /// Looks through the unit; callees come after their callers nowhere in
-    /// particular, so needs are passed up until nothing changes.
+    /// Analyses the unit; callees are in no particular order, so needs are propagated to callers
+    /// until nothing changes.
     pub(crate) fn new(unit: &Unit, options: &Options) -> Self {
         let packet = match &options.entry {
             Entry::Packet { window, standalone } => {

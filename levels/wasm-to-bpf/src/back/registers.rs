@@ -1,5 +1,4 @@
-//! The register allocator, from a library: ten registers, and of these first
-//! the ones that need not be saved.
+//! Register allocator, by a library: ten registers, preferring those that need not be saved.
 
 use regalloc2::{Algorithm, MachineEnv, Output, PRegSet, RegAllocError, RegallocOptions};
 
@@ -7,7 +6,7 @@ use super::insn::{R0, R5, R6, R9};
 use super::spills;
 use super::vcode::{VCode, physical};
 
-/// Gives each value a register or, where there are too few, a place in the frame.
+/// Assigns each value a register or, where there are too few, a slot of the frame.
 pub(crate) fn allocate(vcode: &VCode) -> Result<Output, RegAllocError> {
     let registers = |range: core::ops::RangeInclusive<u8>| range.map(physical).collect::<PRegSet>();
     let none = PRegSet::empty();
@@ -19,7 +18,7 @@ pub(crate) fn allocate(vcode: &VCode) -> Result<Output, RegAllocError> {
     };
     let options = RegallocOptions {
         verbose_log: false,
-        // In release builds, too: what it finds becomes a refusal and not a panic.
+        // Also in release builds: a fault becomes a refusal and not a panic.
         validate_ssa: true,
         algorithm: Algorithm::Ion,
     };

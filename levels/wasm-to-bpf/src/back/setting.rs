@@ -1,4 +1,4 @@
-//! Setting that the code of all functions of a unit depends on, and where their accesses go.
+//! Setting that the code of all functions of a unit depends on, and the targets of their accesses.
 
 use abi::HostFunction;
 use abi::layout::{META_ADDRESS, WINDOW_ADDRESS};
@@ -15,57 +15,57 @@ pub(crate) const META_LENGTHS: [i16; 2] = [0, 4];
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     pub(crate) flavour: Flavour,
-    /// The declared window, if there is a packet.
+    /// Declared window, if there is a packet.
     pub(crate) packet: Option<Packet>,
-    /// Bytes of the memory: at the beginning, and at most.
+    /// Initial and largest size of the memory, bytes.
     pub(crate) memory_min: u64,
     pub(crate) memory_max: u64,
     pub(crate) globals: u32,
-    /// Packet bytes that the prologue makes accessible: the end of the
-    /// farthest access at a constant address; 0 where guards do.
+    /// Packet bytes that the prologue makes accessible: the end of the farthest access at a
+    /// constant address; 0 where guards do.
     pub(crate) reach: u32,
-    /// True when some access decides at run time that it is of the packet.
+    /// True when some access may be one of the packet, decided at run time.
     pub(crate) dynamic_window: bool,
     /// True when memory is copied or filled, which costs fuel by length.
     pub(crate) bulk: bool,
-    /// True when there are events or frames to count.
+    /// True when events or frames are counted.
     pub(crate) emits: bool,
     /// True when the arena is used at all.
     pub(crate) has_memory: bool,
 }
 
-/// The packet's side of an entry.
+/// Packet properties of an entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packet {
     pub(crate) window: u32,
     pub(crate) standalone: bool,
 }
 
-/// Needs of a function, which its prologue serves.
+/// Needs of a function, which its prologue provides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Needs {
-    /// First parameter is the context.
+    /// Context as the first parameter.
     pub(crate) context: bool,
-    /// Pointers of the packet, taken at the beginning.
+    /// Pointers of the packet, loaded at the beginning.
     pub(crate) pointers: bool,
     /// `data_end` for accesses at run-time addresses.
     pub(crate) data_end: bool,
-    /// Function, or one that it calls, changes the packet's length: pointers must be taken again.
+    /// Reload of the pointers, because the function, or a callee, changes the packet's length.
     pub(crate) changes_packet: bool,
-    /// A place in the frame for accesses over the packet's end.
+    /// Slot of the frame for accesses across the packet's end.
     pub(crate) spare: bool,
 }
 
-/// Target of an access, with what is known of its address.
+/// Target of an access, with the known part of its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// The arena.
+    /// Arena.
     Memory,
-    /// The packet, at this constant offset.
+    /// Packet, at this constant offset.
     Packet(i16),
-    /// The packet, at an offset known when it runs.
+    /// Packet, at a run-time offset.
     PacketDynamic,
-    /// The hand-over's metadata, at this constant offset.
+    /// Metadata of the hand-over, at this constant offset.
     Metadata(i16),
     /// Target decided at run time; names the test that comes first.
     Any(Likely),
@@ -76,7 +76,7 @@ pub(crate) enum Target {
 pub(crate) enum Likely {
     /// Memory below the metadata: the module's stack.
     Below,
-    /// The packet.
+    /// Packet.
     Window,
     /// Memory above the window: data and heap.
     Above,
@@ -143,7 +143,7 @@ impl Setting {
     }
 }
 
-/// Returns true when the packet's pointers are void after a call: at tc after a write too.
+/// Returns true when the packet's pointers are invalid after a call: at tc after a write too.
 pub(crate) fn moves_packet(host: HostFunction, flavour: Flavour) -> bool {
     match host {
         HostFunction::PacketResizeHead | HostFunction::PacketResizeTail => true,

@@ -1,5 +1,5 @@
-//! Moves between registers and the frame that change nothing: the allocator saves a value again
-//! that it has only read, and saves values that nobody reads any more.
+//! Redundant moves between registers and the frame: the allocator stores a value again
+//! that it has only read, and stores values that nobody reads any more.
 //!
 //! ```text
 //! r1 = frame[2]                r1 = frame[2]
@@ -11,12 +11,12 @@ use regalloc2::{Allocation, Edit, Function, Inst, InstPosition, OperandKind, Out
 
 use super::vcode::VCode;
 
-/// Places in the frame of a function whose moves are looked at. With more of them the verifier may
-/// take twice as long: a place that is written less often holds what it knew earlier, and states
-/// are equal less often (`services/touch`: 1.0 s to 1.8 s).
+/// Most frame slots of a function whose moves are removed. With more of them the verifier may take
+/// twice as long: a slot that is written less often holds older knowledge, and states are equal
+/// less often (`services/touch`: 1.0 s to 1.8 s).
 const SLOTS_MAX: usize = 8;
 
-/// Takes out moves that change nothing.
+/// Removes redundant moves.
 pub(crate) fn thin(vcode: &VCode, output: &mut Output) {
     let slots = output.num_spillslots;
     if slots == 0 || slots > SLOTS_MAX {
@@ -33,14 +33,14 @@ fn retain(output: &mut Output, useless: &[bool]) {
     output.edits.retain(|_| !useless.next().copied().unwrap_or_default());
 }
 
-/// A step of a block: an instruction, or the move of that number.
+/// Step of a block: an instruction, or the move of that number.
 #[derive(Clone, Copy)]
 enum Step {
     Inst(Inst),
     Move { number: usize, from: Allocation, to: Allocation },
 }
 
-/// The code, block by block.
+/// Code, walked block by block.
 struct Walk<'a> {
     vcode: &'a VCode,
     output: &'a Output,
@@ -71,10 +71,10 @@ impl<'a> Walk<'a> {
         Self { vcode, output, blocks }
     }
 
-    /// Moves of what is there already.
+    /// Returns the moves of values that are in place already.
     fn unchanged(&self) -> Vec<bool> {
         let count = self.blocks.len();
-        // For each slot the registers that hold the same; before a block is reached, all.
+        // For each slot the registers that hold the same value; all before a block is reached.
         let mut begins = vec![vec![u16::MAX; self.output.num_spillslots]; count];
         if let Some(entry) = begins.first_mut() {
             entry.fill(0);
@@ -110,7 +110,7 @@ impl<'a> Walk<'a> {
         useless
     }
 
-    /// Follows which registers hold what slots do, across a step.
+    /// Tracks across a step which registers hold the values of slots.
     fn hold(&self, step: Step, state: &mut [u16]) {
         let Step::Move { from, to, .. } = step else {
             let Step::Inst(inst) = step else { return };
@@ -148,7 +148,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Moves to the frame of what nobody reads there.
+    /// Returns the moves to slots that are not read afterwards.
     fn unread(&self) -> Vec<bool> {
         let count = self.blocks.len();
         let slots = self.output.num_spillslots;
@@ -181,7 +181,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The register as a bit; none for what is no register.
+/// Returns the register as a bit; 0 for other allocations.
 fn bit(allocation: Allocation) -> u16 {
     allocation.as_reg().map_or(0, |register| 1 << register.hw_enc())
 }
@@ -219,11 +219,11 @@ mod tests {
         let mut output = Output {
             num_spillslots: 2,
             edits: vec![
-                edit(1, register(1), frame(0)), // is read
-                edit(1, frame(0), register(1)), // is there
-                edit(2, register(1), frame(0)), // is there
-                edit(2, register(2), frame(1)), // is read by nobody
-                edit(3, register(2), frame(1)), // is another number, and read
+                edit(1, register(1), frame(0)), // the slot is read later
+                edit(1, frame(0), register(1)), // the value is in the register already
+                edit(2, register(1), frame(0)), // the value is in the slot already
+                edit(2, register(2), frame(1)), // the slot is read by nobody
+                edit(3, register(2), frame(1)), // another number, and read
                 edit(3, frame(0), register(2)),
                 edit(3, frame(1), register(1)),
             ],

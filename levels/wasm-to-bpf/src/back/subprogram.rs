@@ -1,12 +1,12 @@
-//! Names of our subprograms: what code may call; `host` has what they do.
+//! Names of the subprograms that code may call; `host` has their code.
 
-/// A subprogram that the compiler brings itself.
+/// Subprogram that the compiler provides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Subprogram {
-    /// `memory.copy`: destination, source, length; 0, [`OUTSIDE`](super::host::OUTSIDE) or
+    /// `memory.copy`: destination, source, length; returns 0, [`OUTSIDE`](super::host::OUTSIDE) or
     /// [`SPENT`](super::host::SPENT).
     MemoryCopy,
-    /// `memory.fill`: destination, byte, length; the same.
+    /// `memory.fill`: destination, byte, length; returns the same.
     MemoryFill,
     /// `packet_load`
     PacketLoad,
@@ -16,7 +16,7 @@ pub(crate) enum Subprogram {
     ResizeHead,
     /// `packet_resize_tail`
     ResizeTail,
-    /// Makes the packet as long as the module reaches.
+    /// Padding of the packet up to the module's farthest access.
     Pad,
     /// `event`
     Event,
@@ -58,7 +58,7 @@ impl Subprogram {
         }
     }
 
-    /// Returns the number of scalar arguments behind the context.
+    /// Returns the number of scalar arguments after the context.
     pub(crate) const fn scalars(self) -> u32 {
         match self {
             Self::Pad => 0,

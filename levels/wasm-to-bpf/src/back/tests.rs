@@ -1,5 +1,5 @@
-//! The back as a whole: what it refuses, what it always emits. That the code
-//! is right is shown in the kernel (lab/wasm).
+//! Tests of the back end as a whole: its refusals, and the code that it always emits. lab/wasm
+//! tests in the kernel that the code is right.
 
 use super::plan::Plan;
 use super::subprogram::Subprogram;
@@ -9,7 +9,7 @@ use crate::ir::{
 };
 use crate::{Entry, Flavour, Image, MapKind, Options, Program, Reason, Refusal};
 
-/// A function of one block; results are numbered as they come.
+/// Makes a function of one block; results are numbered in order.
 fn function(index: u32, parameters: u32, ops: Vec<Op>, returned: Vec<Value>) -> Function {
     let results = ops.len() as u32;
     let instructions = (parameters..)
@@ -49,7 +49,7 @@ fn reason(result: Result<Program, Vec<Refusal>>) -> Reason {
     result.unwrap_err().remove(0).reason
 }
 
-/// Each calls the next one.
+/// Makes functions that each call the next one.
 fn chain(length: u32, ops: impl Fn() -> Vec<Op>) -> Vec<Function> {
     (0..length)
         .map(|index| {
@@ -70,7 +70,7 @@ fn calls_go_eight_deep_and_no_deeper() {
 
 #[test]
 fn stack_beyond_the_kernels_is_refused() {
-    // More values alive at once than there are registers, by far.
+    // Far more live values than registers.
     let count = 90;
     let mut ops: Vec<Op> = (0..count).map(|_| Op::GlobalGet(0)).collect();
     ops.extend((1..count).map(|at| {
@@ -141,8 +141,8 @@ fn all_subprograms_assemble_at_each_level() {
     }
 }
 
-/// The passes may find so late that a condition is constant that its ways are both there: by
-/// seeds 31471 (a value of the way never taken) and 43939 (its instructions) of lab/wasm.
+/// Tests branches on conditions that the passes find to be constant so late that both successors
+/// remain: seeds 31471 (a value of the path never taken) and 43939 (its instructions) of lab/wasm.
 #[test]
 fn a_constant_condition_leaves_both_ways_in_place() {
     let to = |block| Edge { target: BlockId(block), arguments: Vec::new() };

@@ -1,5 +1,5 @@
-//! eBPF instructions over virtual registers, in blocks: what instruction
-//! selection makes and the register allocator reads. It chooses nothing.
+//! eBPF instructions over virtual registers, in blocks: the output of instruction selection and the
+//! input of the register allocator. Makes no choices.
 
 use regalloc2::{Inst, InstRange, Operand, OperandConstraint, OperandKind, OperandPos};
 use regalloc2::{PReg, PRegSet, RegClass, VReg};
@@ -8,64 +8,64 @@ use super::insn::{Bits, Insn, Reg, Test};
 use crate::TrapCode;
 use crate::ir::{Place, Width};
 
-/// What an operation does with its operands, which the allocator replaces by registers.
+/// Operation on operands, which the allocator replaces by registers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
-    /// One instruction; its register fields come from these operands.
+    /// Single instruction; its register fields come from these operands.
     One { insn: Insn, dst: Option<u8>, src: Option<u8> },
-    /// A constant of 64 bits into operand 0.
+    /// 64-bit constant into operand 0.
     Wide(u64),
-    /// The address of the instance block into operand 0.
+    /// Address of the instance block into operand 0.
     Block,
-    /// Reads a fixed slot of the frame into operand 0.
+    /// Load of a fixed slot of the frame into operand 0.
     LoadSlot(Slot),
-    /// The function's arguments, in registers 1 and up.
+    /// Arguments of the function, in registers 1 and up.
     Arguments,
-    /// Leaves for the trap if the condition holds: operands 0 and, without an immediate, 1.
+    /// Trap if the condition holds: operands 0 and, without an immediate, 1.
     Trap { condition: Condition, trap: Trap },
-    /// Operand 0 keeps the value of operand 1 if the condition holds on the operands from
-    /// `first` on, else it takes the immediate or operand 2.
+    /// Operand 0 keeps the value of operand 1 if the condition holds on the operands from `first`
+    /// on, else it takes the immediate or operand 2.
     Select { condition: Condition, other: Option<i32>, first: u8 },
-    /// Another function of the unit, by its position; a context goes first if it takes one.
+    /// Call of another function of the unit, by its position; a context goes first if it takes one.
     Call(u32),
-    /// A subprogram of ours.
+    /// Call of a subprogram.
     CallHost(super::subprogram::Subprogram),
-    /// After a call: out by the trap that the callee left, if it left one.
+    /// Exit after a call by the trap that the callee left, if any.
     TrapAfterCall(Condition),
-    /// The address of the hand-over into operand 0.
+    /// Address of the hand-over into operand 0.
     HandOver,
-    /// So many bytes in front of the packet, or fewer; 0 or an error in r0, the
+    /// Bytes added in front of the packet, or removed if negative; 0 or an error in r0, the
     /// packet's ends in r2 and r3.
     MoveHead(i16),
-    /// The verifier's leave to loop.
+    /// `may_goto`, the verifier's requirement for loops.
     MayGoto(Place),
-    /// A read of the packet at an address known only now. Operands: result, a pointer to
-    /// the end of what is read, `data_end`; of more than one byte also address and a
-    /// temporary.
+    /// Read of the packet at a run-time address. Operands: result, a pointer to the end of the
+    /// bytes read, `data_end`; for more than one byte also address and a temporary.
     WindowLoad { width: Width, distance: i32 },
-    /// A write of it. Operands: value, and those of a read.
+    /// Write to the packet at a run-time address. Operands: value, and those of a read.
     WindowStore { width: Width, distance: i32 },
-    /// A read that may be of packet, metadata or memory. Operands: result, address, a temporary;
+    /// Read that may be of packet, metadata or memory. Operands: result, address, a temporary;
     /// where the packet is likely, its ends.
     AnyLoad(AnyAccess),
-    /// A write. Operands: value, address, two temporaries, perhaps the packet's ends.
+    /// Write that may be to packet, metadata or memory. Operands: value, address, two temporaries,
+    /// perhaps the packet's ends.
     AnyStore(AnyAccess),
-    /// The packet's pointers, checked to reach as far as the function needs; a
-    /// fault is a trap. Operands: `data`, `data_end`, a temporary.
+    /// Pointers of the packet, checked to reach as far as the function needs; a failure is a trap.
+    /// Operands: `data`, `data_end`, a temporary.
     Pointers { reach: u32, keep: bool },
-    /// The verdict in operand 0 is one, or traps; operand 1 is a temporary.
+    /// Trap unless operand 0 is a verdict; operand 1 is a temporary.
     CheckVerdict,
-    /// On to the block's first edge.
+    /// Jump to the block's first successor.
     Jump,
-    /// To the first edge if the condition holds, else to the second.
+    /// Jump to the first successor if the condition holds, else to the second.
     Branch(Condition),
-    /// Out of the function, the result in r0.
+    /// Return from the function, the result in r0.
     Return,
-    /// Ends the call.
+    /// Unconditional trap.
     TrapAlways(Trap),
 }
 
-/// An access whose region is decided when it runs.
+/// Access whose region is decided at run time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AnyAccess {
     pub(crate) width: Width,
@@ -74,21 +74,20 @@ pub(crate) struct AnyAccess {
     pub(crate) place: Place,
 }
 
-/// A fixed place in the frame, kept there so that code out of line finds it
-/// whatever the allocator did.
+/// Fixed slot of the frame, which out-of-line code finds whatever the allocator did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Slot {
-    /// The context that the kernel gave.
+    /// Context from the kernel.
     Context,
-    /// The packet's first byte, checked.
+    /// Address of the packet's first byte, checked.
     Data,
-    /// A register that code out of line borrows.
+    /// Register saved by out-of-line code.
     Spare,
-    /// A pointer that is to be compared afresh.
+    /// Pointer for a fresh comparison.
     Pointer,
 }
 
-/// Two operands, or one and an immediate, compared.
+/// Comparison of two operands, or of one and an immediate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Condition {
     pub(crate) test: Test,
@@ -96,7 +95,7 @@ pub(crate) struct Condition {
     pub(crate) immediate: Option<i32>,
 }
 
-/// Why and where a call ends.
+/// Cause and position of the end of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Trap {
     pub(crate) code: TrapCode,
@@ -108,7 +107,7 @@ impl Condition {
         Self { test: self.test.inverse(), ..self }
     }
 
-    /// As a jump; `x` and `y` are the registers compared.
+    /// Returns the jump; `x` and `y` are the registers compared.
     pub(crate) const fn jump(self, x: Reg, y: Reg) -> Insn {
         match self.immediate {
             Some(immediate) => Insn::jump_imm(self.test, self.bits, x, immediate),
@@ -117,7 +116,7 @@ impl Condition {
     }
 }
 
-/// One block.
+/// Basic block.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct VBlock {
     first: u32,
@@ -125,9 +124,9 @@ pub(crate) struct VBlock {
     pub(crate) parameters: Vec<VReg>,
     pub(crate) successors: Vec<regalloc2::Block>,
     predecessors: Vec<regalloc2::Block>,
-    /// The values for the parameters of each successor.
+    /// Values for the parameters of each successor.
     arguments: Vec<Vec<VReg>>,
-    /// Entered again from below: it is never taken out.
+    /// True for the target of a back edge: never removed.
     pub(crate) is_loop_header: bool,
 }
 
@@ -138,7 +137,7 @@ struct VInst {
     place: Place,
 }
 
-/// A function over virtual registers.
+/// Function over virtual registers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct VCode {
     instructions: Vec<VInst>,
@@ -147,60 +146,60 @@ pub(crate) struct VCode {
     registers: usize,
 }
 
-/// The physical register of that number, as the allocator names it.
+/// Returns the physical register of that number, as the allocator names it.
 pub(crate) const fn physical(register: Reg) -> PReg {
     PReg::new(register as usize, RegClass::Int)
 }
 
-/// An operand read at the beginning.
+/// Returns an operand read at the beginning.
 pub(crate) fn used(register: VReg) -> Operand {
     Operand::reg_use(register)
 }
 
-/// An operand still read when results are being written.
+/// Returns an operand still read when results are being written.
 pub(crate) fn used_late(register: VReg) -> Operand {
     Operand::new(register, OperandConstraint::Reg, OperandKind::Use, OperandPos::Late)
 }
 
-/// An operand written at the end.
+/// Returns an operand written at the end.
 pub(crate) fn defined(register: VReg) -> Operand {
     Operand::reg_def(register)
 }
 
-/// An operand written while others are still read.
+/// Returns an operand written while others are still read.
 pub(crate) fn defined_early(register: VReg) -> Operand {
     Operand::new(register, OperandConstraint::Reg, OperandKind::Def, OperandPos::Early)
 }
 
-/// An operand written where the operand of that number was read.
+/// Returns an operand written to the register from which the operand of that number was read.
 pub(crate) fn defined_in(register: VReg, operand: usize) -> Operand {
     Operand::reg_reuse_def(register, operand)
 }
 
-/// An operand read from that register.
+/// Returns an operand read from a fixed register.
 pub(crate) fn used_in(register: VReg, fixed: Reg) -> Operand {
     Operand::reg_fixed_use(register, physical(fixed))
 }
 
-/// An operand written to that register.
+/// Returns an operand written to a fixed register.
 pub(crate) fn defined_at(register: VReg, fixed: Reg) -> Operand {
     Operand::reg_fixed_def(register, physical(fixed))
 }
 
 impl VCode {
-    /// A new virtual register.
+    /// Returns a new virtual register.
     pub(crate) fn register(&mut self) -> VReg {
         self.registers += 1;
         VReg::new(self.registers - 1, RegClass::Int)
     }
 
-    /// A new block; its place in the code is where [`Self::begin`] is called.
+    /// Returns a new block; its position in the code is where [`Self::begin`] is called.
     pub(crate) fn block(&mut self) -> regalloc2::Block {
         self.blocks.push(VBlock::default());
         regalloc2::Block::new(self.blocks.len() - 1)
     }
 
-    /// What follows belongs to this block.
+    /// Begins a block: the following instructions belong to it.
     pub(crate) fn begin(&mut self, block: regalloc2::Block) {
         let at = self.instructions.len() as u32;
         if let Some(block) = self.blocks.get_mut(block.index()) {
@@ -226,7 +225,7 @@ impl VCode {
         }
     }
 
-    /// Numbers the blocks as they stand in the code; the allocator relies on it.
+    /// Numbers the blocks in the code's order; the allocator relies on it.
     pub(crate) fn renumber(&mut self, order: &[regalloc2::Block]) {
         let mut numbers = vec![regalloc2::Block::new(0); self.blocks.len()];
         for (number, block) in order.iter().enumerate() {
@@ -256,7 +255,7 @@ impl VCode {
         self.instructions.push(VInst { op, operands: (first, self.operands.len() as u32), place });
     }
 
-    /// The operation and where it stands in the module.
+    /// Returns the operation and its position in the module.
     pub(crate) fn op(&self, inst: Inst) -> (Op, Place) {
         let inst = &self.instructions[inst.index()];
         (inst.op, inst.place)
@@ -268,7 +267,7 @@ impl VCode {
         self.instructions.iter().any(loads)
     }
 
-    /// How many operations there are.
+    /// Returns the number of operations.
     pub(crate) fn length(&self) -> usize {
         self.instructions.len()
     }
@@ -327,7 +326,7 @@ impl regalloc2::Function for VCode {
         &self.operands[first as usize..end as usize]
     }
 
-    /// A call leaves nothing in r0 to r5 but its result; operands fixed there are no clobbers.
+    /// A call preserves nothing in r0 to r5 but its result; operands fixed there are no clobbers.
     fn inst_clobbers(&self, inst: Inst) -> PRegSet {
         if !self.instructions[inst.index()].op.calls() {
             return PRegSet::empty();

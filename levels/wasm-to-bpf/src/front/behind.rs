@@ -1,18 +1,18 @@
-//! What lies behind the memory: tables that change and passive segments.
+//! Data behind the memory: tables that change and passive segments.
 //!
 //! ```text
 //! arena  0 ┌──────────────────────┐
-//!          │ linear memory        │  as much as it may have
+//!          │ linear memory        │  up to its maximum
 //!          ├──────────────────────┤
-//!          │ a table              │  a u32 for each place that it may have
-//!          │ an element segment   │  the same
+//!          │ a table              │  a u32 for each element, up to its maximum
+//!          │ an element segment   │  a u32 for each element
 //!          │ a data segment       │  its bytes
 //!          └──────────────────────┘
 //! ```
 //!
-//! A reference is a number (habits.rs). Sizes that change are globals behind
+//! A reference is a number (habits.rs). Sizes that change are globals after
 //! the module's own; a dropped segment is one of length 0. Only an export that
-//! is run on its own has any of this: at user level it would lie in the
+//! runs on its own has any of this: at user level it would lie in the
 //! sandbox, and an instance could not move.
 
 use wasmparser::TableType;
@@ -25,56 +25,56 @@ use crate::ir::{Global, Type};
 use crate::refusal::Reason;
 use crate::{Entry, Options};
 
-/// Places of a table that grows and declares no less.
+/// Most elements of a table that grows and declares no smaller maximum.
 const GROWN_MAX: u32 = 65_536;
-/// Places of all tables and element segments together: 4 MiB.
+/// Most elements of all tables and element segments together: 4 MiB.
 const PLACES_MAX: u32 = 1 << 20;
-/// Bytes of a place.
+/// Size of an element, bytes.
 const PLACE_LENGTH: u32 = 4;
-/// Where each of them begins is a multiple of this.
+/// Alignment of each table and segment, bytes.
 const ALIGNMENT: u64 = 8;
 
-/// A size, or where it is.
+/// Size, constant or in a global.
 #[derive(Clone, Copy)]
 pub(super) enum Size {
     Fixed(u32),
-    /// A global of ours.
+    /// Global of the compiler.
     Global(u32),
 }
 
-/// A table.
+/// Table behind the memory.
 #[derive(Clone, Copy)]
 pub(super) struct Table {
-    /// The address of its first place.
+    /// Address of the first element.
     pub(super) at: u32,
     pub(super) size: Size,
-    /// Places that it may have.
+    /// Most elements.
     pub(super) max: u32,
 }
 
-/// A segment; one that nobody copies from, or that is not passive, is empty.
+/// Segment behind the memory; one that is never copied from, or that is not passive, is empty.
 #[derive(Clone, Copy)]
 pub(super) struct Segment {
-    /// The address of its first byte.
+    /// Address of the first byte.
     pub(super) at: u32,
-    /// Elements or bytes.
+    /// Length in elements or bytes.
     pub(super) length: Size,
 }
 
 #[derive(Default)]
 pub(super) struct Behind {
-    /// The module's tables; those that never change are not here.
+    /// Tables of the module; those that never change are not here.
     pub(super) tables: Vec<Option<Table>>,
     pub(super) elements: Vec<Segment>,
     pub(super) data: Vec<Segment>,
-    /// Sizes.
+    /// Globals that hold sizes.
     pub(super) globals: Vec<Global>,
-    /// (address, bytes) that it begins with.
+    /// Initial bytes, as pairs of an address and its bytes.
     pub(super) image: Vec<(u32, Vec<u8>)>,
     pub(super) pages: u32,
 }
 
-/// Lays it out behind so many pages of memory.
+/// Lays the data out behind that many pages of memory.
 pub(super) fn lay_out(
     module: &Module<'_>,
     reach: &Reach,
@@ -149,7 +149,7 @@ impl Making<'_, '_> {
         Ok(Segment { at, length: self.size(length, changes) })
     }
 
-    /// The numbers of references, as bytes.
+    /// Returns the numbers of references, as bytes.
     fn codes(&self, elements: &[Element]) -> Result<Vec<u8>, Reason> {
         let mut bytes = Vec::with_capacity(elements.len() * PLACE_LENGTH as usize);
         for element in elements {
@@ -160,7 +160,7 @@ impl Making<'_, '_> {
         Ok(bytes)
     }
 
-    /// Room for `length` bytes, which begin with these.
+    /// Reserves `length` bytes that begin with these; returns their address.
     fn place(&mut self, bytes: Vec<u8>, length: u64) -> Result<u32, Reason> {
         let begin = self.end;
         self.end = (begin + length).next_multiple_of(ALIGNMENT);
@@ -170,7 +170,7 @@ impl Making<'_, '_> {
             let elements = (self.end - self.begin) / u64::from(PLACE_LENGTH);
             return Err(Reason::TableSize { elements, max: PLACES_MAX });
         }
-        // All of it is within 32 bits, its end too.
+        // Everything is within 32 bits, the end too.
         let most = u32::MAX;
         let at = u32::try_from(begin).ok().filter(|_| self.end <= u64::from(most));
         let at = at.ok_or(Reason::MemorySize { pages: self.end / PAGE_LENGTH, max: most >> 16 })?;

@@ -1,4 +1,4 @@
-//! Structured control flow as blocks and edges, and the operand stack.
+//! Structured control flow as blocks and edges, with the operand stack.
 
 use std::collections::BTreeMap;
 
@@ -10,25 +10,25 @@ use crate::TrapCode;
 use crate::ir::{BlockId, Edge, Op, Place, Terminator, Type, Value};
 use crate::refusal::Reason;
 
-/// A block, loop, if or function that is open.
+/// Open block, loop, if or function.
 struct Frame {
     kind: Kind,
-    /// Where a branch to it goes.
+    /// Target of a branch to it.
     target: BlockId,
-    /// Where control goes on after its end.
+    /// Block after its end.
     end: BlockId,
     parameters: Vec<Type>,
     results: Vec<Type>,
-    /// Values below its own on the stack.
+    /// Height of the stack below its own values.
     height: usize,
-    /// What its charge of fuel will be, if it has one of its own.
+    /// Charge of fuel, if it has one of its own; the amount is set at its end.
     charge: Option<Charge>,
-    /// Of a loop that is written twice.
+    /// State of a loop that is unrolled by two.
     twice: Option<Twice>,
 }
 
-/// A loop that is written twice, one behind the other, so that what each time round
-/// costs beside the module's code is paid every second time.
+/// Loop body emitted twice in a row, so that the per-iteration overhead beside the module's code
+/// is paid every second time.
 ///
 /// ```text
 /// header ─▶ body ─ again ─▶ second ─▶ body ─ again ─▶ header
@@ -36,7 +36,7 @@ struct Frame {
 /// ```
 #[derive(Clone, Copy)]
 enum Twice {
-    /// While the first is written.
+    /// First copy being emitted.
     First {
         header: BlockId,
         second: BlockId,
@@ -45,27 +45,27 @@ enum Twice {
     Second,
 }
 
-/// Where the second time begins to be read.
+/// Position at which reading resumes for the second copy.
 #[derive(Clone, Copy)]
 pub(super) struct Again {
-    /// Number of the operator behind `loop`.
+    /// Number of the operator after `loop`.
     pub(super) operator: usize,
     pub(super) place: Place,
 }
 
 enum Kind {
-    /// In code that cannot be reached: only counted.
+    /// Frame in unreachable code: only counted.
     Dead,
     Block,
     Loop,
-    /// With the block of the other way while that is to come, and what it begins with.
+    /// Open `if`, with the block of the other branch while that is to come, and its parameters.
     If {
         other: Option<BlockId>,
         arguments: Vec<Value>,
     },
 }
 
-/// A constant that becomes known at the end.
+/// Constant whose value is set at the end.
 #[derive(Clone, Copy)]
 struct Charge {
     block: BlockId,
@@ -73,7 +73,7 @@ struct Charge {
     cost: u64,
 }
 
-/// Parameters and results of a block type.
+/// Returns parameters and results of a block type.
 pub(super) fn types_of(module: &Module<'_>, ty: BlockType) -> (Vec<ValType>, Vec<ValType>) {
     match ty {
         BlockType::Empty => (Vec::new(), Vec::new()),
@@ -85,13 +85,13 @@ pub(super) fn types_of(module: &Module<'_>, ty: BlockType) -> (Vec<ValType>, Vec
     }
 }
 
-/// Reason why a translation ends early.
+/// Early end of a translation.
 pub(super) enum Stop {
     /// Operator that reach.rs should have refused, at that byte.
     Operator(Reason, usize),
-    /// Number of values above what is compiled.
+    /// More values than are compiled.
     TooLarge,
-    /// Code other than what the validator saw.
+    /// Code other than the validator saw.
     Malformed,
 }
 
@@ -115,14 +115,14 @@ impl Stop {
     }
 }
 
-/// The code of a function in the making: its blocks in SSA form, the operand stack, and the blocks,
-/// loops and ifs that are open.
+/// Code of a function under construction: its blocks in SSA form, the operand stack, and the open
+/// blocks, loops and ifs.
 pub(super) struct Builder<'m, 'a> {
     module: &'m Module<'a>,
     pub(super) ssa: Ssa,
     stack: Vec<Value>,
     frames: Vec<Frame>,
-    /// True when the code that follows can be reached.
+    /// True when the code that follows is reachable.
     live: bool,
 }
 
@@ -133,28 +133,28 @@ impl<'m, 'a> Builder<'m, 'a> {
         Self { module, ssa, stack: Vec::new(), frames: Vec::new(), live: true }
     }
 
-    /// Returns true where the code that follows can be reached.
+    /// Returns true when the code that follows is reachable.
     pub(super) const fn is_live(&self) -> bool {
         self.live
     }
 
-    /// Puts a value on the stack.
+    /// Pushes a value on the stack.
     pub(super) fn push(&mut self, value: Value) {
         self.stack.push(value);
     }
 
-    /// Puts values on the stack, the last one on top.
+    /// Pushes values on the stack, the last one on top.
     pub(super) fn extend(&mut self, values: Vec<Value>) {
         self.stack.extend(values);
     }
 
-    /// Ends the code here by a trap.
+    /// Ends the code here with a trap.
     pub(super) fn trap(&mut self, code: TrapCode, place: Place) {
         self.ssa.end(Terminator::Trap(code, place));
         self.live = false;
     }
 
-    /// Opens the function itself: its end returns.
+    /// Opens the function's frame: its end returns.
     pub(super) fn open_function(&mut self, results: &[Type], place: Place) {
         let (end, _) = self.ssa.block(results);
         let charge = Some(self.charge(place));
@@ -178,7 +178,7 @@ impl<'m, 'a> Builder<'m, 'a> {
         })
     }
 
-    /// With `again` the loop is written twice.
+    /// Opens a loop, which is unrolled by two if `again` is given.
     pub(super) fn open_loop(
         &mut self,
         ty: BlockType,
@@ -241,7 +241,7 @@ impl<'m, 'a> Builder<'m, 'a> {
         Ok(())
     }
 
-    /// Ends a frame; or says where to go on reading, for the second time.
+    /// Closes a frame, or returns the operator at which reading resumes for the second copy.
     pub(super) fn close(&mut self) -> Result<Option<usize>, Stop> {
         let Some(mut frame) = self.frames.pop() else { return Err(Stop::Malformed) };
         if let Some(Charge { block, constant, cost }) = frame.charge {
@@ -276,7 +276,7 @@ impl<'m, 'a> Builder<'m, 'a> {
         Ok(None)
     }
 
-    /// Where the frame's ways out meet.
+    /// Continues in the block where the exits of the frame meet.
     fn go_on_behind(&mut self, frame: &Frame) -> Result<(), Stop> {
         if self.live {
             self.leave(frame.end, frame.results.len())?;
@@ -291,7 +291,7 @@ impl<'m, 'a> Builder<'m, 'a> {
         Ok(())
     }
 
-    /// The first time is written; a branch to the loop from the second one goes to the header.
+    /// Begins the second copy of a loop; a branch to the loop from there goes to the header.
     fn second_time(
         &mut self,
         mut frame: Frame,
@@ -335,8 +335,8 @@ impl<'m, 'a> Builder<'m, 'a> {
         Ok(())
     }
 
-    /// Each target gets a block of its own for the arguments, so that a table
-    /// of a thousand lines to one target has them once.
+    /// Ends the block with a `br_table`. Each target gets a block of its own for the arguments, so
+    /// that a table of a thousand entries with one target has them once.
     pub(super) fn branch_table(&mut self, targets: &BrTable<'_>) -> Result<(), Stop> {
         let index = self.pop()?;
         let mut ways: BTreeMap<u32, BlockId> = BTreeMap::new();
@@ -359,13 +359,13 @@ impl<'m, 'a> Builder<'m, 'a> {
         Ok(())
     }
 
-    /// To the outermost frame, the function.
+    /// Branches to the outermost frame, the function.
     pub(super) fn leave_function(&mut self) -> Result<(), Stop> {
         let depth = u32::try_from(self.frames.len().saturating_sub(1)).unwrap_or(u32::MAX);
         self.branch(depth)
     }
 
-    /// One operator more in the innermost loop, or in the function.
+    /// Counts an operator in the innermost loop, or in the function.
     pub(super) fn count(&mut self) {
         if let Some(charge) = self.frames.iter_mut().rev().find_map(|frame| frame.charge.as_mut()) {
             charge.cost += 1;
@@ -400,7 +400,7 @@ impl<'m, 'a> Builder<'m, 'a> {
         Ok(())
     }
 
-    /// Out of a frame by its end, with its results.
+    /// Leaves a frame by its end, with its results.
     fn leave(&mut self, target: BlockId, results: usize) -> Result<(), Stop> {
         let arguments = self.top(results)?;
         self.ssa.end(Terminator::Jump(Edge { target, arguments }));
@@ -422,8 +422,8 @@ impl<'m, 'a> Builder<'m, 'a> {
         Charge { block: self.ssa.current(), constant, cost: 0 }
     }
 
-    /// Charges fuel: until passes/fuel.rs that is a store of the cost, a
-    /// constant that is set when it is known.
+    /// Charges fuel: until passes/fuel.rs that is a store of the cost, a constant that is set when
+    /// it is known.
     fn charge_fuel(&mut self, place: Place) -> Value {
         let cost = self.ssa.constant(Type::I64, 0, place);
         self.ssa.push(Op::FuelStore(cost), &[], place);
@@ -444,7 +444,7 @@ impl<'m, 'a> Builder<'m, 'a> {
         self.stack.pop().ok_or(Stop::Malformed)
     }
 
-    /// The top of the stack, which stays.
+    /// Returns the top values of the stack, without removing them.
     pub(super) fn top(&self, count: usize) -> Result<Vec<Value>, Stop> {
         let begin = self.stack.len().checked_sub(count).ok_or(Stop::Malformed)?;
         Ok(self.stack.get(begin..).unwrap_or_default().to_vec())
@@ -455,7 +455,8 @@ impl<'m, 'a> Builder<'m, 'a> {
         Ok(self.stack.split_off(begin))
     }
 
-    /// A block for each different target; beyond the list it ends.
+    /// Ends the block with a switch and returns one block for each different target; indices beyond
+    /// the list end by `beyond`.
     pub(super) fn switch<T: Ord>(
         &mut self,
         number: Value,
@@ -478,7 +479,7 @@ impl<'m, 'a> Builder<'m, 'a> {
         ways
     }
 
-    /// Goes on where ways join, if any does.
+    /// Continues in a join block, if it has predecessors.
     pub(super) fn join(&mut self, join: BlockId, joined: Vec<Value>) {
         self.ssa.seal(join);
         self.live = self.ssa.is_entered(join);
@@ -487,7 +488,7 @@ impl<'m, 'a> Builder<'m, 'a> {
     }
 }
 
-/// The type of a value; others than integers are refused before.
+/// Returns the IR type of a value; types other than integers are refused before.
 pub(super) const fn type_of(ty: ValType) -> Type {
     match ty {
         ValType::I64 => Type::I64,
@@ -495,7 +496,7 @@ pub(super) const fn type_of(ty: ValType) -> Type {
     }
 }
 
-/// An edge without arguments.
+/// Makes an edge without arguments.
 pub(super) const fn plain(target: BlockId) -> Edge {
     Edge { target, arguments: Vec::new() }
 }

@@ -1,4 +1,4 @@
-//! What tables hold as the module begins, and what that is to a call.
+//! Initial contents of tables, and their meaning for a call.
 
 use wasmparser::FuncType;
 
@@ -6,10 +6,10 @@ use super::habits::Habits;
 use super::module::{Element, ElementMode, Module};
 use crate::refusal::Reason;
 
-/// Elements of all tables together, 8 bytes each while compiling.
+/// Most elements of all tables together, 8 bytes each while compiling.
 const TABLE_ELEMENTS_MAX: u32 = 65_536;
 
-/// The elements of each table after the active segments.
+/// Returns the elements of each table after the active segments.
 pub(super) fn of(module: &Module<'_>) -> Result<Vec<Vec<Element>>, Reason> {
     let max = TABLE_ELEMENTS_MAX;
     let elements = module.tables.iter().fold(0_u64, |sum, (ty, _)| sum.saturating_add(ty.initial));
@@ -37,21 +37,21 @@ pub(super) fn of(module: &Module<'_>) -> Result<Vec<Vec<Element>>, Reason> {
     Ok(tables)
 }
 
-/// What an element of a table is to a `call_indirect`.
+/// Meaning of a table element for a `call_indirect`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Target {
-    /// This function, of the right type.
+    /// Function of the right type.
     Call(u32),
-    /// An empty place.
+    /// Null reference.
     Null,
-    /// A function of another type.
+    /// Function of another type.
     OtherType,
-    /// Not known before it runs.
+    /// Element known only at run time.
     Unknown,
 }
 
-/// What a call through that table can meet: by the places of a table that never changes, else
-/// by the numbers of references.
+/// Returns the possible targets of a call through that table: by the index in a table that never
+/// changes, else by the numbers of references.
 pub(super) fn met(
     tables: &[Vec<Element>],
     habits: &Habits,
@@ -64,7 +64,7 @@ pub(super) fn met(
     }
 }
 
-/// What each element is to a call of that type.
+/// Returns the meaning of each element for a call of that type.
 pub(super) fn targets(module: &Module<'_>, elements: &[Element], ty: u32) -> Vec<Target> {
     let wanted: Option<&FuncType> = module.types.get(ty as usize).and_then(Option::as_ref);
     let target = |element: &Element| match element {

@@ -1,5 +1,4 @@
-//! What any function of the module does, reached or not: another export may
-//! have run before.
+//! Effects of any function of the module, reachable or not: another export may have run before.
 
 use std::collections::BTreeSet;
 
@@ -9,28 +8,28 @@ use super::module::{DefinedGlobal, Element, Module};
 use super::operator;
 
 pub(super) struct Habits {
-    /// Whether the memory can grow.
+    /// True if the memory can grow.
     pub(super) grows: bool,
-    /// Which globals are written.
+    /// Globals that are written.
     pub(super) written: Vec<bool>,
     pub(super) tables: Vec<TableHabit>,
     pub(super) elements: Vec<SegmentHabit>,
     pub(super) data: Vec<SegmentHabit>,
-    /// Functions that a reference can be to, by their indices in the module, rising.
+    /// Functions that can be referenced, by their indices in the module, ascending.
     pub(super) referenced: Vec<u32>,
 }
 
 #[derive(Clone, Default)]
 pub(super) struct TableHabit {
-    /// The operator that changes it.
+    /// Operator that changes the table.
     pub(super) changed: Option<String>,
     pub(super) grows: bool,
-    /// Whether it is copied from.
+    /// True if the table is copied from.
     pub(super) copied: bool,
 }
 
 impl TableHabit {
-    /// Whether it must be kept where the program can change or copy it.
+    /// Returns true if the table must be kept where the program can change or copy it.
     pub(super) const fn is_kept(&self) -> bool {
         self.changed.is_some() || self.copied
     }
@@ -38,7 +37,7 @@ impl TableHabit {
 
 #[derive(Clone, Copy, Default)]
 pub(super) struct SegmentHabit {
-    /// Whether it is copied from.
+    /// True if the segment is copied from.
     pub(super) copied: bool,
     pub(super) dropped: bool,
 }
@@ -75,7 +74,7 @@ impl Habits {
         habits
     }
 
-    /// The number that a reference is: 0 for none, else one for each function.
+    /// Returns the number of a reference: 0 for null, else one for each function.
     pub(super) fn reference(&self, element: Element) -> Option<u32> {
         match element {
             Element::Null => Some(0),
@@ -87,7 +86,7 @@ impl Habits {
         }
     }
 
-    /// What a global begins with, as the 64 bits that it is.
+    /// Returns the initial value of a global, as 64 bits.
     pub(super) fn first_value(&self, global: &DefinedGlobal) -> Option<u64> {
         match global.ty.content_type {
             ValType::Ref(_) => self.reference(global.element).map(u64::from),
@@ -95,7 +94,7 @@ impl Habits {
         }
     }
 
-    /// What each number is a reference to.
+    /// Returns the element that each number refers to.
     pub(super) fn references(&self) -> Vec<Element> {
         let functions = self.referenced.iter().copied().map(Element::Function);
         [Element::Null].into_iter().chain(functions).collect()

@@ -5,7 +5,7 @@ use wasmparser::{FuncType, ValType};
 
 use super::module::ImportedFunction;
 
-/// The host function that is imported, if it is one and of its type.
+/// Returns the imported host function, if it is one and has the right type.
 pub(super) fn function(import: &ImportedFunction<'_>, ty: &FuncType) -> Option<HostFunction> {
     let spec = HOST_FUNCTIONS.iter().find(|spec| spec.name == import.name)?;
     let same = |found: &ValType, wanted: &ValueType| match wanted {

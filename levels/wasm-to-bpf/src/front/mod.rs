@@ -1,8 +1,8 @@
-//! From a module's bytes to SSA form.
+//! Front end: from a module's bytes to SSA form.
 //!
 //! ```text
-//! bytes ─▶ module.rs: valid, taken apart ─▶ reach.rs: what the entry reaches,
-//!       ─▶ habits.rs, behind.rs: tables that change, where they lie
+//! bytes ─▶ module.rs: validated, parsed ─▶ reach.rs: functions that the entry reaches,
+//!       ─▶ habits.rs, behind.rs: tables that change, their layout
 //!       ─▶ translate.rs with control.rs, tables.rs, numeric.rs, ssa.rs: each function
 //! ```
 //!
@@ -33,23 +33,23 @@ use behind::Behind;
 use module::Module;
 use reach::Reach;
 
-/// Pages of 64 KiB that fit into 32 bits.
+/// Pages of 64 KiB in 32 bits.
 const PAGES_MAX: u64 = 65_536;
-/// Bytes of a page.
+/// Size of a page, bytes.
 const PAGE_LENGTH: u64 = 65_536;
 
-/// What comes out.
+/// Output of the front end.
 #[derive(Debug)]
 pub(crate) struct Built {
-    /// All that the entry reaches in SSA form.
+    /// All functions that the entry reaches, in SSA form.
     pub(crate) unit: Unit,
-    /// What an instance begins with.
+    /// Initial state of an instance.
     pub(crate) image: Image,
-    /// The global that every function leaves as it found it: the stack pointer.
+    /// Global that every function restores: the stack pointer.
     pub(crate) kept: Option<u32>,
 }
 
-/// Says no to a module that imports what is not granted, whatever it reaches.
+/// Refuses a module that imports functions that are not granted, reachable or not.
 fn not_granted(module: &Module<'_>, options: &Options) -> Option<Refusal> {
     let types = module.function_types.iter();
     let imported = module.imports.iter().zip(types).filter_map(|(it, ty)| host::function(it, ty));
@@ -57,7 +57,7 @@ fn not_granted(module: &Module<'_>, options: &Options) -> Option<Refusal> {
     Some(Refusal { reason: refused.into(), function: None, name: None, place: None })
 }
 
-/// All that the entry reaches in SSA form, and what an instance begins with.
+/// Translates all that the entry reaches to SSA form, with the initial state of an instance.
 pub(crate) fn unit(bytes: &[u8], options: &Options) -> Result<Built, Vec<Refusal>> {
     let module = Module::read(bytes).map_err(|refusal| vec![refusal])?;
     let mut refusals = of_module(&module);
@@ -92,7 +92,7 @@ fn of_one(reason: Reason) -> Vec<Refusal> {
     vec![Refusal::of_module(reason)]
 }
 
-/// What refuses a module whatever it reaches.
+/// Returns the refusals of the module as a whole.
 fn of_module(module: &Module<'_>) -> Vec<Refusal> {
     let mut reasons = Vec::new();
     if module.start.is_some() {
@@ -146,7 +146,7 @@ fn globals(module: &Module<'_>, reach: &Reach, behind: &Behind) -> Result<Vec<Gl
         let ty = control::type_of(global.ty.content_type);
         match reach.habits.first_value(global) {
             Some(initial) => Ok(Global { ty, initial, mutable }),
-            // A float or an unusual reference: nothing that is compiled reads it.
+            // Float or unusual reference: no compiled code reads it.
             None if operator::refused_type(global.ty.content_type).is_some() => {
                 Ok(Global { ty, initial: 0, mutable: false })
             }

@@ -1,6 +1,5 @@
-//! A module taken apart: one pass over its sections, everything validated.
-//! Nothing is judged here but validity; what a function may contain is
-//! decided in reach.rs, for those functions that the entry can reach.
+//! Parsed module: one pass over its sections, with full validation. Judges only validity; reach.rs
+//! decides what a function may contain, for those functions that the entry can reach.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +12,8 @@ use wasmparser::{
 
 use crate::refusal::{Reason, Refusal};
 
-/// What the validator lets pass. Much of it is refused later, where it is
-/// reached and by its name: that says more than "invalid".
+/// Features that the validator accepts. Many are refused later, where they are reached and by their
+/// name, which is more informative than "invalid".
 const FEATURES: WasmFeatures = WasmFeatures::MUTABLE_GLOBAL
     .union(WasmFeatures::SATURATING_FLOAT_TO_INT)
     .union(WasmFeatures::SIGN_EXTENSION)
@@ -33,62 +32,62 @@ const FEATURES: WasmFeatures = WasmFeatures::MUTABLE_GLOBAL
     .union(WasmFeatures::MULTI_MEMORY)
     .union(WasmFeatures::MEMORY64);
 
-/// A function that is imported.
+/// Imported function.
 pub(super) struct ImportedFunction<'a> {
     pub(super) module: &'a str,
     pub(super) name: &'a str,
 }
 
-/// A global that the module defines.
+/// Global that the module defines.
 pub(super) struct DefinedGlobal {
     pub(super) ty: GlobalType,
-    /// Its first value, if that is an integer.
+    /// Initial value, if it is an integer.
     pub(super) value: Option<u64>,
-    /// Its first value, if that is a reference.
+    /// Initial value, if it is a reference.
     pub(super) element: Element,
     pub(super) exported: bool,
 }
 
-/// An element of a table or a segment.
+/// Element of a table or a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Element {
     Null,
     Function(u32),
-    /// Known when it runs only: of another kind, or out of an imported global.
+    /// Element known only at run time: of another kind, or from an imported global.
     Unknown,
 }
 
-/// An element segment.
+/// Element segment.
 pub(super) struct ElementSegment<'a> {
     pub(super) mode: ElementMode<'a>,
     pub(super) elements: Vec<Element>,
 }
 
-/// When its elements go into a table.
+/// Mode of an element segment: the time at which its elements go into a table.
 pub(super) enum ElementMode<'a> {
-    /// When the instance is made.
+    /// Copied at instantiation.
     Active { table: u32, offset: ConstExpr<'a> },
-    /// By `table.init`.
+    /// Copied by `table.init`.
     Passive,
-    /// Never.
+    /// Never copied.
     Declared,
 }
 
-/// A data segment; a passive one has no offset.
+/// Data segment; a passive one has no offset.
 pub(super) struct DataSegment<'a> {
     pub(super) offset: Option<ConstExpr<'a>>,
     pub(super) bytes: &'a [u8],
 }
 
-/// The parts of a valid module that compiling needs.
+/// Parts of a valid module that compiling needs.
 #[derive(Default)]
 pub(super) struct Module<'a> {
-    /// The type section's function types, by index; others are `None`.
+    /// Function types of the type section, by index; `None` for others.
     pub(super) types: Vec<Option<FuncType>>,
-    /// The type of each function, imported ones first.
+    /// Type of each function, imported ones first.
     pub(super) function_types: Vec<FuncType>,
     pub(super) imports: Vec<ImportedFunction<'a>>,
-    /// What is imported beside functions.
+    /// Imports other than functions.
     pub(super) other_imports: Vec<Import<'a>>,
     pub(super) bodies: Vec<FunctionBody<'a>>,
     pub(super) memories: Vec<MemoryType>,
@@ -102,7 +101,7 @@ pub(super) struct Module<'a> {
 }
 
 impl<'a> Module<'a> {
-    /// Validates `bytes` and takes the module apart.
+    /// Validates and parses `bytes`.
     pub(super) fn read(bytes: &'a [u8]) -> Result<Self, Refusal> {
         let mut parser = Parser::new(0);
         parser.set_features(FEATURES);
@@ -134,7 +133,7 @@ impl<'a> Module<'a> {
         Err(Refusal::of_module(Reason::Invalid { message }))
     }
 
-    /// The name of a function: of the name section, else of an export or an import.
+    /// Returns the name of a function: of the name section, else of an export or an import.
     pub(super) fn name_of(&self, function: u32) -> Option<String> {
         if let Some(name) = self.names.get(&function) {
             return Some((*name).to_owned());
@@ -147,13 +146,13 @@ impl<'a> Module<'a> {
         self.exports.iter().find(|(_, what)| is_it(what)).map(|(name, _)| (*name).to_owned())
     }
 
-    /// The body of a function that is not imported.
+    /// Returns the body of a function that is not imported.
     pub(super) fn body_of(&self, function: u32) -> Option<&FunctionBody<'a>> {
         let defined = (function as usize).checked_sub(self.imports.len())?;
         self.bodies.get(defined)
     }
 
-    /// The value of a constant expression of integers.
+    /// Returns the value of a constant expression of integers.
     pub(super) fn constant(&self, expression: &ConstExpr<'_>) -> Option<u64> {
         let mut stack: Vec<u64> = Vec::new();
         let narrow = |value: u64| value & u64::from(u32::MAX);
@@ -183,7 +182,7 @@ impl<'a> Module<'a> {
         stack.pop()
     }
 
-    /// The value of a constant expression of references.
+    /// Returns the value of a constant expression of references.
     fn element(&self, expression: &ConstExpr<'_>) -> Element {
         let mut operators = expression.get_operators_reader();
         match (operators.read(), operators.read()) {
@@ -224,7 +223,7 @@ impl<'a> Module<'a> {
             Payload::GlobalSection(section) => {
                 for global in section {
                     let global = global?;
-                    // Others that it names come before it.
+                    // Globals that it refers to come before it.
                     let value = self.constant(&global.init_expr);
                     let element = self.element(&global.init_expr);
                     let ty = global.ty;
@@ -299,7 +298,7 @@ impl<'a> Module<'a> {
         Ok(())
     }
 
-    /// Names are for messages: a section with a fault has none.
+    /// Reads the name section, which only serves messages: a malformed one has no names.
     fn name_section(&mut self, section: wasmparser::NameSectionReader<'a>) {
         for part in section.into_iter().flatten() {
             if let Name::Function(names) = part {

@@ -1,24 +1,24 @@
-//! Operators that are one operation of the IR, in a table. Divisions are here
-//! as what they compute; their traps are in translate.rs.
+//! Operators that are one operation of the IR, in a table. Divisions are here as their result;
+//! their traps are in translate.rs.
 
 use wasmparser::{MemArg, Operator};
 
 use crate::ir::{BinaryOp, CompareOp, Type, UnaryOp, Width};
 
-/// What an operator does with the top of the stack.
+/// Effect of an operator on the top of the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Numeric {
     Unary(UnaryOp, Type),
     Binary(BinaryOp, Type),
     Compare(CompareOp),
-    /// A comparison with zero.
+    /// Comparison with zero.
     IsZero(Type),
     ExtendUnsigned,
     ExtendSigned,
     Wrap,
 }
 
-/// A load or a store.
+/// Load or store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MemoryOperator {
     pub(super) is_store: bool,
@@ -28,7 +28,7 @@ pub(super) struct MemoryOperator {
     pub(super) offset: u32,
 }
 
-/// The operation of a numeric operator.
+/// Returns the operation of a numeric operator.
 pub(super) fn numeric(operator: &Operator<'_>) -> Option<Numeric> {
     use BinaryOp as B;
     use CompareOp as C;
@@ -97,7 +97,7 @@ pub(super) fn numeric(operator: &Operator<'_>) -> Option<Numeric> {
     })
 }
 
-/// The access of a load or a store.
+/// Returns the access of a load or a store.
 pub(super) fn memory(operator: &Operator<'_>) -> Option<MemoryOperator> {
     use Operator as O;
     use Type::{I32, I64};
@@ -134,7 +134,7 @@ fn store(ty: Type, width: Width, memarg: &MemArg) -> MemoryOperator {
     MemoryOperator { is_store: true, ty, width, signed: false, offset: offset(memarg) }
 }
 
-/// The validator lets no larger one pass for a 32-bit memory.
+/// Returns the offset; the validator accepts no larger one for a 32-bit memory.
 fn offset(memarg: &MemArg) -> u32 {
     u32::try_from(memarg.offset).unwrap_or(u32::MAX)
 }

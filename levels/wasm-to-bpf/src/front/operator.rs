@@ -1,10 +1,10 @@
-//! Which operators are compiled, and the reason why one is not.
+//! Supported operators, and the reason why another is refused.
 
 use wasmparser::{HeapType, Operator, ValType};
 
 use crate::refusal::Reason;
 
-/// The reason why an operator cannot become eBPF, or none.
+/// Returns the reason why an operator cannot become eBPF, or `None`.
 pub(super) fn refused(operator: &Operator<'_>) -> Option<Reason> {
     let (proposal, visit) = described(operator);
     let text = || text_of(visit);
@@ -26,7 +26,7 @@ pub(super) fn refused(operator: &Operator<'_>) -> Option<Reason> {
     }
 }
 
-/// The reason why a value of this type cannot be, or none.
+/// Returns the reason why a value of this type cannot become eBPF, or `None`.
 pub(super) fn refused_type(ty: ValType) -> Option<Reason> {
     let operator = ty.to_string();
     match ty {
@@ -42,12 +42,12 @@ const fn refused_heap(ty: HeapType) -> bool {
     !matches!(ty, HeapType::FUNC | HeapType::EXTERN)
 }
 
-/// The text of an operator, for messages.
+/// Returns the text of an operator, for messages.
 pub(super) fn text(operator: &Operator<'_>) -> String {
     text_of(described(operator).1)
 }
 
-/// `visit_i32_div_s` is `i32.div_s`.
+/// Returns the text of a visitor's name: `visit_i32_div_s` is `i32.div_s`.
 fn text_of(visit: &str) -> String {
     let name = visit.strip_prefix("visit_").unwrap_or(visit);
     const FAMILIES: [&str; 24] = [
@@ -61,14 +61,14 @@ fn text_of(visit: &str) -> String {
     }
 }
 
-/// Scalar floats; vectors of them are SIMD (`f32x4`).
+/// Returns true for scalar floats; vectors of them are SIMD (`f32x4`).
 fn is_float(visit: &str) -> bool {
     visit.split('_').any(|part| part == "f32" || part == "f64")
 }
 
 macro_rules! describe {
     ($( @$proposal:ident $op:ident $({ $($arg:ident: $ty:ty),* })? => $visit:ident ($($annotation:tt)*) )*) => {
-        /// The proposal of an operator, and its name as the parser has it.
+        /// Returns the proposal of an operator, and its name in the parser.
         fn described(operator: &Operator<'_>) -> (&'static str, &'static str) {
             match operator {
                 $( Operator::$op { .. } => (stringify!($proposal), stringify!($visit)), )*

@@ -1,11 +1,11 @@
-//! What the entry can reach, and whether all of it can be compiled.
+//! Reachability: the functions that the entry can reach, and whether all of them can be compiled.
 //!
 //! ```text
 //! entry ─calls─▶ functions ─call_indirect─▶ those of the table with that type
 //! ```
 //!
-//! Only what is reached is judged: a formatting routine with floats that no
-//! packet ever meets refuses nothing.
+//! Only reachable code is judged: a formatting routine with floats that no
+//! packet reaches is no reason for a refusal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,40 +20,40 @@ use crate::layout::SLOTS_MAX;
 use crate::refusal::{Reason, Refusal};
 use crate::{Entry, Options};
 
-/// Operators of all reached functions: an eBPF program has at most 1,000,000
-/// verified instructions, and compiling ends in bounded time.
+/// Most operators of all reached functions: an eBPF program has at most 1,000,000 verified
+/// instructions, and compiling ends in bounded time.
 const OPERATORS_MAX: u64 = 200_000;
-/// Locals of one function; LLVM makes at most some hundreds.
+/// Most locals of one function; LLVM makes at most some hundreds.
 const LOCALS_MAX: u64 = 10_000;
-/// The index of a function in a path, for a message: longer cycles are cut.
+/// Most functions of a cycle that a message names.
 const CYCLE_SHOWN_MAX: usize = 8;
 
-/// The functions that the entry can reach.
+/// Functions that the entry can reach.
 pub(super) struct Reach {
-    /// Their indices in the module; the entry first.
+    /// Indices in the module; the entry first.
     pub(super) functions: Vec<u32>,
-    /// The position of each in `functions`.
+    /// Position of each index in `functions`.
     pub(super) position: BTreeMap<u32, u32>,
-    /// The elements of each table as the module begins.
+    /// Initial elements of each table.
     pub(super) tables: Vec<Vec<Element>>,
     pub(super) habits: Habits,
-    /// Whether the entry is one of a packet: then the instance moves between levels.
+    /// True if the entry handles packets: then the instance moves between levels.
     pub(super) is_packet: bool,
 }
 
 impl Reach {
-    /// Whether any function writes that global.
+    /// Returns true if any function writes that global.
     pub(super) fn is_written(&self, global: u32) -> bool {
         self.habits.written.get(global as usize).copied().unwrap_or(true)
     }
 
-    /// What a call through that table can meet.
+    /// Returns the elements that a call through that table can meet.
     pub(super) fn elements(&self, table: u32) -> Vec<Element> {
         elements::met(&self.tables, &self.habits, self.is_packet, table)
     }
 }
 
-/// Follows the calls from the entry. All reasons of all functions are named.
+/// Follows the calls from the entry. Collects all reasons of all functions.
 pub(super) fn follow(module: &Module<'_>, options: &Options) -> Result<Reach, Vec<Refusal>> {
     let mut refusals = Vec::new();
     let entry = entry(module, options).map_err(|reason| vec![Refusal::of_module(reason)])?;
@@ -102,7 +102,7 @@ pub(super) fn follow(module: &Module<'_>, options: &Options) -> Result<Reach, Ve
     Ok(Reach { functions, position, tables, habits, is_packet })
 }
 
-/// The index of the entry, its type as it must be.
+/// Returns the index of the entry, after checking its type.
 fn entry(module: &Module<'_>, options: &Options) -> Result<u32, Reason> {
     let export = match &options.entry {
         Entry::Packet { .. } => "on_packet",
@@ -128,7 +128,7 @@ fn entry(module: &Module<'_>, options: &Options) -> Result<u32, Reason> {
     Ok(index)
 }
 
-/// On the way through the call graph.
+/// State of the walk through the call graph.
 struct Walk<'m, 'a> {
     module: &'m Module<'a>,
     tables: &'m [Vec<Element>],
@@ -136,21 +136,21 @@ struct Walk<'m, 'a> {
     is_packet: bool,
     functions: Vec<u32>,
     position: BTreeMap<u32, u32>,
-    /// For each of `functions`, the positions of those that it calls.
+    /// Positions of the callees of each of `functions`.
     calls: Vec<BTreeSet<u32>>,
     operators: u64,
     refusals: &'m mut Vec<Refusal>,
 }
 
 impl Walk<'_, '_> {
-    /// Judges one function and notes what it calls.
+    /// Judges one function and records its callees.
     fn function(&mut self, function: u32) -> BTreeSet<u32> {
         let mut calls = BTreeSet::new();
         if let Err(reason) = self.signature(function) {
             self.refuse(function, None, reason);
         }
         if let Some(import) = self.module.imports.get(function as usize) {
-            // Only the entry: calls of imports are judged where they stand.
+            // Only the entry: calls of imports are judged at the call.
             let (module, import) = (import.module.into(), import.name.into());
             self.refuse(function, None, Reason::UnknownImport { module, import });
             return calls;
@@ -231,7 +231,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// A reference in a global that changes could not move between levels.
+    /// Refuses a reference in a global that changes: it could not move between levels.
     fn global(&self, index: u32, op: &Operator<'_>) -> Result<(), Reason> {
         let Some(global) = self.module.globals.get(index as usize) else { return Ok(()) };
         if let Some(reason) = operator::refused_type(global.ty.content_type) {
@@ -246,7 +246,8 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Whether it is an import; then whether it is a host function.
+    /// Returns true for an imported host function, false for a function of the module; refuses
+    /// other imports.
     fn imported(&self, function: u32) -> Result<bool, Reason> {
         let Some(import) = self.module.imports.get(function as usize) else { return Ok(false) };
         let ty = self.module.function_types.get(function as usize);
@@ -294,8 +295,8 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// Whether it stays as it is, where that matters: a table that changes lies in the
-    /// sandbox at user level, and could not move.
+    /// Refuses a table that changes, where that matters: it lies in the sandbox at user level, and
+    /// could not move.
     fn unchanged(&self, table: u32) -> Result<(), Reason> {
         let habit = self.habits.tables.get(table as usize);
         match habit.and_then(|habit| habit.changed.as_ref()) {
@@ -316,7 +317,7 @@ impl Walk<'_, '_> {
     }
 }
 
-/// What an operator counts towards [`OPERATORS_MAX`].
+/// Returns the cost of an operator towards [`OPERATORS_MAX`].
 fn cost(operator: &Operator<'_>) -> u64 {
     match operator {
         Operator::BrTable { targets } => 1 + u64::from(targets.len()),
@@ -339,7 +340,7 @@ fn locals(body: &wasmparser::FunctionBody<'_>) -> Result<(), Reason> {
     Ok(())
 }
 
-/// A way around in a graph, if there is one: depth first, without recursion.
+/// Finds a cycle in a graph, if there is one: depth first, without recursion.
 fn cycle(calls: &[BTreeSet<u32>]) -> Option<Vec<usize>> {
     #[derive(Clone, Copy, PartialEq)]
     enum Mark {

@@ -1,29 +1,27 @@
-//! A function in SSA form while it grows: blocks, edges and variables, after
-//! Braun et al., "Simple and Efficient Construction of Static Single
-//! Assignment Form" (2013). It knows no WebAssembly.
+//! SSA construction: blocks, edges and variables, after Braun et al., "Simple and Efficient
+//! Construction of Static Single Assignment Form" (2013). Knows no WebAssembly.
 //!
-//! A variable that is read in a block without a definition becomes a
-//! parameter where ways join; parameters that turn out to be one value are
-//! taken out later (passes/parameters.rs).
+//! A variable that is read in a block without a definition becomes a parameter at joins; parameters
+//! that turn out to be one value are removed later (passes/parameters.rs).
 
 use foldhash::{HashMap, HashMapExt};
 
 use crate::TrapCode;
 use crate::ir::{Block, BlockId, Instruction, Op, Place, Terminator, Type, Value};
 
-/// Values of one function: beyond, the code would not load anyway, and the
-/// time to compile stays bounded where many variables meet many joins.
+/// Most values of one function: beyond, the code would not load anyway, and compile time stays
+/// bounded where many variables meet many joins.
 pub(super) const VALUES_MAX: usize = 1_000_000;
 
-/// Arguments of all edges of one function, for the same reason: many ways may
-/// lead to a block with many parameters.
+/// Most arguments of all edges of one function, for the same reason: many edges may lead to a block
+/// with many parameters.
 const ARGUMENTS_MAX: usize = 4_000_000;
 
-/// A variable: a local of WebAssembly.
+/// Variable: a local of WebAssembly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Variable(pub(super) u32);
 
-/// An edge, by the block that it leaves and its number there.
+/// Edge, by the block that it leaves and its number there.
 #[derive(Clone, Copy)]
 struct Incoming {
     block: BlockId,
@@ -38,22 +36,22 @@ struct Growing {
     open: Vec<(Variable, usize)>,
 }
 
-/// A function that grows.
+/// Function under construction.
 pub(super) struct Ssa {
     blocks: Vec<Growing>,
     types: Vec<Type>,
     definitions: HashMap<(BlockId, Variable), Value>,
-    /// Zeros of both types at the entry: what locals begin with.
+    /// Zeros of both types at the entry: the initial values of locals.
     zeros: [Value; 2],
     current: BlockId,
     arguments: usize,
 }
 
-/// The function has more values than [`VALUES_MAX`].
+/// Error: the function has more values than [`VALUES_MAX`].
 pub(super) struct TooMany;
 
 impl Ssa {
-    /// With an entry block whose parameters are the first variables.
+    /// Makes a function with an entry block whose parameters are the first variables.
     pub(super) fn new(parameters: &[Type]) -> Self {
         let mut ssa = Self {
             blocks: Vec::new(),
@@ -72,7 +70,7 @@ impl Ssa {
         ssa
     }
 
-    /// A new block with explicit parameters.
+    /// Returns a new block with explicit parameters.
     pub(super) fn block(&mut self, parameters: &[Type]) -> (BlockId, Vec<Value>) {
         let id = BlockId(u32::try_from(self.blocks.len()).unwrap_or(u32::MAX));
         let parameters: Vec<Value> = parameters.iter().map(|ty| self.value(*ty)).collect();
@@ -92,7 +90,7 @@ impl Ssa {
         (id, parameters)
     }
 
-    /// Goes on in that block.
+    /// Makes a block the current one.
     pub(super) fn switch_to(&mut self, block: BlockId) {
         self.current = block;
     }
@@ -109,7 +107,7 @@ impl Ssa {
         results
     }
 
-    /// The same with one result.
+    /// Appends an operation with one result.
     pub(super) fn one(&mut self, op: Op, result: Type, place: Place) -> Value {
         let value = self.value(result);
         self.here().block.instructions.push(Instruction { results: vec![value], op, place });
@@ -120,7 +118,7 @@ impl Ssa {
         self.one(Op::Const(value), ty, place)
     }
 
-    /// Changes a constant that was appended before its value was known.
+    /// Sets the value of a constant that was appended before it was known.
     pub(super) fn set_constant(&mut self, block: BlockId, value: Value, number: u64) {
         let instructions = &mut self.blocks[block.0 as usize].block.instructions;
         if let Some(found) = instructions.iter_mut().find(|found| found.results == [value]) {
@@ -132,8 +130,8 @@ impl Ssa {
         self.current
     }
 
-    /// Ends the current block. The targets of a switch have no other
-    /// predecessor, so that its edges never need arguments.
+    /// Ends the current block. The targets of a switch have no other predecessor, so that its edges
+    /// never need arguments.
     pub(super) fn end(&mut self, terminator: Terminator) {
         let block = self.current;
         self.arguments += terminator.edges().map(|edge| edge.arguments.len()).sum::<usize>();
@@ -147,7 +145,7 @@ impl Ssa {
         self.here().block.terminator = terminator;
     }
 
-    /// All edges to that block are known now.
+    /// Declares that all edges to that block are known.
     pub(super) fn seal(&mut self, block: BlockId) {
         let growing = &mut self.blocks[block.0 as usize];
         growing.sealed = true;
@@ -158,12 +156,12 @@ impl Ssa {
         self.fill(&mut work);
     }
 
-    /// Whether an edge goes there.
+    /// Returns true if an edge leads to the block.
     pub(super) fn is_entered(&self, block: BlockId) -> bool {
         !self.blocks[block.0 as usize].incoming.is_empty()
     }
 
-    /// The parameters that the block was made with.
+    /// Returns the parameters that the block was made with.
     pub(super) fn explicit_parameters(&self, block: BlockId, count: usize) -> Vec<Value> {
         self.blocks[block.0 as usize].block.parameters.iter().take(count).copied().collect()
     }
@@ -172,7 +170,7 @@ impl Ssa {
         self.definitions.insert((self.current, variable), value);
     }
 
-    /// The value of a variable here.
+    /// Returns the value of a variable in the current block.
     pub(super) fn read(&mut self, variable: Variable, ty: Type) -> Value {
         let mut work = Vec::new();
         let value = self.look_up(self.current, variable, ty, &mut work);
@@ -180,7 +178,7 @@ impl Ssa {
         value
     }
 
-    /// Blocks and types of values, or too many of them.
+    /// Returns blocks and types of values, or an error for too many of them.
     pub(super) fn finish(self) -> Result<(Vec<Block>, Vec<Type>), TooMany> {
         if self.is_too_large() {
             return Err(TooMany);
@@ -202,7 +200,7 @@ impl Ssa {
         &mut self.blocks[self.current.0 as usize]
     }
 
-    /// Walks up to a definition, or to a join, where a parameter is made.
+    /// Searches upwards for a definition, or a join, where a parameter is made.
     fn look_up(
         &mut self,
         from: BlockId,
@@ -248,7 +246,7 @@ impl Ssa {
         value
     }
 
-    /// Gives new parameters an argument on each edge; that may make others.
+    /// Gives new parameters an argument on each edge, which may make further ones.
     fn fill(&mut self, work: &mut Vec<Work>) {
         while let Some(Work { block, variable, index }) = work.pop() {
             if self.is_too_large() {
@@ -272,7 +270,7 @@ impl Ssa {
     }
 }
 
-/// A parameter that has no arguments yet.
+/// Parameter that has no arguments yet.
 struct Work {
     block: BlockId,
     variable: Variable,

@@ -1,14 +1,14 @@
-//! Which global is the stack pointer: one that every function of the module
-//! leaves as it found it, as LLVM's code does.
+//! Detection of the stack pointer: a global that every function of the module
+//! restores, as LLVM's code does.
 //!
 //! ```text
 //! global.get 0   i32.const 32   i32.sub   local.tee 3   global.set 0     entry - 32
-//!   ...                                                                  wherever it leads
+//!   ...                                                                  on every path
 //! local.get 3    i32.const 32   i32.add   global.set 0                   entry
 //! ```
 //!
 //! Each function is proved by itself, with the others as its premise: by
-//! induction over the depth of calls all keep it. Then it holds its first
+//! induction over the depth of calls all restore it. Then it holds its initial
 //! value whenever the node calls a hook, and addresses on the stack are
 //! constants.
 
@@ -18,7 +18,7 @@ use wasmparser::{FunctionBody, Operator, ValType};
 
 use super::module::Module;
 
-/// The first global that all functions keep, if some function writes it.
+/// Returns the first global that all functions restore, if some function writes it.
 pub(super) fn kept(module: &Module<'_>) -> Option<u32> {
     let is_candidate = |(_, global): &(u32, &super::module::DefinedGlobal)| {
         global.ty.mutable && global.ty.content_type == ValType::I32 && !global.exported
@@ -49,7 +49,7 @@ fn keeps(body: &FunctionBody<'_>, global: u32) -> bool {
     operators.iter().all(|operator| proof.step(operator).is_some())
 }
 
-/// How often each local is assigned.
+/// Counts the assignments of each local.
 fn assignments(operators: &[Operator<'_>]) -> BTreeMap<u32, u32> {
     let mut assignments = BTreeMap::new();
     for operator in operators {
@@ -60,10 +60,10 @@ fn assignments(operators: &[Operator<'_>]) -> BTreeMap<u32, u32> {
     assignments
 }
 
-/// A number as far as it is followed.
+/// Number as far as it is tracked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Number {
-    /// What the global held at the entry, plus this.
+    /// Value of the global at the entry, plus this.
     FromEntry(u32),
     Constant(u32),
     Other,
@@ -71,37 +71,37 @@ enum Number {
 
 #[derive(Clone, Copy, Debug)]
 enum Target {
-    /// Where it must be at: a loop's begin, the function's end.
+    /// Value that the global must have: at a loop's beginning, or the function's end.
     Agreed(u32),
-    /// What the first branch brings to the end of a block.
+    /// Value that the first branch brings to the end of a block.
     End,
 }
 
 struct Frame {
     target: Target,
-    /// Where an `if` began, while its other way is to come.
+    /// Value at the beginning of an `if`, while its other branch is to come.
     at_else: Option<Option<u32>>,
-    /// What branches brought to its end.
+    /// Value that branches brought to its end.
     out: Option<u32>,
 }
 
-/// On the way through a function.
+/// State of the walk through a function.
 struct Proof {
     global: u32,
     assignments: BTreeMap<u32, u32>,
-    /// Locals that hold a number all the time: assigned once, before any branch.
+    /// Locals that hold one number throughout: assigned once, before any branch.
     locals: BTreeMap<u32, Number>,
-    /// What the last operators pushed; below it nothing is known.
+    /// Operands pushed by the last operators; those below are unknown.
     pushed: Vec<Number>,
     frames: Vec<Frame>,
-    /// How far the global is from what it was; `None` where nothing runs.
+    /// Distance of the global from its value at the entry; `None` in unreachable code.
     here: Option<u32>,
-    /// Whether no branch was met yet.
+    /// True while no branch was met.
     straight: bool,
 }
 
 impl Proof {
-    /// One operator; `None` if the proof fails there.
+    /// Checks one operator; returns `None` if the proof fails there.
     fn step(&mut self, operator: &Operator<'_>) -> Option<()> {
         if self.is_structure(operator) {
             self.straight = false;
@@ -184,7 +184,7 @@ impl Proof {
                 self.fall_out()?;
                 let frame = self.frames.pop()?;
                 self.here = frame.out;
-                // Without an else the other way does nothing.
+                // Without an else the other branch does nothing.
                 if let Some(Some(begin)) = frame.at_else
                     && self.here.replace(begin).is_some_and(|here| here != begin)
                 {
@@ -216,8 +216,8 @@ impl Proof {
         self.frames.push(Frame { target, at_else, out: None });
     }
 
-    /// Out of the innermost frame by its end. A loop is left as it is; the
-    /// function must be as it was.
+    /// Leaves the innermost frame by its end. A loop is left unchanged; the function must have
+    /// restored the global.
     fn fall_out(&mut self) -> Option<()> {
         let is_function = self.frames.len() == 1;
         let frame = self.frames.last_mut()?;
@@ -257,7 +257,7 @@ fn combined(operator: &Operator<'_>, left: Number, right: Number) -> Number {
     }
 }
 
-/// Operators that may leave the function or a block in ways not followed here.
+/// Returns true for operators that may leave the function or a block in ways not tracked here.
 fn leaves_unseen(operator: &Operator<'_>) -> bool {
     use Operator as O;
     matches!(

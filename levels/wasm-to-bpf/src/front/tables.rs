@@ -1,10 +1,9 @@
 //! References, tables and segments.
 //!
-//! A reference is a number: 0 for none, else which function (habits.rs), or
-//! whatever the host calls a thing of its own. Tables that change and passive
-//! segments lie behind the memory (behind.rs), so their operators are loads,
-//! stores and loops like others: each element that is moved, and each byte of
-//! `memory.init`, costs a unit of fuel.
+//! A reference is a number: 0 for null, else one for each function (habits.rs), or the host's own
+//! number of an object. Tables that change and passive segments lie behind the memory (behind.rs),
+//! so their operators are ordinary loads, stores and loops: each element that is moved, and each
+//! byte of `memory.init`, costs a unit of fuel.
 
 use wasmparser::Operator;
 
@@ -17,14 +16,14 @@ use crate::ir::{
 };
 use crate::refusal::Reason;
 
-/// log2 of a place's bytes.
+/// Base-2 logarithm of an element's size.
 const PLACE_SHIFT: u64 = 2;
-/// log2 of a page's bytes.
+/// Base-2 logarithm of a page's size.
 const PAGE_SHIFT: u64 = 16;
-/// -1, what `table.grow` gives when it fails.
+/// Result of a failed `table.grow`, -1.
 const FAILED: u64 = u32::MAX as u64;
 
-/// The tables and segments of a module, for the code of one function.
+/// Tables and segments of a module, for the code of one function.
 pub(super) struct Tables<'b, 'm, 'a> {
     builder: &'b mut Builder<'m, 'a>,
     reach: &'m Reach,
@@ -42,7 +41,7 @@ impl<'b, 'm, 'a> Tables<'b, 'm, 'a> {
         Self { builder, reach, behind, region }
     }
 
-    /// Translates an operator on references, tables or segments; false when it is another.
+    /// Translates an operator on references, tables or segments; returns false for any other.
     pub(super) fn operator(&mut self, operator: &Operator<'_>, place: Place) -> Result<bool, Stop> {
         match operator {
             Operator::RefNull { .. } => self.builder.constant(Type::I32, 0, place),
@@ -93,12 +92,12 @@ impl<'b, 'm, 'a> Tables<'b, 'm, 'a> {
         Ok(true)
     }
 
-    /// Where a table lies that the program can change or copy.
+    /// Returns the table behind the memory, if the program can change or copy it.
     pub(super) fn kept(&self, table: u32) -> Option<Table> {
         self.behind.tables.get(table as usize).copied().flatten()
     }
 
-    /// What lies at a place of a table, or a trap.
+    /// Loads an element of a table; traps beyond its end.
     pub(super) fn place_in(&mut self, table: &Table, index: Value, place: Place) -> Value {
         let access = self.access_of(table, index, place);
         self.load(access, Width::Four, place)
@@ -109,7 +108,7 @@ impl<'b, 'm, 'a> Tables<'b, 'm, 'a> {
         u32::try_from(size).unwrap_or(u32::MAX)
     }
 
-    /// Of a table that never changes: a switch over its places.
+    /// Translates `table.get` of a table that never changes: a switch over its elements.
     fn table_get(&mut self, table: u32, place: Place) -> Result<(), Stop> {
         let index = self.builder.pop()?;
         if let Some(kept) = self.kept(table) {
@@ -234,7 +233,7 @@ impl<'b, 'm, 'a> Tables<'b, 'm, 'a> {
         Ok(())
     }
 
-    /// One that nobody copies from has nothing to be dropped.
+    /// Drops a segment; one that is never copied from needs no code.
     fn drop_segment(&mut self, segment: Option<Segment>, place: Place) {
         if let Some(Segment { length: Size::Global(global), .. }) = segment {
             let empty = self.builder.ssa.constant(Type::I32, 0, place);
@@ -251,7 +250,7 @@ impl<'b, 'm, 'a> Tables<'b, 'm, 'a> {
         });
     }
 
-    /// So many rounds, each with what the last one gave.
+    /// Emits a loop of that many iterations, each with the results of the one before.
     fn repeat<const N: usize>(
         &mut self,
         starts: [Value; N],
@@ -281,7 +280,7 @@ impl<'b, 'm, 'a> Tables<'b, 'm, 'a> {
         self.builder.ssa.switch_to(done);
     }
 
-    /// The access of a place of a table; beyond the table it traps.
+    /// Returns the access of a table element; traps beyond its end.
     fn access_of(&mut self, table: &Table, index: Value, place: Place) -> Access {
         let size = self.size(table.size, place);
         let beyond =
@@ -297,7 +296,7 @@ impl<'b, 'm, 'a> Tables<'b, 'm, 'a> {
         }
     }
 
-    /// A trap unless `count` from `begin` on lie within the size.
+    /// Traps unless `count` elements from `begin` on lie within the size.
     fn check(&mut self, begin: Value, count: Value, size: Size, code: TrapCode, place: Place) {
         let size = self.size(size, place);
         let size = self.builder.ssa.one(Op::ExtendUnsigned(size), Type::I64, place);
@@ -310,14 +309,14 @@ impl<'b, 'm, 'a> Tables<'b, 'm, 'a> {
         self.builder.ssa.push(Op::TrapIf(beyond, code), &[], place);
     }
 
-    /// A sum that does not wrap.
+    /// Returns a sum that does not wrap.
     fn end_of(&mut self, begin: Value, count: Value, place: Place) -> Value {
         let [begin, count] = [begin, count]
             .map(|number| self.builder.ssa.one(Op::ExtendUnsigned(number), Type::I64, place));
         self.builder.ssa.one(Op::Binary(BinaryOp::Add, begin, count), Type::I64, place)
     }
 
-    /// The bytes before a place.
+    /// Returns the offset in bytes of an element.
     fn shifted(&mut self, index: Value, place: Place) -> Value {
         let shift = self.builder.ssa.constant(Type::I32, PLACE_SHIFT, place);
         self.binary(BinaryOp::Shl, index, shift, place)
@@ -336,7 +335,7 @@ impl<'b, 'm, 'a> Tables<'b, 'm, 'a> {
     }
 }
 
-/// So many bytes behind an address that lies behind the memory.
+/// Returns the access at an offset behind the memory.
 const fn behind(address: Value, at: u32) -> Access {
     Access { address, offset: at, region: Region::Behind, bounds_check: false }
 }

@@ -1,6 +1,6 @@
-//! Translation of a function from WebAssembly's stack machine to SSA form. Control flow, the
-//! stack and fuel are in control.rs, tables in tables.rs, what an operator
-//! computes in numeric.rs; here are calls, locals, memory, globals and traps.
+//! Translation of a function from WebAssembly's stack machine to SSA form. Control flow, the stack
+//! and fuel are in control.rs, tables in tables.rs, the results of operators in numeric.rs; here
+//! are calls, locals, memory, globals and traps.
 
 use wasmparser::{FunctionBody, Operator, ValType};
 
@@ -22,7 +22,7 @@ use crate::ir::{
 };
 use crate::refusal::{Reason, Refusal};
 
-/// Translates the function at that place of the reached ones.
+/// Translates the function at that position of the reached ones.
 pub(super) fn function(
     module: &Module<'_>,
     reach: &Reach,
@@ -58,14 +58,14 @@ pub(super) fn function(
     Ok(Function { index, name, parameters, results, types, blocks, can_trap: true })
 }
 
-/// A function on its way into SSA form.
+/// Function being translated to SSA form.
 struct Translator<'m, 'a> {
     module: &'m Module<'a>,
     reach: &'m Reach,
     behind: &'m Behind,
     builder: Builder<'m, 'a>,
     locals: Locals,
-    /// What is known of an access at first.
+    /// Initial region of every access.
     region: Region,
 }
 
@@ -109,7 +109,7 @@ impl<'m, 'a> Translator<'m, 'a> {
         Ok(())
     }
 
-    /// Operators that cost nothing; they count in dead code, too.
+    /// Handles operators that cost nothing; they count in dead code, too.
     fn structure(
         &mut self,
         operator: &Operator<'_>,
@@ -133,7 +133,7 @@ impl<'m, 'a> Translator<'m, 'a> {
         Ok(Structure::Done)
     }
 
-    /// Branches.
+    /// Handles branches.
     fn flow(&mut self, operator: &Operator<'_>) -> Result<bool, Stop> {
         match operator {
             Operator::Br { relative_depth } => self.builder.branch(*relative_depth)?,
@@ -307,7 +307,7 @@ impl<'m, 'a> Translator<'m, 'a> {
         Ok(self.builder.ssa.read(Variable(index), ty))
     }
 
-    /// Number of parameters, and types of results.
+    /// Returns the number of parameters, and types of results.
     fn signature(&self, function: u32) -> Result<(usize, Vec<Type>), Stop> {
         let ty = self.module.function_types.get(function as usize).ok_or(Stop::Malformed)?;
         Ok((ty.params().len(), ty.results().iter().copied().map(type_of).collect()))
@@ -334,8 +334,8 @@ impl<'m, 'a> Translator<'m, 'a> {
         Ok(self.builder.ssa.push(op, &results, place))
     }
 
-    /// A switch: over the places of a table that never changes, else over what lies at
-    /// the place. Equal ones share a block.
+    /// Translates a call through a table as a switch: over the indices of a table that never
+    /// changes, else over the loaded element. Equal targets share a block.
     fn call_indirect(&mut self, ty: u32, table: u32, place: Place) -> Result<(), Stop> {
         let index = self.builder.pop()?;
         let callee = self.module.types.get(ty as usize).and_then(Option::as_ref);
@@ -343,7 +343,7 @@ impl<'m, 'a> Translator<'m, 'a> {
         let results: Vec<Type> = callee.results().iter().copied().map(type_of).collect();
         let arguments = self.builder.take(callee.params().len())?;
         let (number, beyond) = match self.tables().kept(table) {
-            // No reference is a larger number than there are functions.
+            // Every reference is at most the number of functions.
             Some(kept) => (self.tables().place_in(&kept, index, place), TrapCode::WrongSignature),
             None => (index, TrapCode::TableOutOfBounds),
         };
@@ -372,18 +372,18 @@ impl<'m, 'a> Translator<'m, 'a> {
     }
 }
 
-/// What an operator was to the structure of the code.
+/// Kind of an operator for the structure of the code.
 enum Structure {
-    /// Nothing.
+    /// No structural operator.
     None,
     Done,
-    /// The operator with that number is read next, for the second time.
+    /// Unrolled loop: the operator with that number is read next, for the second copy.
     Again(usize),
 }
 
 /// Types of the locals, in runs as the module has them.
 struct Locals {
-    /// (end, type), rising.
+    /// Pairs of an end and a type, ascending.
     runs: Vec<(u64, Type)>,
 }
 

@@ -1,15 +1,15 @@
-//! Which loops are written twice: short ones without loops and calls within. There
-//! the kernel's limit on rounds, which each loop pays, weighs most.
+//! Choice of the loops that are unrolled by two: short ones without nested loops and calls. There
+//! the kernel's limit on iterations, which each loop checks, weighs most.
 
 use wasmparser::Operator;
 
 use super::control::Again;
 use crate::ir::Place;
 
-/// Operators of a loop that is written twice, at most.
+/// Most operators of a loop that is unrolled.
 const OPERATORS_MAX: usize = 96;
 
-/// Whether to write the loop twice whose first operator has that number.
+/// Returns the state for unrolling the loop whose first operator has that number, if it qualifies.
 pub(super) fn again(
     operators: &[(Operator<'_>, usize)],
     first: usize,

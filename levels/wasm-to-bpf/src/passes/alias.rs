@@ -1,9 +1,9 @@
-//! Values that turned out to be others: noted while a pass runs, put in place
-//! at its end.
+//! Aliases: values found to be equal to others, recorded while a pass runs and substituted at its
+//! end.
 
 use crate::ir::{Function, Value};
 
-/// For each value, the one that stands for it.
+/// Replacement of each value.
 pub(super) struct Aliases(Vec<Value>);
 
 impl Aliases {
@@ -12,19 +12,19 @@ impl Aliases {
         Self((0..count).map(Value).collect())
     }
 
-    /// From now on `of` is `value`.
+    /// Replaces `of` by `value` from now on.
     pub(super) fn set(&mut self, of: Value, value: Value) {
         let value = self.find(value);
         if value == of {
             return;
         }
-        // A value that was made later is noted with all before it.
+        // A value that was made later is recorded with all before it.
         let known = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
         self.0.extend((known..=of.0).map(Value));
         self.0[of.0 as usize] = value;
     }
 
-    /// The value that stands for it; one made later stands for itself.
+    /// Returns the replacement of a value; one made later stands for itself.
     pub(super) fn find(&mut self, value: Value) -> Value {
         let Some(&next) = self.0.get(value.0 as usize) else { return value };
         if next == value {
@@ -43,7 +43,7 @@ impl Aliases {
         root
     }
 
-    /// Puts them in place everywhere.
+    /// Substitutes all replacements.
     pub(super) fn apply(&mut self, function: &mut Function) {
         for block in &mut function.blocks {
             for instruction in &mut block.instructions {

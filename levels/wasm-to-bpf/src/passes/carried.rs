@@ -1,20 +1,20 @@
-//! A loop that carries the address of what it loads first, and nothing else with that address,
-//! carries what is loaded there. LLVM has it so where a walk goes on from header to header; each
-//! way that brings the address knows more of it than the loop's beginning does.
+//! Loop-carried loads. A loop that carries an address only to load from it first carries the loaded
+//! value instead. LLVM emits the former where a walk goes on from header to header; each predecessor
+//! that provides the address knows more of it than the loop's beginning does.
 //!
 //! ```text
 //! loop (p = 0x8116):                        loop (next = load 0x8116):
 //!   next = load p                             ...
-//!   ...                                       if asked for p: round with (load p)
-//!   if asked for p: round with (p)
+//!   ...                                       if the packet has p: repeat with (load p)
+//!   if the packet has p: repeat with (p)
 //! ```
 //!
-//! Reads move that are certain to lie in the window, and no others: none of them can trap.
+//! Only reads that are certain to lie in the window move: none of them can trap.
 
 use super::graph::{id, predecessors};
 use crate::ir::{Block, BlockId, Edge, Function, Instruction, Op, Region, Terminator, Value};
 
-/// Carries what is loaded. Blocks are not in order afterwards.
+/// Carries loaded values. Blocks are out of order afterwards.
 pub(super) fn run(function: &mut Function) {
     let uses = uses(function);
     let found: Vec<Found> = (0..function.blocks.len())
@@ -26,10 +26,10 @@ pub(super) fn run(function: &mut Function) {
     }
 }
 
-/// A load at the beginning of a loop, of an address that the loop's header gets.
+/// Load at the beginning of a loop, of an address that is a parameter of the loop's header.
 struct Found {
     header: usize,
-    /// The parameter's place.
+    /// Index of the parameter.
     parameter: usize,
     load: Instruction,
 }
@@ -64,7 +64,7 @@ fn uses(function: &Function) -> Vec<u32> {
     uses
 }
 
-/// Loads on each way to the header, which gets the result as its parameter.
+/// Loads on each edge to the header, which gets the result as its parameter.
 fn carry(function: &mut Function, found: &Found) {
     let Found { header, parameter, load } = found;
     let [result] = load.results[..] else { return };

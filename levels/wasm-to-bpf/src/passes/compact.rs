@@ -1,9 +1,9 @@
-//! Numbers values anew, without gaps: what passes took out leaves none behind,
-//! so that a chain of inlined functions does not carry them along.
+//! Renumbering of values without gaps: removed values leave none behind, so that a chain of inlined
+//! functions does not accumulate them.
 
 use crate::ir::{Function, Value};
 
-/// Numbers them in the order in which they are defined.
+/// Renumbers the values in the order of their definitions.
 pub(super) fn run(function: &mut Function) {
     let mut places: Vec<Option<Value>> = vec![None; function.types.len()];
     let mut types = Vec::new();

@@ -1,14 +1,15 @@
-//! What a loop only adds up for its end, computed there. The fuel of a counted loop that nobody
-//! asks for on the way is such: it takes a register, and an instruction each time round.
+//! Loop sums computed after the loop. A value that a loop only accumulates for use behind it is
+//! computed there from the iteration counter, such as the fuel of a counted loop without a check in
+//! between: it would take a register, and an instruction per iteration.
 //!
 //! ```text
 //! loop (i = 0, left = l):                      loop (i = 0):
 //!   ...                                          ...
-//!   if i != 9: round with (i + 1, left - 12)     if i != 9: round with (i + 1)
+//!   if i != 9: repeat with (i + 1, left - 12)    if i != 9: repeat with (i + 1)
 //! use left - 12                                use l - i * 12 - 12
 //! ```
 //!
-//! Runs when each way out of a loop with something to hand on has a block of its own.
+//! Runs when each exit of a loop with values to pass on has a block of its own.
 
 use foldhash::{HashMap, HashMapExt};
 
@@ -16,16 +17,16 @@ use super::graph::{Graph, Loops, enclosing_loops, id};
 use super::{dead, fold};
 use crate::ir::{BinaryOp, Edge, Function, Instruction, Op, Place, Type, Value};
 
-/// Rounds times step, at most: the counter has got nowhere by wrapping.
+/// Limit of iterations times step, below which the counter cannot wrap.
 const WAY_MAX: u64 = 1 << 31;
-/// Sums in a row that are taken as one.
+/// Most sums in a row that are combined.
 const SUMS_MAX: usize = 8;
 
-/// Times that a block is looked at, in the mean: where more loops lie within each other than
-/// that, the rest are left as they are.
+/// Average number of visits per block: above it, where loops are deeply nested, the rest is left
+/// unchanged.
 const LOOKS_MAX: usize = 64;
 
-/// Takes out of each loop what is only needed behind it.
+/// Moves the sums out of each loop.
 pub(super) fn run(function: &mut Function) {
     let code = Code::of(function);
     let mut changed = false;
@@ -46,16 +47,16 @@ pub(super) fn run(function: &mut Function) {
     }
 }
 
-/// The function as it was in the beginning: what is computed behind a loop changes nothing of
-/// what is asked here of another one.
+/// Function before any change: computations added behind one loop do not affect the analysis of
+/// another.
 struct Code {
     loops: Loops,
     graph: Graph,
     constants: HashMap<Value, u64>,
     sums: HashMap<Value, (Value, i64)>,
-    /// The last block of each header's loop; the loop's blocks stand together.
+    /// Last block of each header's loop; the loop's blocks are consecutive.
     last: Vec<usize>,
-    /// The blocks that use each value.
+    /// Blocks that use each value.
     users: Vec<Vec<usize>>,
 }
 
@@ -87,13 +88,13 @@ impl Code {
         Self { loops, graph: Graph::of(function), constants, sums, last, users }
     }
 
-    /// The blocks of that header's loop.
+    /// Returns the blocks of that header's loop.
     fn inside(&self, header: usize) -> impl Iterator<Item = usize> {
         (header..=self.last[header]).filter(move |&block| is_in(&self.loops, block, header))
     }
 }
 
-/// A parameter of a loop's header that changes by the same number each time round.
+/// Parameter of a loop's header that changes by a constant in each iteration.
 #[derive(Clone, Copy)]
 struct Variable {
     value: Value,
@@ -101,20 +102,20 @@ struct Variable {
     step: i64,
 }
 
-/// A variable that is only needed behind the loop, and one that counts the rounds.
+/// Variable that is only needed behind the loop, with one that counts the iterations.
 struct Found {
     counter: Variable,
-    /// The number that the counter begins with, if it is known.
+    /// Initial value of the counter, if it is a constant.
     begin: Option<u64>,
-    /// For blocks of the loop the last sum with the counter that is made there: by how much it
-    /// is more than the counter.
+    /// Last sum with the counter that each block of the loop computes, with its distance from the
+    /// counter.
     counted: HashMap<usize, (Value, i64)>,
     sum: Variable,
-    /// The sum and what is made of it in the loop: what each is more than the sum.
+    /// Sums derived from the variable in the loop, with their distance from it.
     made: HashMap<Value, i64>,
 }
 
-/// All that a loop only adds up for its end.
+/// Returns all variables that a loop only accumulates for use behind it.
 fn find(function: &Function, code: &Code, header: usize) -> Option<Vec<Found>> {
     let Code { loops, graph, constants, sums, .. } = code;
     let block = &function.blocks[header];
@@ -155,7 +156,7 @@ fn find(function: &Function, code: &Code, header: usize) -> Option<Vec<Found>> {
     Some(found.collect())
 }
 
-/// Returns whether a block is in the loop of that header.
+/// Returns true if a block is in the loop of that header.
 fn is_in(loops: &Loops, mut block: usize, header: usize) -> bool {
     while block != header {
         match loops.enclosing[block] {
@@ -166,7 +167,7 @@ fn is_in(loops: &Loops, mut block: usize, header: usize) -> bool {
     true
 }
 
-/// Values that are another one and a number.
+/// Returns the values that are the sum of another one and a constant.
 fn sums(function: &Function, constants: &HashMap<Value, u64>) -> HashMap<Value, (Value, i64)> {
     let mut sums = HashMap::new();
     for instruction in function.blocks.iter().flat_map(|block| &block.instructions) {
@@ -184,7 +185,7 @@ fn sums(function: &Function, constants: &HashMap<Value, u64>) -> HashMap<Value, 
     sums
 }
 
-/// Returns what the value is more than `from`, if it is a sum with it.
+/// Returns the distance of the value from `from`, if it is a sum with it.
 fn moved(sums: &HashMap<Value, (Value, i64)>, value: Value, from: Value) -> Option<i64> {
     let (mut at, mut by) = (value, 0_i64);
     for _ in 0..SUMS_MAX {
@@ -197,7 +198,7 @@ fn moved(sums: &HashMap<Value, (Value, i64)>, value: Value, from: Value) -> Opti
     None
 }
 
-/// For blocks of the loop the last sum with the counter that is made there.
+/// Returns the last sum with the counter that each block of the loop computes.
 fn counted(
     function: &Function,
     code: &Code,
@@ -205,7 +206,7 @@ fn counted(
     counter: Variable,
 ) -> HashMap<usize, (Value, i64)> {
     let mut counted = HashMap::from_iter([(header, (counter.value, 0_i64))]);
-    // Others are made for something else, and perhaps not at all in the end.
+    // Other sums serve another purpose, and may be removed in the end.
     let is_on_the_way = |by: i64| {
         by.signum() == counter.step.signum() && by.unsigned_abs() <= counter.step.unsigned_abs()
     };
@@ -222,8 +223,8 @@ fn counted(
     counted
 }
 
-/// The parameter and the sums with it that the loop makes, if it does nothing with them but hand
-/// them to its next round.
+/// Returns the parameter and its sums in the loop, if the loop only passes them to its next
+/// iteration.
 fn only_behind(
     function: &Function,
     code: &Code,
@@ -264,8 +265,8 @@ fn only_behind(
     Some(made)
 }
 
-/// Puts in each block behind the loop that uses the sum, or what was made of it, the same number
-/// computed from the counter.
+/// Replaces the sums, in each block behind the loop that uses them, by the same number computed
+/// from the counter.
 fn compute_behind(function: &mut Function, code: &Code, header: usize, found: &Found) {
     let mut behind: Vec<usize> = Vec::new();
     for made in found.made.keys() {
@@ -291,7 +292,7 @@ fn compute_behind(function: &mut Function, code: &Code, header: usize, found: &F
         }
         let place = block.instructions.first().map_or(Place::default(), |first| first.place);
         let mut computing = Computing { types: &mut function.types, out: Vec::new(), place };
-        // What is made last on the way here: what is made earlier may not be needed any more.
+        // The last sum on the way to here: earlier ones may not be live any more.
         let mut above = index;
         let counted = loop {
             match found.counted.get(&above) {
@@ -320,10 +321,10 @@ fn compute_behind(function: &mut Function, code: &Code, header: usize, found: &F
         block.terminator.for_each_use_mut(replace);
         block.instructions.splice(0..0, computed);
     }
-    // What still hands it on in the loop hands on nothing: it is dead.
+    // The loop's own uses of the sum are dead now.
 }
 
-/// Instructions that are made.
+/// Instructions under construction.
 struct Computing<'f> {
     types: &'f mut Vec<Type>,
     out: Vec<Instruction>,
@@ -331,15 +332,14 @@ struct Computing<'f> {
 }
 
 impl Computing<'_> {
-    /// What the sum is in the round that the counter says, or a value, more by a number, that is
-    /// made of it; and a number that is to be taken from it.
+    /// Returns the sum in the iteration of the counter's value as a value and a constant to add.
     fn sum(&mut self, found: &Found, (counted, more): (Value, i64)) -> (Value, i64) {
         let Found { counter, sum, .. } = found;
         let ty = self.types[counter.value.0 as usize];
         let size = counter.step.unsigned_abs().cast_signed();
         let is_even = sum.step.checked_rem(size) == Some(0);
         let by = if is_even { sum.step / size } else { sum.step };
-        // Steps and rounds are so few that the counter wraps at most where numbers do.
+        // Steps and iterations are so few that the counter wraps at most where numbers do.
         let first = found.begin.map(|begin| begin.cast_signed().wrapping_add(more));
         let is_plain = first.filter(|first| (0..WAY_MAX.cast_signed()).contains(first));
         let (mut way, less) = match is_plain.filter(|_| is_even && counter.step > 0) {

@@ -1,9 +1,9 @@
-//! Takes out what nobody uses: operations without effect, block parameters.
+//! Dead code elimination: removes operations without effect and unused block parameters.
 
 use super::parameters;
 use crate::ir::{Function, Value};
 
-/// Where a value comes from.
+/// Definition of a value.
 #[derive(Clone, Copy)]
 enum Origin {
     Nowhere,
@@ -11,7 +11,7 @@ enum Origin {
     Parameter(usize, usize),
 }
 
-/// Marks what is needed, from effects and results backwards, and removes the rest.
+/// Marks the needed values, backwards from effects and results, and removes the rest.
 pub(super) fn run(function: &mut Function) {
     let origins = origins(function);
     let mut needed = vec![false; function.types.len()];
@@ -70,7 +70,7 @@ fn origins(function: &Function) -> Vec<Origin> {
     origins
 }
 
-/// What is used by an effect, a decision or the caller.
+/// Returns the values used by an effect, a branch or the caller.
 fn roots(function: &Function) -> Vec<Value> {
     let mut roots = Vec::new();
     for block in &function.blocks {

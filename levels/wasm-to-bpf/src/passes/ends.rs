@@ -1,6 +1,6 @@
-//! Ends of the ranges that the verifier may know of a byte or two bytes from memory, and of sums
-//! and differences with them. It narrows such a range only by comparisons, each with a constant,
-//! so that a range ends where the number does or beside a constant.
+//! Endpoints of the ranges that the verifier may know of a loaded byte or two bytes, and of sums
+//! and differences with them. The verifier narrows such a range only by comparisons with a constant,
+//! so a range ends at a limit of the type or next to a compared constant.
 //!
 //! ```text
 //! b = load1u, b < 33, b == 58:   b from 0, 32, 33, 34, 57, ... to the same or 255
@@ -12,18 +12,18 @@ use foldhash::{HashMap, HashMapExt};
 use super::fold;
 use crate::ir::{BinaryOp, Function, Op, Value, Width};
 
-/// Constants that sums are followed with: with none of them a sum of 32 bits wraps.
+/// Largest constant of tracked sums: with such constants no sum of 32 bits wraps.
 const CONSTANT_MAX: u64 = 1 << 30;
 
-/// Loaded numbers, and where ranges of them may end.
+/// Loaded numbers, with the possible endpoints of their ranges.
 pub(super) struct Ends {
-    /// Parts of each value that is such a sum or difference.
+    /// Decomposition of each value that is such a sum or difference.
     parts: Vec<Option<Part>>,
-    /// Ends that ranges of each loaded number may have, or nothing if they are not known.
+    /// Possible endpoints of each loaded number's ranges; `None` if unknown.
     ends: HashMap<Value, Option<Vec<i64>>>,
 }
 
-/// A loaded number that a constant is added to, or that is taken from one.
+/// Loaded number plus a constant, or a constant minus a loaded number.
 #[derive(Clone, Copy)]
 struct Part {
     of: Value,
@@ -32,7 +32,7 @@ struct Part {
 }
 
 impl Part {
-    /// The loaded number where the sum is `sum`.
+    /// Returns the loaded number for a value of the sum.
     const fn at(self, sum: i64) -> i64 {
         match self.is_taken {
             true => self.constant.wrapping_sub(sum),
@@ -55,13 +55,13 @@ impl Ends {
             for instruction in &block.instructions {
                 ends.read(function, constants, &instruction.op);
             }
-            // Whatever the value is called there may be compared.
+            // A successor may compare the value under the name of its parameter.
             block.terminator.for_each_use(|value| ends.give_up(value));
         }
         ends
     }
 
-    /// Returns whether the verifier may know the value to be -1 or 0, and not which of the two.
+    /// Returns true if the verifier may know that the value is -1 or 0, but not which of the two.
     pub(super) fn may_be_sign(&self, value: usize) -> bool {
         let Some(part) = self.parts[value] else { return true };
         let Some(Some(ends)) = self.ends.get(&part.of) else { return true };
@@ -80,7 +80,7 @@ impl Ends {
         let part = |value: &Value| self.parts[value.0 as usize];
         let made = match op {
             Op::Load { width: width @ (Width::One | Width::Two), signed: false, .. } => {
-                // Of two bytes at the packet's end perhaps one is there.
+                // A load of two bytes at the packet's end may read just one.
                 let most = if *width == Width::One { 0xff } else { 0xffff };
                 self.ends.insert(result, Some(vec![0, 0xff, most]));
                 Some(Part { of: result, is_taken: false, constant: 0 })
@@ -123,12 +123,12 @@ impl Ends {
                     };
                     let than = fold::signed(ty, than);
                     let Some(Some(ends)) = self.ends.get_mut(&part.of) else { continue };
-                    // Where the sum is counted without a sign, it ends at 0 and -1, too.
+                    // As a sum compared without a sign, its range also ends at 0 and -1.
                     let near = [than.saturating_sub(1), than, than.saturating_add(1), 0, -1];
                     ends.extend(near.map(|end| part.at(end)));
                 }
             }
-            // Of these the verifier does not conclude what their operands are.
+            // The verifier concludes nothing from these about their operands.
             Op::Binary(..) | Op::Unary(..) | Op::Load { .. } | Op::Store { .. } => {}
             other => other.for_each_use(|value| self.give_up(value)),
         }

@@ -1,10 +1,10 @@
-//! Constants: which values are, and operations of them.
+//! Constant folding: constant values, and operations on them.
 
 use foldhash::HashMap;
 
 use crate::ir::{BinaryOp, CompareOp, Function, Op, Type, UnaryOp, Value};
 
-/// The values that are constants.
+/// Returns the values that are constants.
 pub(in crate::passes) fn constants(function: &Function) -> HashMap<Value, u64> {
     let instructions = function.blocks.iter().flat_map(|block| &block.instructions);
     instructions
@@ -15,7 +15,7 @@ pub(in crate::passes) fn constants(function: &Function) -> HashMap<Value, u64> {
         .collect()
 }
 
-/// Bits of a type.
+/// Returns the width of a type in bits.
 pub(in crate::passes) const fn bits(ty: Type) -> u32 {
     match ty {
         Type::I32 => 32,
@@ -23,7 +23,7 @@ pub(in crate::passes) const fn bits(ty: Type) -> u32 {
     }
 }
 
-/// The largest number of a type: all ones.
+/// Returns the largest number of a type: all ones.
 pub(in crate::passes) const fn ones(ty: Type) -> u64 {
     match ty {
         Type::I32 => 0xffff_ffff,
@@ -31,12 +31,12 @@ pub(in crate::passes) const fn ones(ty: Type) -> u64 {
     }
 }
 
-/// The number as signed.
+/// Returns the number as signed.
 pub(in crate::passes) const fn signed(ty: Type, value: u64) -> i64 {
     extend(value, bits(ty)).cast_signed()
 }
 
-/// Copies the sign bit of the low bits upwards.
+/// Sign-extends the low bits.
 const fn extend(value: u64, bits: u32) -> u64 {
     let shift = 64 - bits;
     ((value << shift).cast_signed() >> shift).cast_unsigned()
@@ -57,7 +57,7 @@ pub(in crate::passes) fn unary(op: UnaryOp, ty: Type, a: u64) -> u64 {
     value & ones(ty)
 }
 
-/// None for a division that the IR says does not happen.
+/// Folds a binary operation; returns `None` for a division that the IR excludes.
 pub(in crate::passes) fn binary(op: BinaryOp, ty: Type, a: u64, b: u64) -> Option<u64> {
     let (x, y) = (signed(ty, a), signed(ty, b));
     let count = (b & u64::from(bits(ty) - 1)) as u32;
@@ -105,7 +105,7 @@ pub(in crate::passes) fn compare(op: CompareOp, ty: Type, a: u64, b: u64) -> boo
     }
 }
 
-/// The comparison that is true where this one is not.
+/// Returns the negated comparison.
 pub(in crate::passes) const fn negated(op: CompareOp) -> CompareOp {
     match op {
         CompareOp::Eq => CompareOp::Ne,

@@ -1,5 +1,5 @@
-//! Fuel, from charges to numbers. Until here a charge is a
-//! [`Op::FuelStore`] of a constant, the cost; afterwards the real thing:
+//! Fuel lowering, from charges to arithmetic. Until here a charge is a
+//! [`Op::FuelStore`] of a constant, the cost; afterwards:
 //!
 //! ```text
 //! without loops                     with loops
@@ -9,9 +9,10 @@
 //!   trap_if left < 0                  fuel.store left       before a call and a return
 //! ```
 //!
-//! Charges of one block become one. A charge that cannot fail, since every
-//! budget is larger, is not checked: none is where all that a call can cost is less,
-//! with each loop going round as often as it may, nor any before the first loop.
+//! Charges of one block are combined. A charge that cannot fail, since every
+//! budget is larger, is not checked: all charges of a function whose total cost is below every
+//! budget, with each loop at its maximum of iterations, and else the charges before the first
+//! loop.
 
 use foldhash::HashMap;
 
@@ -41,7 +42,7 @@ pub(super) fn run(unit: &mut Unit) {
     }
 }
 
-/// Makes the charges of each block one.
+/// Combines the charges of each block.
 pub(super) fn join(function: &mut Function) {
     let constants = fold::constants(function);
     for block in &mut function.blocks {
@@ -53,8 +54,8 @@ fn has_loops(function: &Function) -> bool {
     function.blocks.iter().any(|block| block.is_loop_header)
 }
 
-/// For each function the most that a call of it costs; `None` if it has a loop of which
-/// nobody knows how often it goes round.
+/// Returns the largest cost of a call of each function; `None` if it has a loop with an unknown
+/// number of iterations.
 fn totals(unit: &Unit) -> Vec<Option<u64>> {
     let mut totals = vec![Some(0_u64); unit.functions.len()];
     for index in callees_first(unit) {
@@ -71,14 +72,14 @@ fn totals(unit: &Unit) -> Vec<Option<u64>> {
     totals
 }
 
-/// How often each block is run at most in one call.
+/// Returns the largest number of executions of each block in one call.
 fn times(function: &Function) -> Option<Vec<u64>> {
     if !has_loops(function) {
         return Some(vec![1; function.blocks.len()]);
     }
     let enclosing = enclosing_loops(&function.blocks).enclosing;
     let mut times: Vec<u64> = Vec::with_capacity(function.blocks.len());
-    // A header comes before what is in its loop.
+    // A header comes before the blocks of its loop.
     for (block, around) in function.blocks.iter().zip(enclosing) {
         let around = around.and_then(|header| times.get(header.0 as usize).copied()).unwrap_or(1);
         let own = if block.is_loop_header { block.rounds_max?.saturating_add(1) } else { 1 };
@@ -87,7 +88,7 @@ fn times(function: &Function) -> Option<Vec<u64>> {
     Some(times)
 }
 
-/// What a block costs with all that it calls.
+/// Returns the cost of a block with all its callees.
 fn cost(block: &Block, constants: &HashMap<Value, u64>, totals: &[Option<u64>]) -> Option<u64> {
     let mut sum = 0_u64;
     for instruction in &block.instructions {
@@ -101,8 +102,8 @@ fn cost(block: &Block, constants: &HashMap<Value, u64>, totals: &[Option<u64>]) 
     Some(sum)
 }
 
-/// Adds the charges of a block to its first; a call lies between the charges
-/// before it and those after it.
+/// Combines the charges of a block in its first one; a call separates the charges before it from
+/// those after it.
 fn join_charges(block: &mut Block, constants: &HashMap<Value, u64>, types: &mut Vec<Type>) {
     let mut first: Option<usize> = None;
     let mut sum = 0;
@@ -135,8 +136,7 @@ fn join_charges(block: &mut Block, constants: &HashMap<Value, u64>, types: &mut 
     block.instructions = out;
 }
 
-/// The blocks that are run before any loop, if all of them cost less than the
-/// smallest budget.
+/// Returns the blocks that run before any loop, if all of them cost less than the smallest budget.
 fn before_loops(
     function: &Function,
     totals: &[Option<u64>],
@@ -168,18 +168,18 @@ fn made(result: Value, op: Op, place: Place) -> Instruction {
     Instruction { results: vec![result], op, place }
 }
 
-/// On the way through a function.
+/// State of the walk through a function.
 struct Lowering {
     constants: HashMap<Value, u64>,
     with_loops: bool,
-    /// What is left here, while it is a value.
+    /// Remaining fuel, while it is a value.
     left: Option<Value>,
 }
 
 impl Lowering {
     fn function(&mut self, function: &mut Function, unchecked: &[bool]) {
-        // With loops every block but the entry gets what is left as a
-        // parameter; where it is always the same, parameters.rs takes it out.
+        // With loops every block but the entry gets the remaining fuel as a parameter; where it is
+        // always the same, parameters.rs removes it.
         let parameters: Vec<Option<Value>> = (0..function.blocks.len())
             .map(|index| (self.with_loops && index != 0).then(|| new_value(&mut function.types)))
             .collect();

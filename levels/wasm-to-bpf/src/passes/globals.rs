@@ -1,9 +1,9 @@
-//! Mutable globals, the stack pointer above all: reads of what is known,
-//! writes that change nothing and writes that nobody reads are taken out.
+//! Mutable globals, mainly the stack pointer: removes reads of known values,
+//! writes that change nothing and writes that are never read.
 //!
 //! ```text
-//! forward:   what each global holds, a value or a number
-//! backward:  whether what it holds is read before it is written again
+//! forward:   the content of each global, a value or a constant
+//! backward:  whether the content is read before the next write
 //! ```
 
 use foldhash::HashMap;
@@ -13,27 +13,27 @@ use super::fold::constants;
 use super::graph::predecessors;
 use crate::ir::{BlockId, Function, Global, Op, Terminator, Value};
 
-/// Walks until what globals hold is settled: about as many as loops are
-/// nested. Without an answer by then nothing is done.
+/// Most walks until the contents are stable: about as many as loops are nested. Without a result by
+/// then nothing is changed.
 const WALKS_MAX: u32 = 32;
 
-/// Globals times blocks: beyond, it would take too long and too much memory.
+/// Limit of globals times blocks: above it the analysis would take too long and too much memory.
 const STATES_MAX: usize = 4_000_000;
 
-/// What is known of all functions of the module.
+/// Facts about all functions of the module.
 #[derive(Clone, Copy)]
 pub(super) struct Known<'a> {
     pub(super) globals: &'a [Global],
-    /// A global that every function leaves as it found it: the stack pointer.
+    /// Global that every function restores: the stack pointer.
     pub(super) kept: Option<u32>,
-    /// Whether the function is the entry of a packet: then what is kept is as
-    /// it was at first, and after a trap nobody reads any more.
+    /// True for the entry of a packet: then the restored global has its initial value at the
+    /// beginning, and nothing is read after a trap.
     pub(super) is_packet_entry: bool,
-    /// Whether nobody looks at globals after a trap.
+    /// True if no global is read after a trap.
     pub(super) traps_forget: bool,
 }
 
-/// What a global holds.
+/// Content of a global.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holds {
     Value(Value),
@@ -62,8 +62,8 @@ fn forward(function: &mut Function, known: Known<'_>) {
     let numbers = constants(function);
     let ways_in = predecessors(&function.blocks);
     let mut ends: Vec<Option<Vec<Holds>>> = vec![None; function.blocks.len()];
-    // What a block that was not walked yet holds at its end is anything that
-    // suits, until a walk through all blocks changes nothing.
+    // The contents at the end of a block that was not walked yet are assumed to agree, until a walk
+    // through all blocks changes nothing.
     let mut changed = true;
     let mut walks = 0;
     while changed {
@@ -86,7 +86,7 @@ fn forward(function: &mut Function, known: Known<'_>) {
     rewrite(function, &ways_in, &ends, &numbers, known);
 }
 
-/// What the globals hold where a block begins.
+/// Returns the contents of the globals at the beginning of a block.
 fn begin(
     index: usize,
     ways_in: &[BlockId],
@@ -211,7 +211,7 @@ fn backward(function: &mut Function, known: Known<'_>) {
     }
 }
 
-/// Which globals are read after a block, before they are written.
+/// Returns the globals that are read after a block, before they are written.
 fn read_at_end(
     function: &Function,
     index: usize,
@@ -238,7 +238,7 @@ fn unstep(op: &Op, read: &mut [bool], known: Known<'_>) {
         Op::GlobalSet(global, _) => read[*global as usize] = false,
         Op::GlobalGet(global) => read[*global as usize] = true,
         Op::Call(..) => read.fill(true),
-        // A trap on the way: the instance may be looked at afterwards.
+        // A trap in between: the instance may be inspected afterwards.
         Op::TrapIf(..) | Op::MemoryCopy(..) | Op::MemoryFill(..) if !known.traps_forget => {
             read.fill(true);
         }

@@ -1,14 +1,13 @@
-//! The control flow of a function: predecessors, dominators, loops. Blocks
-//! must be in reverse post-order and all reachable, as order.rs leaves them.
+//! Control flow graph of a function: predecessors, dominators, loops. Blocks must be in reverse
+//! post-order and all reachable, as order.rs leaves them.
 
 use crate::ir::{Block, BlockId, Function};
 
-/// What is known of the blocks' order and ways.
+/// Predecessors and dominators of the blocks.
 pub(crate) struct Graph {
-    /// For each block, the blocks whose edges come in; one that has several
-    /// such edges is named several times.
+    /// Predecessors of each block; one with several edges to it is listed several times.
     pub(super) predecessors: Vec<Vec<BlockId>>,
-    /// For each block, the nearest that all ways to it pass; the entry's is itself.
+    /// Immediate dominator of each block; the entry's is itself.
     pub(crate) dominator: Vec<BlockId>,
 }
 
@@ -19,7 +18,7 @@ impl Graph {
         Self { predecessors, dominator }
     }
 
-    /// For each block, those that it dominates at once.
+    /// Returns the blocks that each block immediately dominates.
     pub(super) fn dominated(&self) -> Vec<Vec<BlockId>> {
         let mut children = vec![Vec::new(); self.dominator.len()];
         for (block, dominator) in self.dominator.iter().enumerate().skip(1) {
@@ -29,7 +28,7 @@ impl Graph {
     }
 }
 
-/// The block at that index.
+/// Returns the block at that index.
 pub(super) fn id(index: usize) -> BlockId {
     BlockId(u32::try_from(index).unwrap_or(u32::MAX))
 }
@@ -44,7 +43,8 @@ pub(super) fn predecessors(blocks: &[Block]) -> Vec<Vec<BlockId>> {
     predecessors
 }
 
-/// After Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm".
+/// Computes immediate dominators after Cooper, Harvey and Kennedy, "A Simple, Fast Dominance
+/// Algorithm".
 fn dominators(predecessors: &[Vec<BlockId>]) -> Vec<BlockId> {
     const NONE: u32 = u32::MAX;
     let mut dominator = vec![NONE; predecessors.len()];
@@ -82,9 +82,9 @@ fn meet(dominator: &[u32], mut left: u32, mut right: u32) -> u32 {
     left
 }
 
-/// For each block, the header of the innermost loop that it is in and is not
-/// the header of. From inner loops to outer ones, each seen as one block
-/// afterwards, so that it is near linear.
+/// Returns for each block the header of the innermost loop that contains it, not counting its own.
+/// Works from inner loops to outer ones, each treated as one block afterwards, so that it is near
+/// linear.
 pub(super) fn enclosing_loops(blocks: &[Block]) -> Loops {
     let predecessors = predecessors(blocks);
     let mut sets = Sets((0..blocks.len()).collect());
@@ -107,16 +107,16 @@ pub(super) fn enclosing_loops(blocks: &[Block]) -> Loops {
     Loops { enclosing, is_header }
 }
 
-/// The loops of a function.
+/// Loops of a function.
 pub(super) struct Loops {
-    /// See [`enclosing_loops`].
+    /// Result of [`enclosing_loops`], by block.
     pub(super) enclosing: Vec<Option<BlockId>>,
-    /// Whether an edge comes back to the block.
+    /// True for the target of a back edge, by block.
     pub(super) is_header: Vec<bool>,
 }
 
 impl Loops {
-    /// How many loops each block is in; its own counts for a header.
+    /// Returns the number of loops that contain each block; a header counts its own.
     pub(super) fn depths(&self) -> Vec<u32> {
         let mut depths = vec![0; self.enclosing.len()];
         for block in 0..depths.len() {
@@ -127,7 +127,7 @@ impl Loops {
     }
 }
 
-/// Disjoint sets with shortened paths.
+/// Disjoint sets with path compression.
 struct Sets(Vec<usize>);
 
 impl Sets {

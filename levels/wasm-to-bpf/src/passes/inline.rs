@@ -1,26 +1,25 @@
-//! Puts callees in place of calls. A call of eBPF costs 8 ns and keeps only
-//! four registers; a function that is called once, or is small, has no reason
-//! to be one.
+//! Inlining. A call of eBPF costs 8 ns and preserves only four registers; a function that is called
+//! once, or is small, is inlined.
 
 use std::collections::BTreeMap;
 
 use crate::ir::{Block, BlockId, Edge, Function, Instruction, Op, Terminator, Unit, Value};
 use crate::refusal::{Reason, Refusal};
 
-/// Instructions of a function that is always inlined.
+/// Most instructions of a function that is always inlined.
 const SMALL: usize = 60;
-/// Instructions that inlining one function everywhere may add.
+/// Most instructions that inlining one function everywhere may add.
 const COPIES_MAX: usize = 3_000;
-/// Instructions of a function into which nothing more is inlined.
+/// Most instructions of a function into which more is inlined.
 const CALLER_MAX: usize = 20_000;
-/// Calls within calls: the kernel allows eight frames, the entry is one.
+/// Most nested calls: the kernel allows eight frames, the entry is one.
 pub(super) const DEPTH_MAX: u32 = 7;
-/// Depth of calls that is flattened at all: each level is a walk over all functions.
+/// Deepest nesting that is flattened at all: each level is a walk over all functions.
 const FLATTENED_MAX: u32 = 64;
-/// Parameters that a call of eBPF hands over; others are inlined if possible.
+/// Parameters that a call of eBPF passes; functions with more are inlined if possible.
 const REGISTERS: usize = 5;
 
-/// The functions so that each comes after those that it calls.
+/// Returns the functions in an order in which callees come first.
 pub(super) fn callees_first(unit: &Unit) -> Vec<usize> {
     let mut seen = vec![false; unit.functions.len()];
     let mut order = Vec::new();
@@ -45,8 +44,8 @@ pub(super) fn callees_first(unit: &Unit) -> Vec<usize> {
     order
 }
 
-/// Inlines what pays into the function at that position; `sites` says how
-/// often each function was called at first. Whether it did.
+/// Inlines what pays into the function at that position; `sites` has the initial number of calls of
+/// each function. Returns true if anything was inlined.
 pub(super) fn run(unit: &mut Unit, caller: usize, sites: &BTreeMap<usize, usize>) -> bool {
     let mut size = size(&unit.functions[caller]);
     let wanted: Vec<usize> = callees(&unit.functions[caller])
@@ -94,8 +93,8 @@ pub(super) fn flatten(unit: &mut Unit) -> Result<(), Refusal> {
     }
 }
 
-/// For each function, the most calls on a way from the entry; 0 for one that
-/// is not called any more.
+/// Returns the most calls on a path from the entry to each function; 0 for one that is not called
+/// any more.
 fn depths(unit: &Unit) -> Vec<u32> {
     let mut depths = vec![0; unit.functions.len()];
     for function in callees_first(unit).into_iter().rev() {
@@ -106,7 +105,7 @@ fn depths(unit: &Unit) -> Vec<u32> {
     depths
 }
 
-/// Leaves out the functions that nobody calls any more.
+/// Removes the functions that are not called any more.
 pub(super) fn drop_unused(unit: &mut Unit) {
     let mut used = callees_first(unit);
     used.sort_unstable();
@@ -129,12 +128,12 @@ pub(super) fn drop_unused(unit: &mut Unit) {
     }
 }
 
-/// Instructions and blocks of a function.
+/// Returns the number of instructions and blocks of a function.
 pub(super) fn size(function: &Function) -> usize {
     function.blocks.iter().map(|block| block.instructions.len() + 1).sum()
 }
 
-/// The functions that a function calls, each once.
+/// Returns the functions that a function calls, each once.
 pub(super) fn callees(function: &Function) -> Vec<usize> {
     let mut callees: Vec<usize> = calls(function).collect();
     callees.sort_unstable();
@@ -150,7 +149,7 @@ fn calls(function: &Function) -> impl Iterator<Item = usize> {
     })
 }
 
-/// How often each function is called.
+/// Counts the calls of each function.
 pub(super) fn call_sites(unit: &Unit) -> BTreeMap<usize, usize> {
     let mut sites = BTreeMap::new();
     for function in callees_first(unit) {
@@ -172,8 +171,8 @@ fn put_in_place(unit: &mut Unit, caller: usize, callees: &[usize]) -> bool {
     let mut now = size(function);
     let mut index = 0;
     while index < function.blocks.len() {
-        // The last call first: what is cut off is then what stands behind it alone, and a block
-        // of many calls is copied once and not at each of them.
+        // The last call first: then only the instructions behind it are split off, and a block of
+        // many calls is copied once and not at each of them.
         for at in (0..function.blocks[index].instructions.len()).rev() {
             if let Op::Call(callee, _) = function.blocks[index].instructions[at].op
                 && let Some(copy) = copies.get(&(callee as usize))
@@ -189,7 +188,7 @@ fn put_in_place(unit: &mut Unit, caller: usize, callees: &[usize]) -> bool {
     true
 }
 
-/// Cuts a block at a call: before it, the callee's blocks, after it.
+/// Splits a block at a call and inserts the callee's blocks between the halves.
 fn splice(caller: &mut Function, block: usize, at: usize, callee: &Function) {
     let shift = u32::try_from(caller.types.len()).unwrap_or(u32::MAX);
     let first = u32::try_from(caller.blocks.len()).unwrap_or(u32::MAX);
@@ -217,7 +216,7 @@ fn splice(caller: &mut Function, block: usize, at: usize, callee: &Function) {
     });
 }
 
-/// A callee's block with the caller's numbers.
+/// Returns a callee's block with the caller's numbers.
 fn moved(block: &Block, shift: u32, first: u32, rest: BlockId) -> Block {
     let mut block = block.clone();
     let value = |value: &mut Value| value.0 += shift;
@@ -241,7 +240,7 @@ mod tests {
     use super::*;
     use crate::ir::{FunctionIndex, Place};
 
-    /// A function of one block.
+    /// Makes a function of one block.
     fn function(index: u32, instructions: Vec<Instruction>) -> Function {
         let results = instructions.iter().flat_map(|instruction| &instruction.results).count();
         Function {
@@ -262,7 +261,7 @@ mod tests {
         }
     }
 
-    /// An entry that calls so many others once, each of which makes a number.
+    /// Makes an entry that calls `count` other functions once, each of which computes a number.
     fn caller_of(count: u32) -> Unit {
         let instruction = |op, results| Instruction { results, op, place: Place(0) };
         let calls = (1..=count).map(|callee| instruction(Op::Call(callee, Vec::new()), Vec::new()));

@@ -1,6 +1,5 @@
-//! Shorter ways: a block that does nothing but go on is left out, a branch on
-//! what an edge brings along as a constant is taken on that edge, and a block
-//! with one way in joins the one before it.
+//! Jump threading and block merging: removes empty blocks, resolves a branch on an edge that brings
+//! its condition as a constant, and merges a block with its single predecessor.
 
 use foldhash::{HashMap, HashMapExt};
 
@@ -9,13 +8,12 @@ use super::fold;
 use super::graph::{id, predecessors};
 use crate::ir::{Block, Edge, Function, Op, Terminator, Type, Value};
 
-/// Operations of a block that are worked out along an edge.
+/// Most operations of a block that are evaluated along an edge.
 const THREADED_MAX: usize = 4;
-/// Blocks that one edge is led past.
+/// Most blocks that one edge is threaded past.
 const HOPS_MAX: u32 = 16;
 
-/// Threads edges, then merges blocks. Blocks must be in order; some are
-/// unreachable afterwards.
+/// Threads edges, then merges blocks. Blocks must be in order; some are unreachable afterwards.
 pub(super) fn run(function: &mut Function) {
     thread(function);
     merge(function);
@@ -49,7 +47,7 @@ fn thread(function: &mut Function) {
     }
 }
 
-/// Where an edge ends up when its target only decides.
+/// Returns the final target of an edge whose target only decides.
 fn beyond(
     function: &Function,
     edge: &Edge,
@@ -74,14 +72,14 @@ fn beyond(
         arguments.push(match parameter {
             _ if home != target_index => *value,
             Some(place) => *edge.arguments.get(place)?,
-            // A result of its own, which is not known on the way past.
+            // Another result of the block, unknown along the edge.
             None => return None,
         });
     }
     (next.target != edge.target).then_some(Edge { target: next.target, arguments })
 }
 
-/// The condition of a block as it is when entered by that edge.
+/// Returns the condition of a block when it is entered by that edge.
 fn decide(
     function: &Function,
     block: &Block,
@@ -124,7 +122,7 @@ fn decide(
     known.get(&condition).copied()
 }
 
-/// For each value the block that defines it, and which parameter it is there.
+/// Defining block of each value, with its index if it is a parameter there.
 struct Homes(Vec<(usize, Option<usize>)>);
 
 impl Homes {
@@ -141,7 +139,7 @@ impl Homes {
         Self(homes)
     }
 
-    /// Which blocks define nothing that others use, and do little.
+    /// Returns the blocks that define nothing used elsewhere, and do little.
     fn passable(&self, function: &Function) -> Vec<bool> {
         let mut passable: Vec<bool> = function
             .blocks

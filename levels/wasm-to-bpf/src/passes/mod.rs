@@ -1,4 +1,4 @@
-//! From right but slow to fast: SSA form in, SSA form out, the same meaning.
+//! Optimisation passes: from right but slow to fast; SSA form in, SSA form out, the same meaning.
 //!
 //! ```text
 //! callees first, each function:  tidy ─▶ switch ─▶ globals ─▶ simplify ─▶ inline ─▶ again
@@ -32,15 +32,14 @@ use crate::ir::{Function, Op, Region, Terminator, Unit};
 use crate::refusal::{Reason, Refusal};
 use simplify::Surroundings;
 
-/// Times that a function is simplified: what one round finds, the next uses.
+/// Number of times that a function is simplified: the second uses the results of the first.
 const ROUNDS: u32 = 2;
-/// Functions of one program: the kernel allows 256 with the entry, and the
-/// back makes some of its own.
+/// Most functions of one program: the kernel allows 256 with the entry, and the back end adds some
+/// of its own.
 const FUNCTIONS_MAX: usize = 200;
 
-/// Instructions that are simplified once more because something was inlined;
-/// beyond, calls stay calls. A chain of thousands of functions would grow and
-/// be simplified at each link.
+/// Most instructions that are simplified once more after inlining; above it calls stay calls. A
+/// chain of thousands of functions would grow and be simplified at each link.
 const INLINED_MAX: usize = 200_000;
 
 /// Runs all passes.
@@ -79,7 +78,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// What the back needs, and no more: for tests that compare.
+/// Runs only the passes that the back end requires, for tests that compare.
 #[cfg(test)]
 pub(crate) fn plain(unit: &mut Unit) {
     for function in &mut unit.functions {
@@ -113,7 +112,7 @@ fn simplify_all(function: &mut Function, surroundings: &Surroundings, kept: Opti
         globals: &surroundings.globals,
         kept,
         is_packet_entry: surroundings.is_entry && is_packet,
-        // After a trap there is a new instance; the conformance suite looks at the old one.
+        // After a trap there is a new instance; the conformance suite reads the old one.
         traps_forget: is_packet,
     };
     tidy(function);
@@ -132,8 +131,8 @@ fn simplify_all(function: &mut Function, surroundings: &Surroundings, kept: Opti
     compact::run(function);
 }
 
-/// Returns whether the function compares two run-time numbers, and reads or writes the packet at
-/// addresses that only the run knows.
+/// Returns true if the function compares two run-time numbers, and accesses the packet at run-time
+/// addresses.
 fn asks_length(function: &Function) -> bool {
     let constants = fold::constants(function);
     let instructions = || function.blocks.iter().flat_map(|block| &block.instructions);
@@ -150,7 +149,7 @@ fn asks_length(function: &Function) -> bool {
         })
 }
 
-/// Blocks in order, nothing left that nobody uses.
+/// Orders the blocks and removes unused code.
 fn tidy(function: &mut Function) {
     order::run(function);
     merge::run(function);
@@ -159,10 +158,10 @@ fn tidy(function: &mut Function) {
     dead::run(function);
 }
 
-/// Whether a call can end in a trap; callees are known.
+/// Returns true if a call of the function can end in a trap; callees are known.
 fn can_trap(unit: &Unit, index: usize) -> bool {
     unit.functions[index].blocks.iter().any(|block| {
-        // The back adds the kernel's own limit to each loop.
+        // The back end adds the kernel's own limit to each loop.
         block.is_loop_header
             || matches!(block.terminator, Terminator::Trap(..))
             || block.instructions.iter().any(|instruction| match &instruction.op {

@@ -1,12 +1,10 @@
-//! Hides numbers from the verifier. It follows every way with the numbers it
-//! knows: a counter that starts from a constant makes it walk the loop, and
-//! flags that joined ways set make it walk each combination. A value that it
-//! cannot know makes states equal, so that it looks at each block once.
+//! Hiding of numbers from the verifier. The verifier follows every path with the numbers it knows:
+//! a counter with a constant start makes it unroll the loop, and flags set on joined paths make it
+//! walk each combination. An unknown value makes states equal, so that it visits each block once.
 //!
-//! A kernel may also take a value apart that it knows to be -1 or 0 where a mask
-//! meets it, one way for each; where it has 8,192 ways waiting, Linux 6.18.44 does so
-//! without looking whether there is room, and dies of it. It is not to know them
-//! (`signs.rs`).
+//! A kernel may also split a value that it knows to be -1 or 0 at a mask, into one path for each;
+//! when 8,192 paths are pending, Linux 6.18.44 does so without a capacity check, and crashes. Such
+//! values must be unknown to it (`signs.rs`).
 //!
 //! Runs last, when every edge into a loop comes from a block of its own.
 
@@ -16,12 +14,12 @@ use std::collections::BTreeMap;
 use super::{fold, signs};
 use crate::ir::{BinaryOp, CompareOp, Function, Instruction, Op, Place, Terminator, Value, Width};
 
-/// Instructions that the verifier may walk because of flags that are not hidden,
-/// in all functions of a program: 30 ms, and a thirtieth of what it allows.
+/// Most instructions that the verifier may walk because of flags that are not hidden, in all
+/// functions of a program: 30 ms, and a thirtieth of its limit.
 const WALKED_MAX: u64 = 32_768;
 
-/// Puts [`Op::Opaque`] where loops are entered and where flags join, in one of
-/// so many functions of a program.
+/// Inserts [`Op::Opaque`] where loops are entered and where flags join, in one of `functions`
+/// functions of a program.
 pub(super) fn run(function: &mut Function, functions: usize) {
     let by_itself = tame(function, &[]);
     let known = tame(function, &asked(function));
@@ -31,7 +29,7 @@ pub(super) fn run(function: &mut Function, functions: usize) {
     join_flags(function, &by_itself, WALKED_MAX / functions.max(1) as u64);
 }
 
-/// Which values the verifier may know to be -1 or 0, and not which of the two.
+/// Returns the values that the verifier may know to be -1 or 0, but not which of the two.
 pub(crate) fn possible_signs(function: &Function) -> Vec<bool> {
     let by_itself = tame(function, &[]);
     let small = tame(function, &ordered(function, &by_itself));
@@ -64,9 +62,9 @@ fn enter_loops(function: &mut Function, known: &[bool]) {
     }
 }
 
-/// Hides one of two signs of which each may be the mask of the other. Where only one operand is
-/// a sign, the other one is the register that the result goes to (`back/lower/arithmetic.rs`):
-/// the verifier takes no other apart.
+/// Hides one of two signs of which each may be the mask of the other. Where only one operand is a
+/// sign, the result goes to the register of the other (`back/lower/arithmetic.rs`): the verifier
+/// splits no other.
 fn masked_signs(function: &mut Function, signs: &[bool]) {
     let is_sign = |value: Value| signs.get(value.0 as usize).copied().unwrap_or_default();
     for block in 0..function.blocks.len() {
@@ -87,8 +85,8 @@ fn masked_signs(function: &mut Function, signs: &[bool]) {
     }
 }
 
-/// Hides what joins bring and branches ask, but for as many joins as the
-/// verifier can be left to walk each combination of.
+/// Hides values that come from joins and decide branches, except for as many joins as the verifier
+/// can be left to walk each combination of.
 fn join_flags(function: &mut Function, tame: &[bool], walked_max: u64) {
     let deciding = deciding(function);
     let is_flag = |Value(value): &Value| tame[*value as usize] && deciding[*value as usize];
@@ -106,11 +104,11 @@ fn join_flags(function: &mut Function, tame: &[bool], walked_max: u64) {
     hide_joined(function, flags.collect());
 }
 
-/// A block where flags join.
+/// Block where flags join.
 struct Join {
     block: usize,
     flags: Vec<Value>,
-    /// How many different combinations of them come in.
+    /// Number of different combinations of incoming constants.
     ways: u64,
 }
 
@@ -170,16 +168,15 @@ fn hide(function: &mut Function, block: usize, value: Value, first: bool) -> Val
     hidden
 }
 
-/// Another value of the same type.
+/// Makes another value of the same type.
 fn new_value(function: &mut Function, like: Value) -> Value {
     let new = Value(u32::try_from(function.types.len()).unwrap_or(u32::MAX));
     function.types.push(function.types[like.0 as usize]);
     new
 }
 
-/// Which values the verifier may know, as a number or as a small range, on
-/// some way; those of `asked` are. Headers' parameters are not: they are hidden on the
-/// way in.
+/// Returns the values that the verifier may know, as a number or as a small range, on some path,
+/// starting from those in `asked`. Parameters of headers are excluded: they are hidden on entry.
 fn tame(function: &Function, asked: &[bool]) -> Vec<bool> {
     let mut tame = asked.to_vec();
     tame.resize(function.types.len(), false);
@@ -203,8 +200,8 @@ fn tame(function: &Function, asked: &[bool]) -> Vec<bool> {
     tame
 }
 
-/// Which values are found to be above or below those that the verifier knows: from there it
-/// knows a range of them.
+/// Returns the values found to be above or below those that the verifier knows: from there it knows
+/// a range of them.
 fn ordered(function: &Function, tame: &[bool]) -> Vec<bool> {
     let mut ordered = vec![false; function.types.len()];
     for instruction in function.blocks.iter().flat_map(|block| &block.instructions) {
@@ -218,8 +215,8 @@ fn ordered(function: &Function, tame: &[bool]) -> Vec<bool> {
     ordered
 }
 
-/// Which values are compared with another: on one way from there it knows them, as a number
-/// or a range, whatever they were.
+/// Returns the values that are compared with another: on one path from there the verifier knows
+/// them, as a number or a range.
 fn asked(function: &Function) -> Vec<bool> {
     let mut asked = vec![false; function.types.len()];
     for instruction in function.blocks.iter().flat_map(|block| &block.instructions) {
@@ -240,7 +237,7 @@ fn is_tame(op: &Op, tame: impl Fn(Value) -> bool) -> bool {
     match op {
         Op::Const(_) | Op::Compare(..) | Op::Unary(..) | Op::MemorySize => true,
         Op::Load { width, .. } => matches!(width, Width::One | Width::Two),
-        // By a constant. Of a sign it takes both numbers apart where a mask meets them.
+        // A shift by a constant. Of a sign it tracks both numbers separately at a mask.
         Op::Binary(BinaryOp::ShrS, _, b) => tame(*b),
         Op::Binary(BinaryOp::And | BinaryOp::ShrU | BinaryOp::RemU, a, b) => tame(*a) || tame(*b),
         Op::Binary(_, a, b) => tame(*a) && tame(*b),
@@ -250,8 +247,8 @@ fn is_tame(op: &Op, tame: impl Fn(Value) -> bool) -> bool {
     }
 }
 
-/// Which values decide a branch, by themselves or through what is computed
-/// of them: from the branches backwards.
+/// Returns the values that decide a branch, directly or through computations: from the branches
+/// backwards.
 fn deciding(function: &Function) -> Vec<bool> {
     let mut sources: Vec<Vec<Value>> = vec![Vec::new(); function.types.len()];
     let mut work = Vec::new();

@@ -1,5 +1,5 @@
-//! Blocks in reverse post-order, unreachable ones left out, loops known. The
-//! blocks of a loop stay together and ways into a trap go to the end.
+//! Block order: reverse post-order, unreachable ones removed, loops known. The blocks of a loop
+//! stay together and paths into a trap go to the end.
 
 use super::graph::{enclosing_loops, id};
 use crate::ir::{Block, BlockId, Function, Terminator};
@@ -11,7 +11,7 @@ pub(super) fn run(function: &mut Function) {
     let depths = loops.depths();
     let is_trap = |block: &Block| matches!(block.terminator, Terminator::Trap(..));
     let traps: Vec<bool> = function.blocks.iter().map(is_trap).collect();
-    // What is visited first ends up last: traps, then ways out of loops.
+    // Blocks visited first end up last: traps, then loop exits.
     arrange(function, |block| {
         let index = block.0 as usize;
         if traps[index] { 0 } else { 1 + depths[index] }
@@ -25,8 +25,8 @@ pub(super) fn run(function: &mut Function) {
     }
 }
 
-/// One depth-first walk; of the ways out of a block those with the smallest
-/// number are walked first.
+/// Orders blocks by one depth-first walk, which visits the successors with the smallest number
+/// first.
 fn arrange(function: &mut Function, number: impl Fn(BlockId) -> u32) {
     let ways = |block: BlockId| {
         let edges = function.blocks[block.0 as usize].terminator.edges();

@@ -1,12 +1,12 @@
-//! Takes out block parameters that are always one and the same value, each by itself or several
-//! that hand it to each other: as the window's length, which LLVM loads again behind some stores.
+//! Removal of block parameters that always have one value, each by itself or several that pass it
+//! to each other: such as the window's length, which LLVM loads again behind some stores.
 
 use foldhash::HashMap;
 
 use super::alias::Aliases;
 use crate::ir::{Function, Value};
 
-/// A parameter with the arguments that come in.
+/// Parameter with its incoming arguments.
 struct Parameter {
     value: Value,
     arguments: Vec<Value>,
@@ -47,7 +47,7 @@ pub(super) fn run(function: &mut Function) {
     }
 }
 
-/// All parameters in order, and where those of each block begin.
+/// Returns all parameters in order, and the index of the first one of each block.
 fn collect(function: &Function) -> (Vec<Parameter>, Vec<usize>) {
     let mut parameters = Vec::new();
     let mut first = Vec::new();
@@ -69,7 +69,7 @@ fn collect(function: &Function) -> (Vec<Parameter>, Vec<usize>) {
     (parameters, first)
 }
 
-/// The only value that comes in beside the parameter itself.
+/// Returns the only incoming value besides the parameter itself.
 fn the_one(parameter: &Parameter, aliases: &mut Aliases) -> Option<Value> {
     let mut one = None;
     for argument in &parameter.arguments {
@@ -84,14 +84,14 @@ fn the_one(parameter: &Parameter, aliases: &mut Aliases) -> Option<Value> {
     one
 }
 
-/// Times that all parameters are looked at; what changes still is left as it is.
+/// Most iterations over all parameters; those that still change then are left unchanged.
 const LOOKS_MAX: usize = 8;
 
-/// Parameters that hand each other one value and never get another one, with that value: they are
-/// taken to be the same until two are seen to come in.
+/// Returns the parameters that pass each other one value and never get another one, with that
+/// value: assumed to be the same until two values are seen.
 fn handed_round(parameters: &[Parameter], aliases: &mut Aliases) -> Vec<(usize, Value)> {
     let left = || parameters.iter().enumerate().filter(|(_, parameter)| !parameter.gone);
-    // Nothing has come in yet, or that value; one that gets several is a value of its own.
+    // Nothing has come in yet, or one value; a parameter that gets several is a value of its own.
     let mut held: HashMap<Value, Option<Value>> =
         left().map(|(_, parameter)| (parameter.value, None)).collect();
     for _ in 0..LOOKS_MAX {
@@ -127,7 +127,7 @@ fn handed_round(parameters: &[Parameter], aliases: &mut Aliases) -> Vec<(usize, 
     Vec::new()
 }
 
-/// Removes parameters, and the arguments for them.
+/// Removes parameters, with their arguments.
 pub(super) fn remove(function: &mut Function, is_gone: impl Fn(usize, usize) -> bool) {
     for (index, block) in function.blocks.iter_mut().enumerate() {
         if index != 0 {

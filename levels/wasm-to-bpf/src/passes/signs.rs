@@ -1,10 +1,9 @@
-//! Which values the verifier may know to be -1 or 0, and not which of the two.
+//! Detection of values that the verifier may know to be -1 or 0, but not which of the two.
 //!
-//! What it knows is true, so the value is a sign, or a condition on the way there
-//! says so. A sign comes from a shift (`x >> 31`), from arithmetic of numbers that
-//! it knows to be small (`0 - (x < y)`, `(x & 1) - 1`), or from comparisons of the
-//! value itself (`-1 <= x` and `x <= 0`) or of its sum with a constant (`x + 1 < 2`:
-//! the verifier ties the two together).
+//! The verifier's knowledge is true, so the value is a sign, or a condition on the path says so. A
+//! sign comes from a shift (`x >> 31`), from arithmetic on numbers known to be small (`0 - (x <
+//! y)`, `(x & 1) - 1`), or from comparisons of the value itself (`-1 <= x` and `x <= 0`) or of its
+//! sum with a constant (`x + 1 < 2`: the verifier links the two).
 
 use foldhash::HashMap;
 
@@ -12,7 +11,8 @@ use super::ends::Ends;
 use super::fold;
 use crate::ir::{BinaryOp, CompareOp, Function, Op, Type, UnaryOp, Value, Width};
 
-/// For each value whether it may be one; `small` are those whose range the verifier may know.
+/// Returns for each value true if it may be a sign; `small` are those whose range the verifier may
+/// know.
 pub(super) fn signs(function: &Function, small: &[bool]) -> Vec<bool> {
     let constants = fold::constants(function);
     let (ranges, ways) = ranges(function, small);
@@ -22,12 +22,12 @@ pub(super) fn signs(function: &Function, small: &[bool]) -> Vec<bool> {
     let may_be = |value: usize| match ranges[value] {
         Some(Range { least: 0.., most }) if most <= i64::from(i32::MAX) => false,
         Some(Range { least: -1, most: 0 }) => true,
-        // It does not know the half of what it knows on one way.
+        // On one path it does not know half of its range.
         _ if !compared[value] && (!ways[value] || !small[value] || even[value]) => false,
         _ => ends.may_be_sign(value),
     };
     let mut signs: Vec<bool> = (0..function.types.len()).map(may_be).collect();
-    // It looks at the low half of a number, too.
+    // The verifier tracks the low half of a number, too.
     for instruction in function.blocks.iter().flat_map(|block| &block.instructions) {
         if let (Op::ExtendUnsigned(of) | Op::Wrap(of), [result]) =
             (&instruction.op, &instruction.results[..])
@@ -38,15 +38,15 @@ pub(super) fn signs(function: &Function, small: &[bool]) -> Vec<bool> {
     signs
 }
 
-/// What a value lies in, as a signed number; both ends included.
+/// Interval of signed numbers; both ends included.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Range {
     least: i64,
     most: i64,
 }
 
-/// What each value lies in as the verifier computes it, none for any number; and which
-/// of them it may know closer on some way.
+/// Returns the interval of each value as the verifier computes it, `None` for any number; and the
+/// values of which it may know a narrower one on some path.
 fn ranges(function: &Function, small: &[bool]) -> (Vec<Option<Range>>, Vec<bool>) {
     let mut ranges = vec![None; function.types.len()];
     let mut ways = ordered_or_joined(function, small);
@@ -83,7 +83,7 @@ fn range_of(
     let all = Range { least: i64::MIN >> (64 - bits), most: i64::MAX >> (64 - bits) };
     let fits = |range: Range| (range.least >= all.least && range.most <= all.most).then_some(range);
     let to = |most: u64| i64::try_from(most).ok().and_then(|most| fits(Range { least: 0, most }));
-    // At most that, if it is a positive number.
+    // The upper limit, if the value is not negative.
     let most = |value| range(value).filter(|range| range.least >= 0).map(|range| range.most as u64);
     let constant = |value| range(value).filter(|r| r.least == r.most).map(|r| r.most);
     let ends = |a, b, of: fn(i64, i64) -> Option<i64>| {
@@ -137,7 +137,8 @@ fn range_of(
     }
 }
 
-/// Of which values the verifier knows more on one way than on another, where they are made.
+/// Returns the values of which the verifier knows more on one path than on another, at their
+/// definition.
 fn ordered_or_joined(function: &Function, small: &[bool]) -> Vec<bool> {
     let mut ways = vec![false; function.types.len()];
     for block in &function.blocks {
@@ -160,7 +161,7 @@ fn ordered_or_joined(function: &Function, small: &[bool]) -> Vec<bool> {
     ways
 }
 
-/// Which values certainly have a lowest bit of 0, so that none is -1.
+/// Returns the values whose lowest bit is certainly 0, so that none is -1.
 fn even(function: &Function, constants: &HashMap<Value, u64>) -> Vec<bool> {
     let mut even = vec![false; function.types.len()];
     for instruction in function.blocks.iter().flat_map(|block| &block.instructions) {
@@ -174,7 +175,7 @@ fn even(function: &Function, constants: &HashMap<Value, u64>) -> Vec<bool> {
     even
 }
 
-/// Which values comparisons may show to be signs.
+/// Returns the values that comparisons may show to be signs.
 fn compared(function: &Function, constants: &HashMap<Value, u64>, small: &[bool]) -> Vec<bool> {
     let mut families = Families::new(function.types.len());
     let instructions = || function.blocks.iter().flat_map(|block| &block.instructions);
@@ -203,12 +204,11 @@ fn compared(function: &Function, constants: &HashMap<Value, u64>, small: &[bool]
     (0..).map(Value).take(function.types.len()).map(|value| families.may_be_sign(value)).collect()
 }
 
-/// What a comparison with a number, if it is a constant, says of signs.
+/// Returns the conclusion about signs from a comparison with a number, if that is a constant.
 fn how(op: CompareOp, than: Option<i64>) -> Compared {
     use CompareOp::{Eq, GeS, GtS, LeS, LtS, Ne};
     match (op, than) {
-        // The verifier knows the number then, or nothing; or that it is at least another
-        // one than -1.
+        // Then the verifier knows the number, or nothing; or a lower limit other than -1.
         (Eq | Ne, _) => Compared::Never,
         (GtS | LeS, Some(than)) if than != -2 => Compared::Never,
         (GeS | LtS, Some(than)) if than != -1 => Compared::Never,
@@ -224,11 +224,11 @@ enum Compared {
     Signed,
 }
 
-/// Values that differ by constants.
+/// Groups of values that differ by constants.
 struct Families {
-    /// The one that the others are counted from.
+    /// Representative that the distances of the group are counted from.
     of: Vec<Value>,
-    /// By that one.
+    /// Conclusion from comparisons, by representative.
     compared: Vec<Compared>,
     sums: Vec<bool>,
 }
@@ -239,7 +239,7 @@ impl Families {
         Self { of, compared: vec![Compared::Never; values], sums: vec![false; values] }
     }
 
-    /// In the order of the definitions.
+    /// Adds a sum to the group of its operand, in the order of definitions.
     fn join(&mut self, sum: Value, of: Value) {
         let root = self.of[of.0 as usize];
         self.of[sum.0 as usize] = root;

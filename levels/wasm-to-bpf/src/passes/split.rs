@@ -1,12 +1,12 @@
-//! Splits critical edges (from a block with several ways out to one with
-//! several ways in), so that a place exists for the moves of each edge.
+//! Critical edge splitting (edges from a block with several successors to one with several
+//! predecessors), so that the moves of each edge have a place.
 
 use super::graph::{id, predecessors};
 use super::order;
 use crate::ir::{Block, Edge, Function, Terminator};
 
-/// Splits them all. The lines of a switch with the same target and arguments
-/// share one new block.
+/// Splits all critical edges. Entries of a switch with the same target and arguments share one new
+/// block.
 pub(super) fn run(function: &mut Function) {
     let predecessors = predecessors(&function.blocks);
     let mut new: Vec<Block> = Vec::new();

@@ -1,5 +1,5 @@
-//! Switches that go to few places become comparisons: eBPF has no jump
-//! table, and `[a, d, d, d, b] else d` is two questions.
+//! Switch lowering: switches with few targets become comparisons, since eBPF has no jump table and
+//! `[a, d, d, d, b] else d` is two comparisons.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,10 @@ use crate::ir::{
     Value,
 };
 
-/// Questions that one switch may become; beyond, a search in halves is
-/// better, and that is the back's.
+/// Most comparisons of one switch; above it the back end's binary search is better.
 const QUESTIONS_MAX: usize = 4;
 
-/// Neighbouring numbers with one target.
+/// Consecutive numbers with one target.
 struct Run {
     first: u64,
     count: u64,
@@ -26,7 +25,7 @@ pub(super) fn run(function: &mut Function) {
         let Terminator::Switch(value, list, default) = &function.blocks[index].terminator else {
             continue;
         };
-        // What most numbers lead to is asked last, as all that is left.
+        // The most frequent target is the last, as the default.
         let most = most(list, default);
         let mut runs = runs(list, most);
         if most != default {
@@ -39,8 +38,8 @@ pub(super) fn run(function: &mut Function) {
     }
 }
 
-/// The edge that is most often in the list; the default if that is in it as
-/// often, since numbers beyond the list have it, too.
+/// Returns the most frequent edge in the list; the default in case of a tie, since numbers beyond
+/// the list have it, too.
 fn most<'e>(list: &'e [Edge], default: &'e Edge) -> &'e Edge {
     let mut counts: BTreeMap<BlockId, (usize, &Edge)> = BTreeMap::new();
     counts.insert(default.target, (1, default));
@@ -50,7 +49,8 @@ fn most<'e>(list: &'e [Edge], default: &'e Edge) -> &'e Edge {
     counts.into_values().max_by_key(|(count, _)| *count).map_or(default, |(_, edge)| edge)
 }
 
-/// Neighbours with one target, but those that `most` is the target of.
+/// Returns runs of consecutive numbers with one target, except those whose target is that of
+/// `most`.
 fn runs(list: &[Edge], most: &Edge) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for (number, edge) in (0..).zip(list) {
@@ -63,7 +63,7 @@ fn runs(list: &[Edge], most: &Edge) -> Vec<Run> {
     runs
 }
 
-/// One block for each question, the last one's other way the default.
+/// Emits one block for each comparison; the last one's other edge is the default.
 fn ask(function: &mut Function, index: usize, value: Value, runs: Vec<Run>, default: Edge) {
     let depth = function.blocks[index].loop_depth;
     let mut here = index;

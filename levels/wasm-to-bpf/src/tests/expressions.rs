@@ -1,13 +1,12 @@
-//! Random expressions: what the compiler makes of them against what Rust
-//! computes. Constants are as frequent as arguments, so that every rule meets
-//! its numbers.
+//! Random expressions: compares the compiler's result with Rust's. Constants are as frequent as
+//! arguments, so that every rule meets its numbers.
 
 use proptest::prelude::*;
 
 use super::run;
 use crate::TrapCode;
 
-/// An expression of two arguments, as text and as a number.
+/// Expression of two arguments, as text and as a number.
 #[derive(Clone, Debug)]
 enum Expression {
     Argument(usize),
@@ -70,7 +69,8 @@ fn expression() -> impl Strategy<Value = Expression> {
 }
 
 impl Expression {
-    /// In the text format. A result of 32 bits is widened where 64 are needed.
+    /// Returns the expression in the text format. A result of 32 bits is widened where 64 are
+    /// needed.
     fn text(&self, long: bool) -> String {
         let ty = if long { "i64" } else { "i32" };
         let widened = |text: String, op: &str| match long && is_comparison(op) {
@@ -95,7 +95,7 @@ impl Expression {
     }
 }
 
-/// What Rust computes at one width.
+/// Computes the value in Rust at one width.
 macro_rules! value {
     ($name:ident, $unsigned:ty, $signed:ty) => {
         impl Expression {

@@ -1,4 +1,4 @@
-//! Control flow, memory, calls, traps and fuel, each by an example.
+//! Tests of control flow, memory, calls, traps and fuel, each by an example.
 
 use super::{bytes, export, plain, run};
 use crate::interpret::Machine;
@@ -122,7 +122,7 @@ fn code_that_cannot_be_reached_is_left_out() {
 
 #[test]
 fn a_loop_whose_cost_is_known_is_not_asked_for_its_fuel() {
-    // 11 operators each time round: 5,000 times are less than every budget, 9,000 are not.
+    // 11 operators per iteration: 5,000 iterations cost less than every budget, 9,000 do not.
     let rounds = |rounds: u32, begin: &str| {
         let text = format!(
             "(module (memory 1) (func (export \"f\") (param i32) (result i32)
@@ -145,8 +145,8 @@ fn a_loop_whose_cost_is_known_is_not_asked_for_its_fuel() {
     assert_eq!(rounds(5_000, "(local.get 0)"), 2, "it may begin behind the end");
 }
 
-/// A loop that counts so, with a way out of its middle when a byte of the memory is the argument;
-/// how many numbers its header hands on, and whether it adds up what it costs.
+/// Compiles a counting loop with an exit in its middle when a byte of the memory is the argument.
+/// Returns the number of values that its header passes on, and whether it accumulates its cost.
 fn sums_up(begin: &str, step: i32, go_on: &str) -> (usize, bool) {
     let text = format!(
         "(module (memory 1) (data (i32.const 0) \"\\01\\02\\03\\04\\05\\06\\07\\08\\09\\0a\\0b\")
@@ -163,7 +163,7 @@ fn sums_up(begin: &str, step: i32, go_on: &str) -> (usize, bool) {
                 (local.set $s (i32.add (local.get $s) (i32.const 1000))))
             (local.get $s)))"
     );
-    // The same costs before and after the passes, wherever it is left.
+    // The cost is the same before and after the passes, at any exit.
     for end in 0..16 {
         assert!(run(&text, "f", &[end]).is_ok());
     }
@@ -193,13 +193,13 @@ fn what_a_counted_loop_costs_is_added_up_behind_it() {
     for (begin, step, go_on) in cases {
         assert_eq!(sums_up(begin, step, go_on), (2, false), "{begin} by {step} while {go_on}");
     }
-    // It may go round too often for a budget that nobody asks for.
+    // It may iterate too often for an unchecked budget.
     let (_, adds) = sums_up("(i32.const 0)", 1, "i32.ne (i32.const 200000)");
     assert!(adds, "each round is asked for its fuel");
 }
 
-/// A function in which so many flags are set, one behind the other, and then asked;
-/// how many the passes hide from the verifier.
+/// Compiles a function that sets that many flags in sequence and then tests them; returns the
+/// number that the passes hide from the verifier.
 fn hidden_flags(flags: u32) -> usize {
     let set = |flag: u32| {
         format!(
@@ -225,7 +225,7 @@ fn hidden_flags(flags: u32) -> usize {
 #[test]
 fn as_many_flags_are_left_to_the_verifier_as_it_can_walk() {
     assert_eq!(hidden_flags(4), 0);
-    // More than 2^12 ways through hundreds of instructions are too many.
+    // More than 2^12 paths through hundreds of instructions are too many.
     for flags in [24, 60] {
         let left = flags as usize - hidden_flags(flags);
         assert!((1..=12).contains(&left), "{left} of {flags} flags are left");
@@ -248,8 +248,8 @@ fn a_counter_that_begins_with_a_sign_is_hidden_on_the_way_into_its_loop() {
     assert_eq!(hidden, 2, "the counter and the sum");
 }
 
-/// A function of one expression with an `i32` parameter: how many values are hidden in it, and how
-/// many masks go to the register of the other operand.
+/// Compiles a function of one expression with an `i32` parameter; returns the number of values
+/// hidden in it, and of masks that go to the register of the other operand.
 fn masks_in(expression: &str) -> (usize, usize) {
     let text =
         format!("(module (memory 1) (func (export \"f\") (param i32) (result i32) {expression}))");
@@ -269,15 +269,15 @@ fn a_mask_goes_to_no_number_that_may_be_known_as_minus_one_or_zero() {
         "(i32.and (i32.sub (i32.const 0) (i32.lt_s (local.get 0) (i32.const 9))) (i32.const 6))",
         "(i32.wrap_i64 (i64.and (i64.const 40)
             (i64.extend_i32_u (i32.shr_s (local.get 0) (i32.const 31)))))",
-        // A count needs no mask.
+        // A shift count needs no mask.
         "(i32.shl (local.get 0) (i32.shr_s (local.get 0) (i32.const 31)))",
         "(i32.rotl (local.get 0) (i32.lt_s (local.get 0) (i32.const 9)))",
-        // Known on one way, from the comparison.
+        // Known on one path, from the comparison.
         "(if (result i32) (i32.gt_s (local.get 0) (i32.const -2))
             (then (if (result i32) (i32.lt_s (local.get 0) (i32.const 1))
                 (then (i32.and (local.get 0) (i32.const 40))) (else (i32.const 2))))
             (else (i32.const 1)))",
-        // The verifier ties the sum to the number.
+        // The verifier links the sum to the number.
         "(if (result i32) (i32.lt_u (i32.add (local.get 0) (i32.const 1)) (i32.const 2))
             (then (i32.and (local.get 0) (i32.const 40))) (else (i32.const 1)))",
         "(i32.and (i32.shr_s (local.get 0) (i32.const 31)) (i32.load (i32.const 9)))",

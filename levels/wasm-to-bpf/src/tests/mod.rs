@@ -1,5 +1,5 @@
-//! What the compiler's front half means, by running its result: before the
-//! passes, after them, and against numbers worked out by hand.
+//! Tests of the front half by running its result: before the passes, after them, and against
+//! numbers computed by hand.
 
 mod expressions;
 mod meaning;
@@ -11,7 +11,7 @@ mod walks;
 use crate::interpret::Machine;
 use crate::{Entry, Flavour, Image, Options, TrapCode, front, ir, passes, unit};
 
-/// The module of docs/reference/module-abi.md.
+/// Module of docs/reference/module-abi.md.
 const EXPIRE: &str = include_str!("../../tests/expire.wat");
 
 fn options(entry: Entry) -> Options {
@@ -35,7 +35,7 @@ fn bytes(text: &str) -> Vec<u8> {
     wat::parse_str(text).expect("text that parses")
 }
 
-/// Without the passes that make it fast.
+/// Translates without the optimisation passes.
 fn plain(bytes: &[u8], options: &Options) -> (ir::Unit, Image) {
     let built = front::unit(bytes, options).unwrap_or_else(|refusals| panic!("{refusals:?}"));
     let (mut unit, image) = (built.unit, built.image);

@@ -1,5 +1,5 @@
-//! Packet entries: where accesses lie, and what is known of them. The
-//! interpreter panics when an access lies elsewhere than its region says.
+//! Packet entries: the regions of accesses, and the known facts about them. The interpreter panics
+//! when an access lies elsewhere than its region says.
 
 use proptest::prelude::*;
 
@@ -21,7 +21,7 @@ fn accesses(unit: &Unit) -> Vec<Access> {
         .collect()
 }
 
-/// The verdict on a packet with that TTL and header offset, and the counter.
+/// Returns the verdict on a packet with that TTL and header offset, and the counter.
 fn expire(unit: &Unit, image: &crate::Image, l3: u16, window: u32, ttl: u8) -> (u64, u64) {
     let mut machine = Machine::new(unit, image);
     machine.window = Some((0x8102, 0x8102 + WINDOW));
@@ -70,7 +70,7 @@ fn an_offset_that_nobody_compared_is_decided_when_it_runs() {
     assert!(accesses[1].bounds_check, "65,535 beyond 0x8102 is outside one page");
 }
 
-/// A packet module with a stack, whose entry ends with `epilogue`.
+/// Returns a packet module with a stack, whose entry ends with `epilogue`.
 fn with_stack(epilogue: &str) -> Vec<u8> {
     bytes(&format!(
         r#"(module (memory (export "memory") 1)
@@ -138,7 +138,7 @@ fn the_same_bytes_give_the_same_code() {
     assert_eq!(once, twice);
 }
 
-/// A loop over the window with a counter and an address of its own.
+/// Compiles a loop over the window with a counter and an address of its own.
 fn walk(begin: i64, compare: &str, end: &str) -> (Unit, crate::Image) {
     let text = format!(
         r#"(module (memory (export "memory") 1)
@@ -169,7 +169,7 @@ fn a_counted_loop_stays_in_the_window() {
         (0, "i32.lt_s", "(i32.const 64)", 64),
         (-64, "i32.ne", "(i32.const 0)", 64),
         (-30, "i32.ne", "(i32.const 34)", 64),
-        // Only the run knows it: it is at most the window.
+        // Known only at run time, and at most the window.
         (0, "i32.ne", "(local.get $length)", 60),
         (0, "i32.lt_u", "(local.get $length)", 60),
     ];
@@ -196,8 +196,8 @@ fn a_counted_loop_stays_in_the_window() {
     }
 }
 
-/// Counts the most rounds that are known of a loop whose counter begins with that number and goes on
-/// by that step to that end, and the rounds that it goes.
+/// Returns the known limit of iterations of a loop whose counter has that start, step and end, and
+/// the actual number.
 fn rounds(begin: i64, step: i64, end: i64) -> (Option<u64>, u64) {
     rounds_of("i32", begin, step, end)
 }
@@ -223,7 +223,7 @@ fn rounds_of(ty: &str, begin: i64, step: i64, end: i64) -> (Option<u64>, u64) {
 
 #[test]
 fn a_counter_that_goes_past_zero_counts_rounds() {
-    // A short loop is written twice.
+    // A short loop is unrolled by two.
     assert_eq!(rounds(0, -1, -8), (Some(3), 8));
     assert_eq!(rounds(0, -1, -9), (Some(4), 9));
     assert_eq!(rounds(3, -2, -5), (Some(1), 4));
@@ -255,7 +255,7 @@ fn a_loop_that_may_go_too_far_is_decided_when_it_runs() {
         (0, "i32.ge_u", "(i32.const 64)"),
         (0, "i32.le_u", "(i32.const 64)"),
         (-65, "i32.ne", "(i32.const 0)"),
-        // It begins behind the number, or may.
+        // The counter begins behind the number, or may.
         (1, "i32.ne", "(i32.const 0)"),
         (1, "i32.ne", "(local.get $length)"),
         (0, "i32.ne", "(i32.add (local.get $length) (i32.const 1))"),
@@ -271,7 +271,8 @@ fn a_loop_that_may_go_too_far_is_decided_when_it_runs() {
     }
 }
 
-/// A loop whose offset grows by what the packet says as long as it is below a limit, and that stores.
+/// Compiles a loop whose offset grows by a number of the packet while it is below a limit, and that
+/// stores.
 fn hop(limit: &str, store: &str) -> (Unit, crate::Image) {
     let text = format!(
         r#"(module (memory (export "memory") 1)
@@ -292,7 +293,8 @@ fn hop(limit: &str, store: &str) -> (Unit, crate::Image) {
     unit(&bytes(&text), &packet(WINDOW)).expect("it compiles")
 }
 
-/// Whether all accesses but those of metadata and of plain memory are certainly of the window.
+/// Returns true if all accesses except those of metadata and plain memory are certainly of the
+/// window.
 fn is_certain(unit: &Unit) -> bool {
     let others = [Region::Metadata, Region::Memory];
     let accesses = accesses(unit).into_iter().filter(|access| !others.contains(&access.region));
@@ -313,7 +315,7 @@ fn an_offset_stays_below_the_limit_that_it_is_compared_with_each_time_round() {
         machine.window = Some((0x8102, 0x8102 + WINDOW));
         machine.memory[0x8102..0x8142].fill(2);
         (machine.memory[0x8000], machine.memory[0x8004]) = (64, 64);
-        // At 20, 23, ... 62.
+        // The stores are at 20, 23, ... 62.
         assert_eq!(machine.run(&[]), Ok(vec![2 * 15]), "{limit} {store}");
     }
     assert!(!is_certain(&hop("(i32.const 65)", "").0), "one byte beyond the window");
@@ -335,7 +337,7 @@ fn a_store_that_is_certainly_elsewhere_leaves_the_length_what_it_was() {
     }
 }
 
-/// Numbers at both ends of 32 bits.
+/// Generates numbers at both ends of 32 bits.
 fn edge() -> impl Strategy<Value = i32> {
     prop_oneof![-6..80_i32, 0x7ffe_i32..0x8150, Just(i32::MAX), Just(i32::MIN)]
 }
@@ -343,8 +345,8 @@ fn edge() -> impl Strategy<Value = i32> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever a loop counts and asks: regions and checks that were taken
-    /// out are right, or the interpreter panics.
+    /// Tests loops with arbitrary counts and conditions: regions and removed checks are right, or
+    /// the interpreter panics.
     #[test]
     fn loops_go_where_ranges_say(
         begin in edge(), other in edge(), end in edge(), end_2 in edge(),
@@ -355,7 +357,7 @@ proptest! {
         mask in prop::sample::select(&[7_u32, 0x3f, 0x7c, 0x78, 0x60][..]),
     ) {
         let byte = "(i32.load8_u (i32.const 0x8110))";
-        // A number that the compiler knows, or of which it knows something.
+        // A number that the compiler knows, or of which it knows a range.
         let end = [
             format!("(i32.const {end})"),
             format!("(i32.add (i32.and {byte} (i32.const 7)) (i32.const {end}))"),
@@ -408,7 +410,7 @@ proptest! {
             for (index, byte) in machine.memory[..0x9000].iter_mut().enumerate() {
                 *byte = index as u8 ^ (index >> 8) as u8;
             }
-            // What the node promises of the lengths.
+            // Lengths as the node guarantees them.
             machine.memory[0x8000..0x8008].copy_from_slice(&[60, 0, 0, 0, 60, 0, 0, 0]);
             let result = machine.run(&[]);
             (result.is_ok().then_some(machine.fuel), result, machine.memory)
@@ -417,7 +419,7 @@ proptest! {
     }
 }
 
-/// Whether the program of a module with this body makes short packets longer.
+/// Returns true if the program of a module with this body pads short packets.
 fn pads(body: &str) -> bool {
     const XDP_ADJUST_TAIL: u64 = 65;
     const CALL: u64 = 0x85;
@@ -456,7 +458,7 @@ fn a_packet_is_made_longer_unless_the_module_asks_first() {
     assert!(pads(&format!("{written} {} {}", ask(24), drop_if(read(23)))), "not the front door's");
 }
 
-/// Counts the instructions of a module with this body that have that operation and immediate.
+/// Counts the instructions of a module with this body that have that opcode and immediate.
 fn count(body: &str, code: u64, immediate: u64) -> usize {
     let text = format!(
         r#"(module (memory (export "memory") 1)
@@ -499,8 +501,8 @@ fn an_address_that_may_be_a_sign_is_masked_and_not_hidden() {
     assert!(all.filter(|instruction| hides(&instruction.op)).count() > 0, "on the way in");
 }
 
-/// Casts of addresses to arena pointers in a loop that counts up to zero, as LLVM has it, and
-/// adds these numbers to the counter for addresses.
+/// Counts the casts of addresses to arena pointers in a loop that counts up to zero, as LLVM emits
+/// it, and adds these numbers to the counter for addresses.
 fn casts(numbers: [u32; 3]) -> usize {
     let [a, b, c] = numbers
         .map(|number| format!("(i32.load8_u (i32.add (local.get $at) (i32.const {number})))"));
@@ -523,15 +525,15 @@ fn casts(numbers: [u32; 3]) -> usize {
 #[test]
 fn what_lies_close_together_has_one_base() {
     assert_eq!(casts([0x9200, 0x9204, 0x9206]), 1);
-    // Farther apart than an instruction's offset reaches; the loop is written twice.
+    // Farther apart than an instruction's offset reaches; the loop is unrolled by two.
     assert_eq!(casts([0x7000, 0x9204, 0x9206]), 3);
-    // They begin below what would be left of the number: the sum with the rest wraps.
+    // The addresses begin below the rest of the number: the sum with the rest wraps.
     assert_eq!(casts([0x7000, 0x7100, 0x7200]), 6);
 }
 
-/// A module that asks whether the window goes on `bytes` behind an address before it reads there,
-/// at some offsets; how often the packet's length itself is asked for, and how many comparisons
-/// of two registers the program has.
+/// Compiles a module that checks whether the window extends `bytes` beyond an address before it
+/// reads there, at some offsets. Returns the number of checks of the packet's length itself, and of
+/// comparisons of two registers.
 fn asked(at: &str, bytes_asked: i32, offsets: &[u32]) -> (usize, usize) {
     let reads: String = offsets
         .iter()
@@ -581,7 +583,7 @@ fn a_question_for_what_may_be_beyond_the_window_stays_as_it_is() {
     assert_eq!(asked(at, -1, &[0]).0, 0);
     let wraps = format!("(i32.sub {at} (i32.const 16))");
     assert_eq!(asked(&wraps, 8, &[16]).0, 0);
-    // Who writes metadata asks for what was written.
+    // A module that writes metadata checks the length that it has written.
     let written = "(block (result i32) (i32.store (i32.const 0x8000) (i32.const 64))
         (i32.and (i32.load (i32.const 0x9000)) (i32.const 31)))";
     assert_eq!(asked(written, 8, &[0]).0, 0);

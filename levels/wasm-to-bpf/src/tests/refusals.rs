@@ -1,4 +1,4 @@
-//! Each reason, by a module that gives it.
+//! Tests of each refusal, by a module that causes it.
 
 use super::{bytes, export, packet};
 use crate::{Flavour, Options, Refusal, compile, unit};
@@ -7,7 +7,7 @@ fn refusals(text: &str, options: &Options) -> Vec<Refusal> {
     unit(&bytes(text), options).expect_err("a refusal")
 }
 
-/// The codes of all reasons that the export `f` of a module gives.
+/// Returns the codes of all reasons why the export `f` of a module is refused.
 fn codes(text: &str) -> Vec<&'static str> {
     refusals(text, &export("f")).iter().map(Refusal::code).collect()
 }

@@ -1,11 +1,12 @@
-//! References, tables that change and passive segments: what their operators
-//! give, before the passes and after them.
+//! Tests of references, tables that change and passive segments: the results of their operators,
+//! before the passes and after them.
 
 use super::{bytes, export, run};
 use crate::interpret::Machine;
 use crate::{TrapCode, unit};
 
-/// A table of four places (0: `$one`, 1: `$two`, 2: another type) that may have six.
+/// Returns a module with a table of four elements (0: `$one`, 1: `$two`, 2: another type) and a
+/// maximum of six.
 fn module(parameters: &str, body: &str) -> String {
     format!(
         r#"(module (memory 1) (table $t 4 6 funcref) (table $host 2 externref)
@@ -26,7 +27,7 @@ fn call(body: &str, arguments: &[u64]) -> Result<Vec<u64>, TrapCode> {
     run(&module("(param $i i32) (param $j i32) (param $n i32)", body), "f", arguments)
 }
 
-/// Calls through the places 0 to 3: each one's number, 8 for an empty place.
+/// Calls through the indices 0 to 3: each one's number, 8 for a null reference.
 const ALL: &str = r#"(local $at i32) (local $sum i32)
     (block $end (loop $next
         (br_if $end (i32.ge_u (local.get $at) (table.size $t)))
@@ -59,7 +60,7 @@ fn a_call_goes_where_the_place_points_and_traps_by_its_reason() {
     assert_eq!(call(&global, &[2, 0, 0]), Ok(vec![2]));
 }
 
-/// An operator with destination, source and count, then all places as a number.
+/// Runs an operator with destination, source and count, and returns all elements as a number.
 fn moved(operator: &str, arguments: [u64; 3]) -> Result<Vec<u64>, TrapCode> {
     let locals = "(local.get $i) (local.get $j) (local.get $n)";
     let (declared, body) = ALL.split_at(ALL.find("(block").expect("a body"));

@@ -1,4 +1,4 @@
-//! Walks over the window: loops that carry what they load, and loops that stop where the packet
+//! Walks over the window: loops that carry loaded values, and loops that stop where the packet
 //! does.
 
 use super::{bytes, packet, plain};
@@ -8,7 +8,7 @@ use crate::unit;
 
 const WINDOW: u32 = 64;
 
-/// A module with this body; its locals are `$length`, which is the window's, and some others.
+/// Returns a module with this body; its locals are `$length`, the window's, and some others.
 fn module(body: &str) -> Vec<u8> {
     bytes(&format!(
         r#"(module (memory (export "memory") 1)
@@ -36,7 +36,7 @@ fn result(module: &[u8], packet_bytes: &[u8]) -> u64 {
     results[0].0[0]
 }
 
-/// Reads of the window at the beginning of loops.
+/// Counts the reads of the window at the beginning of loops.
 fn reads_in_headers(unit: &Unit) -> usize {
     let headers = unit.functions[0].blocks.iter().filter(|block| block.is_loop_header);
     let instructions = headers.flat_map(|header| &header.instructions);
@@ -45,8 +45,8 @@ fn reads_in_headers(unit: &Unit) -> usize {
     instructions.filter(|instruction| is_read(&instruction.op)).count()
 }
 
-/// A walk from header to header that carries the address of the header's first byte; `more` is
-/// done with the address, too.
+/// Returns a walk from header to header that carries the address of the header's first byte; `more`
+/// uses the address, too.
 fn headers(more: &str) -> Vec<u8> {
     module(&format!(
         "(if (i32.lt_u (local.get $length) (i32.const 20)) (then (return (i32.const 0))))
@@ -81,11 +81,11 @@ fn a_walk_carries_what_it_loads_and_not_its_address() {
         let sum = result(&walk, &bytes);
         assert_eq!(sum > 0, length >= 20, "{length} bytes: {sum}");
     }
-    // It needs the address, or writes in front of the read in the next round.
+    // The loop needs the address, or writes in front of the read in the next iteration.
     assert!(!carries(&headers("(i32.store (i32.const 0x9000) (local.get $place))")));
 }
 
-/// A loop that ends where the packet does, eight bytes from the beginning; LLVM writes it so.
+/// Returns a loop that reads bytes from offset 8 on until the packet ends, as LLVM emits it.
 fn to_end(begin: u32, rounds: u32) -> Vec<u8> {
     module(&format!(
         "(if (i32.lt_u (local.get $length) (i32.const 8)) (then (return (i32.const 0))))
@@ -103,7 +103,7 @@ fn to_end(begin: u32, rounds: u32) -> Vec<u8> {
 
 #[test]
 fn a_loop_that_never_passes_the_end_asks_for_it_once() {
-    // Questions for the packet's end in all, and whether the module's are among them.
+    // Counts the comparisons with the packet's end, and whether the module's own are among them.
     let questions = |module: &[u8]| {
         let program = crate::compile(module, &packet(WINDOW)).expect("it compiles");
         // `if r > r`, `if r <= r`, of 64 bits.
@@ -113,9 +113,9 @@ fn a_loop_that_never_passes_the_end_asks_for_it_once() {
         let asks = all.any(|instruction| instruction.op == Op::PacketLength);
         (program.instructions.iter().filter(is_question).count(), asks)
     };
-    // The loop is written twice.
+    // The loop is unrolled by two.
     assert_eq!(questions(&to_end(0, 40)), (2, true));
-    // It may begin behind the end, or ask for what is beyond the window.
+    // The loop may begin behind the end, or check beyond the window.
     assert!(!questions(&to_end(1, 40)).1);
     assert!(!questions(&to_end(0, 60)).1);
     for module in [to_end(0, 40), to_end(1, 40), to_end(0, 60)] {
@@ -127,7 +127,7 @@ fn a_loop_that_never_passes_the_end_asks_for_it_once() {
     assert_eq!(result(&to_end(0, 40), &[1; 30]), 22);
 }
 
-/// Returns whether a module with this body, which may call `$resize`, makes packets longer.
+/// Returns true if the program of a module with this body, which may call `$resize`, pads packets.
 fn pads(body: &str) -> bool {
     const XDP_ADJUST_TAIL: u64 = 65;
     const CALL: u64 = 0x85;
@@ -153,12 +153,12 @@ fn a_question_for_the_length_counts_until_the_packet_moves() {
         assert!(!pads(&format!("{moves} {ask} {read} {end}")), "{by}");
         assert!(pads(&format!("{ask} {read} {moves} {read} {end}")), "{by}");
         assert!(pads(&format!("{ask} {moves} {read} {end}")), "{by}");
-        // The length of the packet as it was.
+        // Reads the packet's length before the resize.
         let before = "(local.set $length (i32.load (i32.const 0x8004)))";
         let asks_before = "(if (i32.lt_u (local.get $length) (i32.const 24))
             (then (return (i32.const 1))))";
         assert!(pads(&format!("{before} {moves} {asks_before} {read} {end}")), "{by}");
-        // On one way it has moved, and in the second round.
+        // The packet has moved on one path, and in the second iteration.
         let perhaps = format!("(if (i32.load (i32.const 0x9004)) (then {moves}))");
         assert!(pads(&format!("{ask} {perhaps} {read} {end}")), "{by}");
         let again = "(br_if $go (i32.load (i32.const 0x9004)))";

@@ -1,4 +1,4 @@
-//! Accesses whose region or offset in the packet is known only when they run.
+//! Accesses whose region or offset in the packet is known only at run time.
 
 use super::super::asm::Label;
 use super::super::insn::{Alu, Bits, Insn, Reg, Test};
@@ -12,8 +12,8 @@ use crate::ir::Width;
 use crate::layout;
 use abi::layout::{DATA_ADDRESS, META_ADDRESS, META_LENGTH, WINDOW_ADDRESS};
 
-/// Returns what makes an address an offset in the packet when it is added: the offset is below
-/// [`DATA_ADDRESS`], or the plan had called it memory.
+/// Returns the number that turns an address into an offset in the packet when it is added: the
+/// result is below [`DATA_ADDRESS`], or the plan had called the access memory.
 const fn distance(access: AnyAccess) -> i32 {
     access.offset as i32 - WINDOW_ADDRESS as i32
 }
@@ -69,7 +69,7 @@ fn window_access(emit: &mut Emit<'_>, partial: Partial, [end, data_end]: [Reg; 2
     emit.late.push(Late::Partial(partial));
 }
 
-/// Goes from an offset to the end of the access, which is in the packet.
+/// Advances from an offset to the end of the access, which is in the packet.
 fn up_to_end(emit: &mut Emit<'_>, partial: Partial, [data, data_end]: [Reg; 2]) {
     let pointer = partial.free;
     emit.asm.push(Insn::alu(Alu::Add, Bits::B64, pointer, data));
@@ -89,7 +89,7 @@ pub(super) fn any_store(emit: &mut Emit<'_>, access: AnyAccess, registers: &[Reg
     any(emit, access, address, [one, two], What::Store(value), ends)
 }
 
-/// Emits the probable region by one comparison, and puts the exact decision out of line.
+/// Emits the probable region with one comparison, and puts the exact decision out of line.
 fn any(
     emit: &mut Emit<'_>,
     access: AnyAccess,
@@ -114,7 +114,7 @@ fn any(
                 what,
             );
             any_window(emit, partial, [data, data_end], decide);
-            // Both ways out of line come back to the same place.
+            // Both out-of-line paths return to the same place.
             emit.late.push(Late::Partial(Partial { back, ..partial }));
             perform(emit, what, access.width, pointer, -(access.width.bytes() as i16));
         }
@@ -136,7 +136,7 @@ fn any(
     Some(())
 }
 
-/// Goes on if all of it is in the window and in the packet.
+/// Continues if the access is entirely in the window and in the packet.
 fn any_window(emit: &mut Emit<'_>, partial: Partial, ends: [Reg; 2], decide: Label) {
     let Partial { width, address, distance, free: pointer, .. } = partial;
     let window = emit.setting.packet.map_or(0, |packet| packet.window);
@@ -147,7 +147,7 @@ fn any_window(emit: &mut Emit<'_>, partial: Partial, ends: [Reg; 2], decide: Lab
     up_to_end(emit, partial, ends);
 }
 
-/// Emits the access itself, when all of it is above the window.
+/// Emits the access itself, when it is entirely above the window.
 fn in_data(emit: &mut Emit<'_>, access: AnyAccess, address: Reg, pointer: Reg, what: What) {
     match i16::try_from(access.offset) {
         Ok(offset) => {
@@ -162,9 +162,8 @@ fn in_data(emit: &mut Emit<'_>, access: AnyAccess, address: Reg, pointer: Reg, w
     }
 }
 
-/// Goes on if all of it is above the window and within the memory. The sum
-/// has 32 bits: the offset is below [`DATA_ADDRESS`], so that it wraps only
-/// to numbers that are too large.
+/// Continues if the access is entirely above the window and within the memory. The sum has 32 bits:
+/// the offset is below [`DATA_ADDRESS`], so that it wraps only to numbers that are too large.
 fn any_above(emit: &mut Emit<'_>, access: AnyAccess, [pointer, size]: [Reg; 2], decide: Label) {
     let distance = access.offset as i32 - DATA_ADDRESS as i32;
     emit.asm.push(Insn::alu_imm(Alu::Add, Bits::B32, pointer, distance));
@@ -188,7 +187,7 @@ fn perform(emit: &mut Emit<'_>, what: What, width: Width, pointer: Reg, offset: 
     });
 }
 
-/// Emits everything that stands out of line.
+/// Emits all out-of-line code.
 pub(super) fn late(emit: &mut Emit<'_>) {
     for late in std::mem::take(&mut emit.late) {
         match late {
@@ -202,7 +201,7 @@ pub(super) fn late(emit: &mut Emit<'_>) {
     }
 }
 
-/// Decides between window, metadata, memory and a trap. All sums have 64 bits.
+/// Emits the exact decision between window, metadata, memory and a trap. All sums have 64 bits.
 fn decide(
     emit: &mut Emit<'_>,
     back: Label,
@@ -263,7 +262,7 @@ fn in_window(
     partial::partial(emit, Partial { back, ..partial });
 }
 
-/// Traps unless the access at the address is within the memory.
+/// Emits a trap unless the access at the address is within the memory.
 fn in_memory(emit: &mut Emit<'_>, access: AnyAccess, [at, free]: [Reg; 2]) {
     let trap = emit.trap(Trap { code: TrapCode::OutOfBounds, place: access.place });
     let width = access.width.bytes();

@@ -1,5 +1,5 @@
-//! Blocks of the code with their registers assigned: which one control reaches, past empty ones,
-//! and where each is jumped to.
+//! Blocks of the code after register allocation: their content, the block that control reaches past
+//! empty ones, and their labels.
 
 use regalloc2::{Allocation, Block, Edit, Inst, InstOrEdit, Output};
 
@@ -9,13 +9,13 @@ use super::super::vcode::{Op as V, VCode};
 use super::frame::Frame;
 use crate::ir::Width;
 
-/// The blocks of one function.
+/// Blocks of one function.
 pub(super) struct Blocks<'a> {
     vcode: &'a VCode,
     output: &'a Output,
     /// Labels of the blocks, by number.
     labels: Vec<Label>,
-    /// Twin of each block: another one that does the same in its place.
+    /// Duplicate of each block: another one with the same effect that replaces it.
     twins: Vec<Option<Block>>,
 }
 
@@ -40,12 +40,12 @@ impl<'a> Blocks<'a> {
         all.filter(|&block| self.resolve(block) == block).collect()
     }
 
-    /// Returns the instructions of a block, and the moves between them.
+    /// Returns the instructions of a block, with the moves between them.
     pub(super) fn content(&self, block: Block) -> impl Iterator<Item = InstOrEdit<'a>> + use<'a> {
         self.output.block_insts_and_edits(self.vcode, block)
     }
 
-    /// Returns true when nothing is left of the block but its jump.
+    /// Returns true when the block contains only its jump.
     pub(super) fn is_empty(&self, block: Block) -> bool {
         let Some(inside) = self.vcode.blocks.get(block.index()) else { return false };
         if block.index() == 0 || inside.is_loop_header {
@@ -57,7 +57,7 @@ impl<'a> Blocks<'a> {
             && content.next().is_none()
     }
 
-    /// Returns the block that control reaches, past empty ones, or its twin.
+    /// Returns the block that control reaches, past empty ones, or its duplicate.
     pub(super) fn resolve(&self, mut block: Block) -> Block {
         while self.is_empty(block) {
             let next = self.vcode.blocks.get(block.index());
@@ -91,7 +91,7 @@ impl<'a> Blocks<'a> {
         self.output.inst_allocs(inst).iter().map(register).collect()
     }
 
-    /// Notes another block that does the same in a block's place.
+    /// Records another block with the same effect as the block's replacement.
     pub(super) fn set_twin(&mut self, block: Block, twin: Block) {
         if let Some(slot) = self.twins.get_mut(block.index()) {
             *slot = Some(twin);
@@ -99,7 +99,7 @@ impl<'a> Blocks<'a> {
     }
 }
 
-/// Returns the instruction of a move: one at most; not every move is one.
+/// Returns the instruction of a move, at most one; `None` for a move that is impossible.
 pub(super) fn moved(frame: &Frame, edit: &Edit) -> Option<Option<Insn>> {
     let Edit::Move { from, to } = *edit;
     let register = |allocation: Allocation| Some(allocation.as_reg()?.hw_enc() as Reg);

@@ -1,4 +1,4 @@
-//! How the program begins and ends: an export in the instance block, a packet
+//! Program entry and exit: an export in the instance block, a packet
 //! between the front door's two halves.
 //!
 //! ```text
@@ -8,8 +8,8 @@
 //!                └─────────────────────────┘
 //! ```
 //!
-//! Whether the instance may run, and who counts the packet, is the front
-//! door's business: it holds the lane.
+//! The front door, which holds the lane, decides whether the instance may run and counts the
+//! packet.
 
 use super::super::asm::{Label, field};
 use super::super::insn::{Alu, Bits, FP, Insn, R0, R1, R2, R3, R4, R5, Test, helper};
@@ -21,23 +21,23 @@ use crate::layout::{self, hand_over};
 use crate::program::MapKind;
 use crate::{Flavour, TrapCode};
 
-/// `skb->len` in the context of tc.
+/// Offset of `skb->len` in the context of tc.
 pub(crate) const SKB_LENGTH: i16 = 0;
-/// The same number drops at both levels: XDP_ABORTED, and a class that nobody has.
+/// Return value that drops at both levels: XDP_ABORTED, and an unused traffic class.
 const ABORTED: i32 = 0;
 /// TC_ACT_SHOT.
 const SHOT: i32 = 2;
 
-/// Where the parts of a packet's entry stand.
+/// Labels of the parts of a packet's entry.
 pub(super) struct EntryLabels {
-    /// Never: the arena is named here.
+    /// Unreachable code that names the arena.
     never: Label,
-    /// The window is not in one piece, and now it is.
+    /// The window is not linear and is pulled.
     pull: Label,
     pulled: Label,
-    /// The packet is shorter than the module reaches.
+    /// The packet is shorter than the module's farthest access.
     pad: Label,
-    /// The packet is as long as that.
+    /// The packet is long enough.
     ready: Label,
     /// Padding failed.
     unfit: Label,
@@ -69,9 +69,9 @@ pub(super) fn prologue(emit: &mut Emit<'_>) {
     reach_packet(emit);
 }
 
-/// Clears what is counted for one call, and what a callee may leave; r1 stays.
+/// Clears the per-call counters, and state that a callee may have left; preserves r1.
 fn reset(emit: &mut Emit<'_>) {
-    // The node clears the cause of a packet's trap; an export's is of its last call.
+    // The node clears the cause of a packet's trap; an export keeps that of its last call.
     let has_callees = emit.plan.needs.len() > 1 || !emit.setting.has_packet();
     if !has_callees && !emit.setting.emits && !emit.setting.bulk {
         return;
@@ -84,12 +84,12 @@ fn reset(emit: &mut Emit<'_>) {
         emit.asm.push(Insn::store_imm(Width::Eight, R5, field(layout::BULK), 0));
     }
     if emit.setting.emits {
-        // Events and frames, side by side.
+        // Counters of events and frames, adjacent.
         emit.asm.push(Insn::store_imm(Width::Eight, R5, field(layout::EVENTS), 0));
     }
 }
 
-/// `data` into r2 and `data_end` into r3; r1 is the context.
+/// Loads `data` into r2 and `data_end` into r3; r1 is the context.
 fn reach_packet(emit: &mut Emit<'_>) {
     load_packet(emit);
     if pulls_window(emit) {
@@ -126,8 +126,8 @@ fn compare_reach(emit: &mut Emit<'_>, reach: u32, short: Label) {
     );
 }
 
-/// Returns true when the window is pulled: at tc only the headers may be in one piece; accesses at
-/// run-time addresses need the window to be.
+/// Returns true when the window must be pulled: at tc only the headers may be linear, and accesses
+/// at run-time addresses need the whole window to be.
 const fn pulls_window(emit: &Emit<'_>) -> bool {
     matches!(emit.setting.flavour, Flavour::Tc) && emit.setting.dynamic_window
 }
@@ -152,7 +152,7 @@ fn pull_window(emit: &mut Emit<'_>) {
     emit.asm.goto(pulled);
 }
 
-/// Makes the packet as long as the module reaches, with zeros.
+/// Pads the packet with zeros up to the module's farthest access.
 pub(super) fn padding(emit: &mut Emit<'_>) {
     if pulls_window(emit) {
         pull_window(emit);
@@ -197,7 +197,7 @@ fn pad_xdp(emit: &mut Emit<'_>, reach: u32) {
     emit.asm.jump(Insn::jump_imm(Test::Ne, Bits::B64, R0, 0), unfit);
 }
 
-/// Pads at the tc hook, where the head may only not be in one piece.
+/// Pads at the tc hook, where the head may also just not be linear.
 fn pad_tc(emit: &mut Emit<'_>, reach: u32) {
     let (pull, unfit) = (emit.asm.label(), emit.entry.unfit);
     emit.asm.push(Insn::load(Width::Four, false, R2, R1, SKB_LENGTH));
@@ -223,8 +223,8 @@ pub(super) fn entry_epilogue(emit: &mut Emit<'_>, label: Label) {
     finish_packet(emit);
 }
 
-/// Finishes the packet, once in the code: r1 is the hand-over, r0 what a program that stands alone
-/// returns.
+/// Finishes the packet, once in the code: r1 is the hand-over, r0 the return value of a standalone
+/// program.
 pub(super) fn finish_packet(emit: &mut Emit<'_>) {
     if std::mem::replace(&mut emit.is_finished, true) {
         let finish = emit.entry.finish;
@@ -238,7 +238,7 @@ pub(super) fn finish_packet(emit: &mut Emit<'_>) {
         emit.asm.jump(Insn::jump_imm(Test::Ne, Bits::B32, R2, 0), cut);
     }
     if is_alone(emit) && emit.setting.has_memory {
-        // The verifier knows that it is not taken, and takes it out.
+        // The verifier knows that the jump is not taken, and removes it.
         let never = emit.entry.never;
         emit.asm.jump(Insn::jump_imm(Test::Eq, Bits::B64, R1, 0), never);
     }
@@ -268,7 +268,7 @@ fn is_alone(emit: &Emit<'_>) -> bool {
     emit.setting.packet.is_some_and(|packet| packet.standalone)
 }
 
-/// Takes w2 bytes of padding away; r0 is kept where the context is no longer needed.
+/// Removes w2 bytes of padding; r0 is kept where the context is no longer needed.
 fn cut_padding(emit: &mut Emit<'_>) {
     emit.asm.push(Insn::store_imm(Width::Four, R1, hand_over::PADDED as i16, 0));
     emit.load_slot(R1, Slot::Context);
@@ -294,7 +294,7 @@ fn cut_padding(emit: &mut Emit<'_>) {
     }
 }
 
-/// Names the arena once: the verifier lets such a program use arena pointers anywhere.
+/// References the arena once: the verifier lets such a program use arena pointers anywhere.
 pub(super) fn mention_arena(emit: &mut Emit<'_>) {
     if emit.setting.has_memory {
         emit.asm.map(R1, MapKind::Arena);

@@ -1,14 +1,14 @@
-//! The stack frame: fixed slots at its upper end, then values without a register.
+//! Stack frame: fixed slots at its upper end, then values without a register.
 
 use super::super::setting::Needs;
 use super::super::vcode::Slot;
 
-/// Bytes of a slot.
+/// Size of a slot, bytes.
 const SLOT_BYTES: usize = 8;
-/// The verifier rounds each frame up to this.
+/// Frame size granularity of the verifier, bytes.
 const FRAME_ALIGNMENT: u32 = 16;
 
-/// Where everything lies below the frame pointer.
+/// Offsets of slots and spilled values below the frame pointer.
 pub(crate) struct Frame {
     fixed: Vec<Slot>,
     spills: usize,
@@ -29,25 +29,25 @@ impl Frame {
         Self { fixed, spills }
     }
 
-    /// The offset of a fixed slot.
+    /// Returns the offset of a fixed slot.
     pub(crate) fn slot(&self, slot: Slot) -> i16 {
         let number = self.fixed.iter().position(|&fixed| fixed == slot).unwrap_or(0);
         offset(number)
     }
 
-    /// The offset of a spilled value.
+    /// Returns the offset of a spilled value.
     pub(crate) fn spill(&self, number: usize) -> i16 {
         offset(self.fixed.len() + number)
     }
 
-    /// Bytes that the verifier counts.
+    /// Returns the frame size that the verifier counts, bytes.
     pub(crate) fn bytes(&self) -> u32 {
         let slots = self.fixed.len() + self.spills;
         u32::try_from(slots * SLOT_BYTES).unwrap_or(u32::MAX / 2).next_multiple_of(FRAME_ALIGNMENT)
     }
 }
 
-/// Frames that are too large are refused when all is linked.
+/// Returns the offset of a slot by number. Frames that are too large are refused at link time.
 fn offset(number: usize) -> i16 {
     i16::try_from((number + 1) * SLOT_BYTES).map_or(i16::MIN, |below| -below)
 }

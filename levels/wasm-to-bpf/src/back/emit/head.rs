@@ -1,5 +1,5 @@
-//! `packet_resize_head` by a constant: what encapsulation does for each packet,
-//! and its undoing, so it stands where it is called.
+//! `packet_resize_head` by a constant: encapsulation does it for each packet, and decapsulation its
+//! reverse, so it is inlined.
 
 use super::super::asm::Callee;
 use super::super::insn::{Alu, Bits, FP, Insn, R0, R1, R2, R3, R4, Test, helper};
@@ -13,8 +13,8 @@ use crate::layout::hand_over;
 use crate::{Flavour, TrapCode};
 use abi::layout::{PACKET_LENGTH_MAX, host_error};
 
-/// Adds so many bytes in front, all zero, or takes so many away. r0 is 0, or the
-/// reason why not; r2 and r3 are the packet's ends.
+/// Adds zeroed bytes in front of the packet or removes bytes there. r0 is 0 or an error; r2 and r3
+/// are the packet's ends.
 pub(super) fn move_head(emit: &mut Emit<'_>, by: i16, place: Place) {
     let late = HeadLate {
         refused: emit.asm.label(),
@@ -24,7 +24,7 @@ pub(super) fn move_head(emit: &mut Emit<'_>, by: i16, place: Place) {
         place,
     };
     let count = i32::from(by);
-    // Without padding the kernel refuses itself to leave less than an Ethernet header.
+    // Without padding the kernel itself refuses to leave less than an Ethernet header.
     if by > 0 || emit.setting.reach > 0 {
         emit.asm.hand_over(R1, hand_over::METADATA);
         emit.asm.push(Insn::load(Width::Four, false, R2, R1, 0));
@@ -64,7 +64,8 @@ fn record_head(emit: &mut Emit<'_>, count: i32) {
     emit.asm.push(Insn::store(Width::Four, R1, R2, 4));
 }
 
-/// Takes the packet's ends into r2 and r3, so far apart or to the label.
+/// Reloads the packet's ends into r2 and r3, or jumps to the label when the packet is shorter than
+/// `reach`.
 fn take_ends(emit: &mut Emit<'_>, reach: u32, short: Label) {
     let (data, data_end) = context_fields(Flavour::Xdp);
     emit.load_slot(R1, Slot::Context);
@@ -87,7 +88,7 @@ fn zero_head(emit: &mut Emit<'_>, bytes: i16) {
     }
 }
 
-/// Pads out of line, or says no; in both cases the ends are taken again.
+/// Emits the out-of-line padding or refusal; both reload the packet's ends.
 pub(super) fn late_head(emit: &mut Emit<'_>, late: HeadLate) {
     let trap = emit.trap(Trap { code: TrapCode::Packet, place: late.place });
     let reach = emit.setting.reach;
@@ -99,7 +100,7 @@ pub(super) fn late_head(emit: &mut Emit<'_>, late: HeadLate) {
         emit.asm.push(Insn::mov_imm(Bits::B32, R0, 0));
         emit.asm.goto(late.done);
     } else if late.adds {
-        // The verifier does not know that what was added is there.
+        // The verifier does not know that the added bytes are there.
         emit.asm.bind(late.short);
         emit.asm.goto(trap);
     }

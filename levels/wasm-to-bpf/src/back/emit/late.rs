@@ -1,4 +1,5 @@
-//! Out-of-line code behind the function's blocks: rare cases, and what is left to emit for each.
+//! Deferred code behind the function's blocks: the rare cases, each with the data for its
+//! emission.
 
 use super::super::asm::Label;
 use super::super::insn::Reg;
@@ -7,11 +8,11 @@ use crate::ir::{Place, Width};
 
 /// Rare case whose code stands behind the function's blocks.
 pub(super) enum Late {
-    /// An access of the window over the packet's end.
+    /// Access of the window across the packet's end.
     Partial(Partial),
-    /// A head that did not simply move.
+    /// Resize of the head that failed or needs padding.
     Head(HeadLate),
-    /// The exact decision.
+    /// Exact decision on the region of an access.
     Decide {
         label: Label,
         back: Label,
@@ -22,14 +23,14 @@ pub(super) enum Late {
     },
 }
 
-/// Operation at the place where the access goes.
+/// Operation of an access.
 #[derive(Clone, Copy)]
 pub(super) enum What {
     Load(Reg),
     Store(Reg),
 }
 
-/// Access of the window over the packet's end.
+/// Access of the window across the packet's end.
 #[derive(Clone, Copy)]
 pub(super) struct Partial {
     pub(super) label: Label,
@@ -38,19 +39,19 @@ pub(super) struct Partial {
     /// Base of the offset in the packet, which is this plus `distance`.
     pub(super) address: Reg,
     pub(super) distance: i32,
-    /// Scratch register: overwritten.
+    /// Scratch register, overwritten.
     pub(super) free: Reg,
-    /// Register that has its value again afterwards.
+    /// Register that is saved and restored.
     pub(super) borrowed: Reg,
     pub(super) what: What,
 }
 
-/// Resize of the head that did not simply move it.
+/// Resize of the head that failed or needs padding.
 #[derive(Clone, Copy)]
 pub(super) struct HeadLate {
     /// Entry when the resize was refused.
     pub(super) refused: Label,
-    /// Entry when the packet is shorter than the module reaches.
+    /// Entry when the packet is shorter than the module's farthest access.
     pub(super) short: Label,
     pub(super) done: Label,
     /// True when bytes were added.

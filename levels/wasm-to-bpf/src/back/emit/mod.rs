@@ -1,5 +1,5 @@
-//! From virtual registers to instructions: registers are assigned, blocks laid
-//! one behind the other, and what is rare put out of line.
+//! Emission: from virtual registers to instructions. Assigns registers, lays out the blocks, and
+//! puts rare cases out of line.
 
 mod any;
 mod blocks;
@@ -33,32 +33,32 @@ use late::Late;
 use traps::Traps;
 use twins::placed;
 
-/// Beyond so many operations conditional jumps are made over unconditional
-/// ones: the verifier keeps at most 8,192 ways that it has not gone yet, and
-/// 16 bits of distance are 32,767 instructions.
+/// Number of operations above which conditional jumps are made over unconditional ones: the
+/// verifier keeps at most 8,192 unexplored branches, and a distance of 16 bits is 32,767
+/// instructions.
 const SHORT_MAX: usize = 4_000;
 
-/// Bits that a pass may have: of an edge, and of a new route.
+/// Bits that a pass verdict may have: an edge, and the reroute flag.
 const PASS_BITS: i32 =
     verdict_code::REROUTE_FLAG as i32 | (abi::layout::EDGES_MAX as i32 - 1) << 16;
 
-/// A function's code and what is to be said about it.
+/// Emitted code of a function, with its properties.
 pub(crate) struct Emitted {
     pub(crate) code: Code,
-    /// Bytes of its frame.
+    /// Frame size, bytes.
     pub(crate) stack: u32,
-    /// Places of the frame that hold values without a register.
+    /// Number of frame slots of values without a register.
     pub(crate) spills: u32,
-    /// Whether it comes back to the context that it was called with.
+    /// True if the function reads the context that it was called with.
     reads_context: bool,
-    /// Each block's instructions, in the code's order, with its successors' numbers.
+    /// Instruction counts of the blocks, in the code's order, with their successors.
     pub(crate) blocks: Vec<BlockCost>,
 }
 
-/// What one block costs.
+/// Cost of one block.
 pub(crate) struct BlockCost {
     pub(crate) instructions: u32,
-    /// Positions of functions of the unit that it calls.
+    /// Positions of the functions of the unit that it calls.
     pub(crate) calls: Vec<u32>,
     /// Successors, as positions in the code's order.
     pub(crate) successors: Vec<usize>,
@@ -91,19 +91,19 @@ struct Emit<'a> {
     is_entry: bool,
     blocks: Blocks<'a>,
     frame: Frame,
-    /// Whether the context is kept in the frame, ...
+    /// True if the context is kept in the frame.
     keeps_context: bool,
-    /// and whether that was of use.
+    /// True if the kept context was read.
     reads_context: bool,
-    /// Set where the packet's address is kept in the frame: something reads it there.
+    /// True if the packet's address is kept in the frame because something reads it there.
     keeps_data: bool,
     asm: Assembler,
     late: Vec<Late>,
     traps: Traps,
-    /// Where the entry goes with a verdict in r0.
+    /// Label of the entry's end, with a verdict in r0.
     epilogue: Option<Label>,
     entry: EntryLabels,
-    /// Whether the end of a packet's entry is emitted.
+    /// True once the end of a packet's entry is emitted.
     is_finished: bool,
 }
 
@@ -182,17 +182,17 @@ impl<'a> Emit<'a> {
         })
     }
 
-    /// Returns the stub of that trap.
+    /// Returns the label of that trap's stub.
     fn trap(&mut self, trap: Trap) -> Label {
         self.traps.stub(&mut self.asm, trap)
     }
 
-    /// Returns where to go with the place in r1 and the cause in r2.
+    /// Returns the label for a trap with its position in r1 and its cause in r2.
     fn trap_common(&mut self) -> Label {
         self.traps.common(&mut self.asm)
     }
 
-    /// Returns where to go when cause and place are in the block already.
+    /// Returns the label for a trap whose cause and position are already in the block.
     fn trapped(&mut self) -> Label {
         self.traps.trapped(&mut self.asm)
     }
@@ -349,7 +349,7 @@ impl<'a> Emit<'a> {
         }
     }
 
-    /// Keeps the context, which is in r1 where a function begins.
+    /// Saves the context, which is in r1 at a function's beginning.
     fn keep_context(&mut self) {
         if self.keeps_context {
             let at = self.frame.slot(Slot::Context);
@@ -388,8 +388,9 @@ impl<'a> Emit<'a> {
         Some(())
     }
 
-    /// Traps unless it is a verdict: drop and redirect carry any number, pass that of an edge and
-    /// perhaps a new route; of bounce and raise there is one each. The trap's place is the number.
+    /// Traps unless the value is a verdict: drop and redirect carry any number, pass that of an
+    /// edge and perhaps the reroute flag; bounce and raise have one form each. The trap's position
+    /// is the number.
     fn check_verdict(&mut self, verdict: Reg, temporary: Reg) {
         let (good, common) = (self.asm.label(), self.trap_common());
         let is = |register, test, immediate| Insn::jump_imm(test, Bits::B32, register, immediate);

@@ -1,10 +1,9 @@
-//! Accesses of the window that reach over the packet's end: what is there is
-//! read or written, the rest reads as zero, and what is written there is lost.
+//! Accesses of the window across the packet's end: existing bytes are read or written, the rest
+//! reads as zero, and writes to it are lost.
 //!
-//! Each comparison is of a pointer that was never compared before. Once one was
-//! found to be beyond the packet's end, the verifier (Linux 6.18) holds it to be
-//! there even after it was made smaller, and takes the code behind the next
-//! comparison for dead.
+//! Each comparison uses a pointer that was never compared before. Once a pointer was found to be
+//! beyond the packet's end, the verifier (Linux 6.18) assumes that it stays there even after it was
+//! made smaller, and takes the code behind the next comparison for dead.
 
 use super::super::insn::{Alu, Bits, FP, Insn, Test};
 use super::super::lower::{WINDOW_SHIFT, context_fields};
@@ -24,7 +23,7 @@ pub(super) fn partial(emit: &mut Emit<'_>, access: Partial) {
     if let What::Load(result) = what {
         emit.asm.push(Insn::mov_imm(Bits::B64, result, 0));
     }
-    // A single byte beyond the end is all there is.
+    // A single byte beyond the end leaves nothing to access.
     if size > 1 {
         for byte in (0..size).rev() {
             partial_byte(emit, access, byte as i32);

@@ -1,5 +1,4 @@
-//! What happens when a call ends early: one stub for each cause and place,
-//! then the common way out.
+//! Early ends of a call: one stub for each cause and position, then the common exit.
 
 use std::collections::BTreeMap;
 
@@ -11,34 +10,34 @@ use crate::TrapCode;
 use crate::ir::Width;
 use crate::layout::{self, hand_over};
 
-/// Labels of traps, each made when it is asked for.
+/// Labels of traps, each made on its first request.
 #[derive(Default)]
 pub(super) struct Traps {
     stubs: BTreeMap<Trap, Label>,
-    /// Label for traps with their place in r1 and their cause in r2.
+    /// Label for traps with their position in r1 and their cause in r2.
     common: Option<Label>,
     /// Label for the entry when a function that it called has trapped.
     trapped: Option<Label>,
 }
 
 impl Traps {
-    /// Returns the stub of a trap.
+    /// Returns the label of a trap's stub.
     pub(super) fn stub(&mut self, asm: &mut Assembler, trap: Trap) -> Label {
         *self.stubs.entry(trap).or_insert_with(|| asm.label())
     }
 
-    /// Returns where to go with the place in r1 and the cause in r2.
+    /// Returns the label for a trap with its position in r1 and its cause in r2.
     pub(super) fn common(&mut self, asm: &mut Assembler) -> Label {
         *self.common.get_or_insert_with(|| asm.label())
     }
 
-    /// Returns where to go when cause and place are in the block already.
+    /// Returns the label for a trap whose cause and position are already in the block.
     pub(super) fn trapped(&mut self, asm: &mut Assembler) -> Label {
         *self.trapped.get_or_insert_with(|| asm.label())
     }
 }
 
-/// Emits the stubs, each of which puts place and cause into r1 and r2.
+/// Emits the stubs, each of which puts position and cause into r1 and r2.
 pub(super) fn trap_stubs(emit: &mut Emit<'_>) {
     let mut traps = std::mem::take(&mut emit.traps.stubs);
     traps.retain(|_, label| emit.asm.is_wanted(*label));
@@ -46,7 +45,7 @@ pub(super) fn trap_stubs(emit: &mut Emit<'_>) {
     let common = (count > 0 || emit.traps.common.is_some()).then(|| emit.trap_common());
     for (number, (trap, label)) in traps.into_iter().enumerate() {
         emit.asm.bind(label);
-        // The place of a bad verdict is the number.
+        // The position of a bad verdict is the number.
         if trap.code != TrapCode::BadVerdict {
             emit.asm.place(trap.place.0);
         }
@@ -69,7 +68,7 @@ pub(super) fn trap_stubs(emit: &mut Emit<'_>) {
     }
 }
 
-/// Ends the call behind a trap, whose code is in the block.
+/// Ends the call after a trap, whose code is in the block.
 fn after_trap(emit: &mut Emit<'_>) {
     if let Some(label) = emit.traps.trapped {
         emit.asm.bind(label);
@@ -85,7 +84,7 @@ fn after_trap(emit: &mut Emit<'_>) {
     } else {
         (R3, layout::FUEL_USED)
     };
-    // All that it could have cost, and one trap more.
+    // Charges the whole budget, and counts one trap more.
     emit.asm.push(Insn::load(Width::Eight, false, R1, R3, field(layout::FUEL_BUDGET)));
     emit.asm.push(Insn::load(Width::Eight, false, R2, account, field(at)));
     emit.asm.push(Insn::alu(Alu::Add, Bits::B64, R2, R1));
@@ -102,10 +101,10 @@ fn after_trap(emit: &mut Emit<'_>) {
     }
 }
 
-/// Leaves without a verdict, with the cause in r2.
+/// Exits without a verdict, with the cause in r2.
 fn stop(emit: &mut Emit<'_>) {
     emit.asm.hand_over(R1, 0);
-    // No verdict, the cause above it.
+    // No verdict in the low half, the cause in the high one.
     emit.asm.push(Insn::alu_imm(Alu::Shl, Bits::B64, R2, 32));
     emit.asm.push(Insn::store(Width::Eight, R1, R2, hand_over::VERDICT as i16));
     emit.asm.push(Insn::mov_imm(Bits::B32, R0, -1));

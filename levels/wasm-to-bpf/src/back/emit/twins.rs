@@ -1,5 +1,5 @@
-//! Short blocks that do the same and go on to the same place, mostly "this
-//! verdict, and out": one of them is enough, and the last one needs no jump.
+//! Deduplication of short blocks with the same content and successor, mostly "this verdict, then
+//! exit": one is enough, and the last one needs no jump.
 
 use foldhash::{HashMap, HashMapExt};
 
@@ -10,7 +10,7 @@ use super::super::vcode::Op as V;
 use super::blocks::{Blocks, moved};
 use super::frame::Frame;
 
-/// Beyond that a jump to where it stands already gains nothing.
+/// Longest block that is shared: beyond it a jump to the duplicate gains nothing.
 const STEPS_MAX: usize = 8;
 
 /// Step of a block, in registers.
@@ -24,7 +24,7 @@ enum Step {
     Return,
 }
 
-/// Finds twins. From the end, so that blocks whose ways on have become one are found, too.
+/// Finds duplicates. Backwards, so that blocks whose successors were merged are found, too.
 pub(super) fn find(blocks: &mut Blocks<'_>, frame: &Frame) {
     let mut known: HashMap<Vec<Step>, regalloc2::Block> = HashMap::new();
     for number in (1..blocks.vcode().blocks.len()).rev() {
@@ -40,7 +40,7 @@ pub(super) fn find(blocks: &mut Blocks<'_>, frame: &Frame) {
     }
 }
 
-/// Returns all that a block does, if that is little and the same wherever it stands.
+/// Returns the steps of a block, if they are few and independent of its position.
 fn steps(blocks: &Blocks<'_>, frame: &Frame, block: regalloc2::Block) -> Option<Vec<Step>> {
     let inside = blocks.vcode().blocks.get(block.index())?;
     if inside.is_loop_header {

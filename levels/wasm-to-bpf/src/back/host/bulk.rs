@@ -1,6 +1,5 @@
-//! `memory.copy` and `memory.fill`: 8 bytes at a time in plain memory, byte by
-//! byte where metadata or the window is touched. Nothing is written if a range
-//! does not lie within the memory.
+//! `memory.copy` and `memory.fill`: 8 bytes at a time in plain memory, byte by byte where metadata
+//! or the window is touched. Nothing is written if a range does not lie within the memory.
 
 use super::super::asm::{Code, field};
 use super::super::insn::{Alu, R0, R1, R2, R3, R4, R6, R7, R8, R9, Reg, Test};
@@ -13,14 +12,14 @@ use crate::layout;
 const TO: Reg = R6;
 const FROM: Reg = R7;
 const LEFT: Reg = R8;
-/// Zero, but the verifier does not know it.
+/// Register with a zero that the verifier does not know.
 const ZERO: Reg = R9;
-/// Their frame: the context.
+/// Frame of both subprograms, bytes: the context.
 const STACK: u32 = 8;
-/// A byte in all eight places, when it is multiplied with it.
+/// Multiplier that copies a byte to all eight bytes of a word.
 const EIGHT_TIMES: u64 = 0x0101_0101_0101_0101;
 
-/// (destination, source, length)
+/// Copies memory. Arguments: destination, source, length.
 pub(super) fn copy(setting: &Setting) -> (Code, u32) {
     let mut b = begin(setting);
     let outside = b.label();
@@ -48,7 +47,7 @@ pub(super) fn copy(setting: &Setting) -> (Code, u32) {
     b.finish(STACK)
 }
 
-/// Arguments into the registers that calls preserve, the context into its slot.
+/// Moves arguments into the registers that calls preserve, and the context into its slot.
 fn begin(setting: &Setting) -> Builder<'_> {
     let mut b = Builder::new(setting);
     let first = if setting.has_packet() {
@@ -63,8 +62,8 @@ fn begin(setting: &Setting) -> Builder<'_> {
     b
 }
 
-/// One unit for 8 bytes: beside what operators cost, a call may copy and fill
-/// for as much again as its budget.
+/// Charges one unit for 8 bytes: beside the cost of operators, a call may copy and fill for as much
+/// again as its budget.
 fn charge(b: &mut Builder<'_>) {
     let enough = b.label();
     b.mov(R1, LEFT);
@@ -79,7 +78,7 @@ fn charge(b: &mut Builder<'_>) {
     b.bind(enough);
 }
 
-/// Loops over words and then bytes; each iteration is made by `step`.
+/// Loops over words and then bytes; `step` emits each iteration.
 fn words_then_bytes(b: &mut Builder<'_>, step: impl Fn(&mut Builder<'_>, Width, i32)) {
     for (width, size) in [(Width::Eight, 8), (Width::One, 1)] {
         let (again, done, late) = (b.label(), b.label(), b.label());
@@ -109,7 +108,7 @@ fn copy_forward(b: &mut Builder<'_>) {
     });
 }
 
-/// The ends are where the rest begins, so only the rest's length changes.
+/// Copies backward. The ends are where the rest begins, so only the rest's length changes.
 fn copy_backward(b: &mut Builder<'_>) {
     words_then_bytes(b, |b, width, size| {
         b.mov(R1, FROM);
@@ -125,15 +124,15 @@ fn copy_backward(b: &mut Builder<'_>) {
     });
 }
 
-/// What comparisons have told the verifier of the loop's numbers would make
-/// each round a new one for it.
+/// Makes the verifier forget the ranges of the loop's numbers, which would make each iteration a
+/// new state.
 fn forget_ranges(b: &mut Builder<'_>) {
     for number in [TO, FROM, LEFT] {
         b.alu(Alu::Xor, number, ZERO);
     }
 }
 
-/// Byte by byte, upwards or downwards.
+/// Copies byte by byte, upwards or downwards.
 fn copy_special(b: &mut Builder<'_>) {
     let (lost, down) = (b.label(), b.label());
     b.mov(R1, TO);
@@ -163,7 +162,7 @@ fn one_byte(b: &mut Builder<'_>, to: Reg, from: Reg) {
     b.store_byte(R0, to, R1, R2);
 }
 
-/// A loop while something is left.
+/// Emits a loop that runs while bytes are left.
 fn bytes(b: &mut Builder<'_>, late: super::super::asm::Label, step: impl Fn(&mut Builder<'_>)) {
     let (again, done) = (b.label(), b.label());
     b.unknown_zero(ZERO);
@@ -177,7 +176,7 @@ fn bytes(b: &mut Builder<'_>, late: super::super::asm::Label, step: impl Fn(&mut
     b.give(0);
 }
 
-/// (destination, byte, length)
+/// Fills memory. Arguments: destination, byte, length.
 pub(super) fn fill(setting: &Setting) -> (Code, u32) {
     let mut b = begin(setting);
     let (outside, special) = (b.label(), b.label());

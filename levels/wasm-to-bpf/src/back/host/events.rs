@@ -15,24 +15,24 @@ use abi::host::{
 };
 use abi::layout::{SEND_BY_ROUTE, host_error};
 
-/// The event's code, or the port.
+/// Register with the event's code, or the port.
 const VALUE: Reg = R6;
-/// Where in memory.
+/// Register with the address in memory.
 const ADDRESS: Reg = R7;
-/// Bytes altogether.
+/// Register with the total length in bytes.
 const LENGTH: Reg = R8;
-/// Bytes written.
+/// Register with the number of bytes written.
 const DONE: Reg = R9;
-/// The dynptr, 16 bytes.
+/// Slot of the dynptr, 16 bytes.
 const DYNPTR: i16 = -24;
-/// The record's first bytes.
+/// Slot of the record's header.
 const HEADER: i16 = -48;
-/// Bytes of this round, and the next of them.
+/// Slot of the bytes of this iteration, and of their position.
 const CHUNK: i16 = -56;
 const AT: i16 = -64;
 const STACK: u32 = 64;
 
-/// (code, address, length)
+/// Emits `event`. Arguments: code, address, length.
 pub(super) fn event(setting: &Setting) -> (Code, u32) {
     let mut b = Builder::new(setting);
     b.keep(CONTEXT, R1);
@@ -42,7 +42,7 @@ pub(super) fn event(setting: &Setting) -> (Code, u32) {
     notice(b, record::KIND_EVENT)
 }
 
-/// (address, length)
+/// Emits `message_send`. Arguments: address, length.
 pub(super) fn message(setting: &Setting) -> (Code, u32) {
     let mut b = Builder::new(setting);
     b.keep(CONTEXT, R1);
@@ -57,7 +57,7 @@ fn notice(mut b: Builder<'_>, kind: u32) -> (Code, u32) {
     b.check_range(ADDRESS, LENGTH, [R1, R2], outside);
     b.if_imm(LENGTH, Test::GtU, EVENT_LENGTH_MAX as i32, over);
     count(&mut b, layout::EVENTS, EVENTS_PER_CALL_MAX as i32, over);
-    // One that finds no room is one that the node leaves out.
+    // The node counts a record for which the ring has no space as lost.
     let lost = b.label();
     write(&mut b, kind, lost);
     b.bind(lost);
@@ -66,7 +66,7 @@ fn notice(mut b: Builder<'_>, kind: u32) -> (Code, u32) {
     b.finish(STACK)
 }
 
-/// (address, length, port)
+/// Emits `packet_send`. Arguments: address, length, port.
 pub(super) fn send(setting: &Setting) -> (Code, u32) {
     let mut b = Builder::new(setting);
     let (outside, over, nowhere) = (b.label(), b.label(), b.label());
@@ -93,7 +93,7 @@ fn refusals(b: &mut Builder<'_>, outside: Label, over: Label) {
     b.give(host_error::OVER_LIMIT);
 }
 
-/// To `nowhere` unless the port's bit is set, or no port is meant.
+/// Jumps to `nowhere` unless the port's bit is set, or the route decides.
 fn find_port(b: &mut Builder<'_>, nowhere: Label) {
     let found = b.label();
     b.if_imm(VALUE, Test::Eq, i32::from(SEND_BY_ROUTE), found);
@@ -111,7 +111,7 @@ fn find_port(b: &mut Builder<'_>, nowhere: Label) {
     b.bind(found);
 }
 
-/// One more of at most so many.
+/// Increments a counter, or jumps to `over` at its maximum.
 fn count(b: &mut Builder<'_>, counter: u32, max: i32, over: Label) {
     b.asm.block(R1, 0);
     b.load(Width::Four, R2, R1, field(counter));
@@ -120,7 +120,7 @@ fn count(b: &mut Builder<'_>, counter: u32, max: i32, over: Label) {
     b.store(Width::Four, R1, R2, field(counter));
 }
 
-/// Returns 0 when the record is written; to `full` when there is no room.
+/// Writes a record and returns 0; jumps to `full` when the ring has no space.
 fn write(b: &mut Builder<'_>, kind: u32, full: Label) {
     let no_room = b.label();
     b.asm.map(R1, MapKind::Events);
@@ -164,7 +164,7 @@ fn write_header(b: &mut Builder<'_>, kind: u32) {
     b.helper(helper::DYNPTR_WRITE);
 }
 
-/// By way of the scratch.
+/// Writes the record's bytes through the scratch buffer.
 fn write_bytes(b: &mut Builder<'_>) {
     let (again, done, fits) = (b.label(), b.label(), b.label());
     b.unknown_zero(DONE);
@@ -193,7 +193,7 @@ fn write_bytes(b: &mut Builder<'_>) {
     b.bind(done);
 }
 
-/// Byte by byte: events are short, and frames of a module's own are rare. A
+/// Fills the scratch buffer byte by byte: events are short, and frames made by a module are rare. A
 /// frame at the window's address is the packet's head.
 fn fill_scratch(b: &mut Builder<'_>) {
     let (again, end) = (b.label(), b.label());

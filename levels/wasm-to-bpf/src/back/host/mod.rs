@@ -1,6 +1,5 @@
-//! Subprograms of ours: what is too long to stand at each place that needs it.
-//! Each is in the program only if something calls it. They take and return
-//! numbers; the kernel verifies each once.
+//! Subprograms of the compiler: host functions that are too long to inline. Each is in the program
+//! only if something calls it. They take and return numbers; the kernel verifies each once.
 
 mod bulk;
 mod events;
@@ -12,12 +11,12 @@ use super::asm::Code;
 use super::setting::Setting;
 use super::subprogram::Subprogram;
 
-/// A range does not lie within the memory; nothing was written.
+/// Result: a range does not lie within the memory; nothing was written.
 pub(crate) const OUTSIDE: i32 = 1;
-/// More was copied and filled than the budget is for.
+/// Result: the budget for copying and filling is exhausted.
 pub(crate) const SPENT: i32 = 2;
 
-/// Returns the code of a subprogram and the bytes of its frame.
+/// Returns the code of a subprogram and the size of its frame in bytes.
 pub(crate) fn assemble(subprogram: Subprogram, setting: &Setting) -> (Code, u32) {
     match subprogram {
         Subprogram::MemoryCopy => bulk::copy(setting),

@@ -1,5 +1,5 @@
-//! `packet_load` and `packet_store`: bytes between packet and memory, by way of
-//! the block's scratch, since the kernel's helpers take no arena pointers.
+//! `packet_load` and `packet_store`: bytes between packet and memory, through the block's scratch
+//! buffer, since the kernel's helpers take no arena pointers.
 
 use super::super::asm::{Code, Label};
 use super::super::insn::{Alu, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, Reg, Test, helper};
@@ -10,36 +10,36 @@ use crate::ir::Width;
 use crate::layout::{self, SCRATCH_LENGTH, hand_over};
 use abi::layout::{WINDOW_ADDRESS, host_error};
 
-/// Where in the packet.
+/// Register with the offset in the packet.
 const OFFSET: Reg = R6;
-/// Where in memory.
+/// Register with the address in memory.
 const ADDRESS: Reg = R7;
-/// Bytes that are left.
+/// Register with the number of bytes left.
 const LEFT: Reg = R8;
-/// Bytes of this round.
+/// Register with the number of bytes of this iteration.
 const CHUNK: Reg = R9;
-/// Not zero: from the end downwards, since the ranges overlap in the window.
+/// Slot that is not zero for copies from the end downwards, when the ranges overlap in the window.
 const DOWNWARD: i16 = -16;
-/// Bytes between the beginning of what is left and this round's.
+/// Slot of the bytes between the beginning of the rest and this iteration's chunk.
 const SKIPPED: i16 = -24;
-/// Next byte of the scratch.
+/// Slot of the next byte of the scratch buffer.
 const AT: i16 = -32;
 const STACK: u32 = 32;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// Packet to memory.
+    /// Copies from packet to memory.
     Load,
-    /// Memory to packet.
+    /// Copies from memory to packet.
     Store,
 }
 
-/// (offset, address, length)
+/// Emits `packet_load`. Arguments: offset, address, length.
 pub(super) fn load(setting: &Setting) -> (Code, u32) {
     transfer(setting, Way::Load)
 }
 
-/// (offset, address, length)
+/// Emits `packet_store`. Arguments: offset, address, length.
 pub(super) fn store(setting: &Setting) -> (Code, u32) {
     transfer(setting, Way::Store)
 }
@@ -72,7 +72,7 @@ fn transfer(setting: &Setting, way: Way) -> (Code, u32) {
     b.finish(STACK)
 }
 
-/// Both ranges are inside, or nothing happens.
+/// Checks that both ranges are in bounds before anything is copied.
 fn begin(b: &mut Builder<'_>, outside: Label) {
     b.keep(CONTEXT, R1);
     b.mov(OFFSET, R2);
@@ -86,8 +86,8 @@ fn begin(b: &mut Builder<'_>, outside: Label) {
     b.check_range(ADDRESS, LEFT, [R1, R2], outside);
 }
 
-/// Downwards if the destination begins behind the source in the same bytes:
-/// memory at the window's address is the packet itself.
+/// Chooses downwards if the destination begins behind the source in the same bytes: memory at the
+/// window's address is the packet itself.
 fn direction(b: &mut Builder<'_>, way: Way) {
     let set = b.label();
     b.mov(R1, ADDRESS);
@@ -128,14 +128,14 @@ fn advance(b: &mut Builder<'_>) {
     b.bind(downward);
 }
 
-/// Between packet and scratch.
+/// Calls the helper that copies between packet and scratch buffer.
 fn call_helper(b: &mut Builder<'_>, way: Way, failed: Label) {
     b.kept(R1, CONTEXT);
     b.kept(R2, SKIPPED);
     b.alu(Alu::Add, R2, OFFSET);
     b.asm.block(R3, layout::scratch(b.setting.globals));
     b.mov(R4, CHUNK);
-    // For the verifier, which has forgotten.
+    // Check for the verifier, which has forgotten the range.
     b.if_imm(R4, Test::Eq, 0, failed);
     b.if_imm(R4, Test::GtU, SCRATCH_LENGTH as i32, failed);
     b.set(R5, 0);
@@ -148,7 +148,7 @@ fn call_helper(b: &mut Builder<'_>, way: Way, failed: Label) {
     b.if_imm(R0, Test::Ne, 0, failed);
 }
 
-/// Between scratch and memory: words, then bytes; only bytes in the window.
+/// Copies between scratch buffer and memory: words, then bytes; only bytes in the window.
 fn scratch_and_memory(b: &mut Builder<'_>, way: Way) {
     let special = b.label();
     b.unknown_zero(R1);
@@ -190,7 +190,8 @@ fn scratch_and_memory(b: &mut Builder<'_>, way: Way) {
     }
 }
 
-/// r0: the next byte of the scratch, r3: its address; to `end` if not so many are left.
+/// Loads the index of the next byte of the scratch buffer into r0 and its address into r3; jumps to
+/// `end` if fewer than `size` bytes are left.
 fn scratch_pointer(b: &mut Builder<'_>, size: i32, end: Label) {
     b.kept(R0, AT);
     b.mov(R1, R0);

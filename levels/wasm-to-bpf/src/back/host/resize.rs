@@ -1,6 +1,5 @@
-//! `packet_resize_head` and `packet_resize_tail`. A packet that was padded for
-//! the module's sake is padded again after it; the ABI's lengths never count
-//! the padding.
+//! `packet_resize_head` and `packet_resize_tail`. A packet that was padded for the module is padded
+//! again after it; the ABI's lengths never count the padding.
 
 use super::super::asm::{Code, Label};
 use super::super::insn::{
@@ -15,26 +14,26 @@ use crate::layout::hand_over;
 use abi::layout::{PACKET_LENGTH_MAX, host_error};
 use abi::packet::RESIZE_ROOM;
 
-/// Bytes to add, negative: to remove. Afterwards: what is returned.
+/// Register with the bytes to add, negative to remove; afterwards the result.
 const DELTA: Reg = R6;
-/// The hand-over's address.
+/// Register with the hand-over's address.
 const HAND: Reg = R7;
-/// The packet's length before.
+/// Register with the packet's length before the change.
 const BEFORE: Reg = R8;
-/// And after.
+/// Register with the packet's length after the change.
 const AFTER: Reg = R9;
-/// The context, and zeros for what is added in front.
+/// Frame in bytes: the context, and zeros to add in front.
 const STACK: u32 = CONTEXT_BYTES + RESIZE_ROOM as u32;
 const CONTEXT_BYTES: u32 = 8;
 const ZEROS: i16 = -(STACK as i16);
-/// `skb->len` in the context of tc.
+/// Offset of `skb->len` in the context of tc.
 const SKB_LENGTH: i16 = 0;
 
 const PACKET_LENGTH: i16 = hand_over::METADATA as i16;
 const WINDOW_LENGTH: i16 = hand_over::METADATA as i16 + 4;
 const PADDED: i16 = hand_over::PADDED as i16;
 
-/// (bytes in front)
+/// Emits `packet_resize_head`. Argument: bytes in front.
 pub(super) fn head(setting: &Setting) -> (Code, u32) {
     let mut b = Builder::new(setting);
     let (refused, done) = (b.label(), b.label());
@@ -64,12 +63,12 @@ pub(super) fn head(setting: &Setting) -> (Code, u32) {
     b.finish(STACK)
 }
 
-/// (bytes at the end)
+/// Emits `packet_resize_tail`. Argument: bytes at the end.
 pub(super) fn tail(setting: &Setting) -> (Code, u32) {
     let mut b = Builder::new(setting);
     let (refused, done, bare) = (b.label(), b.label(), b.label());
     begin(&mut b, refused);
-    // The padding goes first: what is added must be zero.
+    // The padding goes first: added bytes must be zero.
     b.load(Width::Four, R2, HAND, PADDED);
     b.if_imm(R2, Test::Eq, 0, bare);
     b.asm.push(Insn::store_imm(Width::Four, HAND, PADDED, 0));
@@ -85,7 +84,7 @@ pub(super) fn tail(setting: &Setting) -> (Code, u32) {
     b.finish(STACK)
 }
 
-/// Nothing but the padding, after the head has moved in place.
+/// Adds only the padding, after the head has moved in place.
 pub(super) fn pad(setting: &Setting) -> (Code, u32) {
     let mut b = Builder::new(setting);
     b.keep(CONTEXT, R1);
@@ -94,7 +93,7 @@ pub(super) fn pad(setting: &Setting) -> (Code, u32) {
     b.finish(CONTEXT_BYTES)
 }
 
-/// Everything into its register, and what every level refuses.
+/// Moves arguments into their registers, and refuses what every level refuses.
 fn begin(b: &mut Builder<'_>, refused: Label) {
     b.keep(CONTEXT, R1);
     b.asm.push(Insn::mov_signed(Bits::B64, 32, DELTA, R2));
@@ -126,7 +125,7 @@ fn change_tail(b: &mut Builder<'_>, by: Reg) {
     }
 }
 
-/// The new lengths.
+/// Writes the new lengths.
 fn record(b: &mut Builder<'_>) {
     let window = b.setting.packet.map_or(0, |packet| packet.window) as i32;
     b.store(Width::Four, HAND, AFTER, PACKET_LENGTH);
@@ -138,7 +137,7 @@ fn record(b: &mut Builder<'_>) {
     b.store(Width::Four, HAND, R1, WINDOW_LENGTH);
 }
 
-/// The kernel leaves in front what was there. DELTA is 0 afterwards.
+/// Zeroes the added head, where the kernel leaves old bytes. DELTA is 0 afterwards.
 fn zero_head(b: &mut Builder<'_>, done: Label) {
     b.if_imm(DELTA, Test::LeS, 0, done);
     b.if_imm(DELTA, Test::GtS, RESIZE_ROOM as i32, done);
@@ -154,7 +153,7 @@ fn zero_head(b: &mut Builder<'_>, done: Label) {
     b.goto(done);
 }
 
-/// Pads again and answers.
+/// Pads again and returns.
 fn end(b: &mut Builder<'_>, refused: Label, done: Label) {
     let pad = b.label();
     b.bind(refused);

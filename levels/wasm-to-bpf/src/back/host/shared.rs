@@ -1,5 +1,5 @@
-//! What the subprograms have in common: their builder, the registers that they
-//! keep things in, and bytes whose region is decided when they run.
+//! Common parts of the subprograms: their builder, the registers that they keep things in, and
+//! bytes whose region is decided at run time.
 
 use super::super::asm::{Assembler, Code, Label, field};
 use super::super::insn::{Alu, Bits, FP, Insn, R0, Reg, Test};
@@ -9,12 +9,12 @@ use crate::ir::Width;
 use crate::layout::{self, hand_over::METADATA};
 use abi::layout::{META_ADDRESS, META_LENGTH, WINDOW_ADDRESS};
 
-/// Where a subprogram keeps the context.
+/// Slot in which a subprogram keeps the context.
 pub(super) const CONTEXT: i16 = -8;
-/// Shows the verifier that an offset in the window is small.
+/// Mask that shows the verifier that an offset in the window is small.
 const WINDOW_MASK: i32 = 0xfff;
 
-/// A subprogram in the making.
+/// Subprogram under construction.
 pub(super) struct Builder<'a> {
     pub(super) asm: Assembler,
     pub(super) setting: &'a Setting,
@@ -25,8 +25,8 @@ impl<'a> Builder<'a> {
         Self { asm: Assembler::new(false), setting }
     }
 
-    /// The code, with a frame of so many bytes. Our own code has no label
-    /// without a place and no distance beyond 16 bits; a test assembles all.
+    /// Returns the code, with the frame size in bytes. This code has no unbound label and no
+    /// distance beyond 16 bits; a test assembles all.
     pub(super) fn finish(self, stack: u32) -> (Code, u32) {
         (self.asm.finish().unwrap_or_default(), stack.next_multiple_of(16))
     }
@@ -51,22 +51,22 @@ impl<'a> Builder<'a> {
         self.asm.push(Insn::mov_imm(Bits::B64, to, constant));
     }
 
-    /// `to = to op from`, 64 bits.
+    /// Emits `to = to op from`, 64 bits.
     pub(super) fn alu(&mut self, op: Alu, to: Reg, from: Reg) {
         self.asm.push(Insn::alu(op, Bits::B64, to, from));
     }
 
-    /// `to = to op constant`, 64 bits.
+    /// Emits `to = to op constant`, 64 bits.
     pub(super) fn alu_imm(&mut self, op: Alu, to: Reg, constant: i32) {
         self.asm.push(Insn::alu_imm(op, Bits::B64, to, constant));
     }
 
-    /// `if a test constant goto label`, 64 bits.
+    /// Emits `if a test constant goto label`, 64 bits.
     pub(super) fn if_imm(&mut self, a: Reg, test: Test, constant: i32, label: Label) {
         self.asm.jump(Insn::jump_imm(test, Bits::B64, a, constant), label);
     }
 
-    /// `if a test b goto label`, 64 bits.
+    /// Emits `if a test b goto label`, 64 bits.
     pub(super) fn if_reg(&mut self, a: Reg, test: Test, b: Reg, label: Label) {
         self.asm.jump(Insn::jump(test, Bits::B64, a, b), label);
     }
@@ -95,26 +95,26 @@ impl<'a> Builder<'a> {
         self.asm.push(Insn::call_helper(number));
     }
 
-    /// Returns a constant, as an `i32`.
+    /// Returns from the subprogram with a constant, as an `i32`.
     pub(super) fn give(&mut self, constant: i32) {
         self.asm.push(Insn::mov_imm(Bits::B32, R0, constant));
         self.asm.push(Insn::exit());
     }
 
-    /// The address of a place in the frame.
+    /// Emits the address of a slot of the frame.
     pub(super) fn frame_address(&mut self, to: Reg, slot: i16) {
         self.mov(to, FP);
         self.alu_imm(Alu::Add, to, i32::from(slot));
     }
 
-    /// A zero of which the verifier does not know that it is one: where a loop
-    /// begins to count, so that it is not walked.
+    /// Emits a zero that the verifier does not know as one: the start value of a loop counter, so
+    /// that the loop is not unrolled.
     pub(super) fn unknown_zero(&mut self, to: Reg) {
         self.asm.block(to, 0);
         self.load(Width::Eight, to, to, field(layout::OPAQUE_ZERO));
     }
 
-    /// The size of the memory in bytes.
+    /// Emits the size of the memory in bytes.
     pub(super) fn memory_bytes(&mut self, to: Reg) {
         if self.setting.memory_min == self.setting.memory_max {
             self.asm.constant(to, self.setting.memory_max);
@@ -124,7 +124,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// To the label unless `[address, address + length)` is in the memory.
+    /// Jumps to the label unless `[address, address + length)` is in the memory.
     pub(super) fn check_range(
         &mut self,
         address: Reg,
@@ -138,7 +138,7 @@ impl<'a> Builder<'a> {
         self.if_reg(end, Test::GtU, size, outside);
     }
 
-    /// Goes to the label if `[address, address + length)` touches metadata or window.
+    /// Jumps to the label if `[address, address + length)` touches metadata or window.
     pub(super) fn if_special(&mut self, address: Reg, length: Reg, free: Reg, label: Label) {
         let plain = self.label();
         self.if_imm(address, Test::GeU, abi::layout::DATA_ADDRESS as i32, plain);
@@ -148,13 +148,13 @@ impl<'a> Builder<'a> {
         self.bind(plain);
     }
 
-    /// One byte at the address in linear memory, wherever it is; `at` and
-    /// `free` are overwritten. The context is in its slot.
+    /// Loads one byte at the address in linear memory, whatever its region; `at` and `free` are
+    /// overwritten. The context is in its slot.
     pub(super) fn load_byte(&mut self, to: Reg, address: Reg, at: Reg, free: Reg) {
         self.byte(address, at, free, Transfer::Load(to));
     }
 
-    /// The same for a write.
+    /// Stores one byte at the address in linear memory, in the same way.
     pub(super) fn store_byte(&mut self, from: Reg, address: Reg, at: Reg, free: Reg) {
         self.byte(address, at, free, Transfer::Store(from));
     }

@@ -1,4 +1,4 @@
-//! Integer operators. None of them traps: the IR has seen to that.
+//! Integer operators. None of them traps: the IR makes traps explicit.
 
 use regalloc2::VReg;
 
@@ -72,7 +72,7 @@ fn plain(lower: &mut Lower<'_>, op: BinaryOp, alu: Alu, bits: Bits, a: Value, b:
         _ => (a, b),
     };
     if matches!(op, BinaryOp::And | BinaryOp::Or) && packet::is_sign(lower, a) {
-        // The mask meets the sign, and not the sign the mask (`passes/signs.rs`).
+        // The mask is applied to the sign, not the sign to the mask (`passes/signs.rs`).
         let (x, y) = (lower.code.value(b), lower.code.value(a));
         return lower.code.alu(alu, bits, x, y);
     }
@@ -94,8 +94,8 @@ fn plain(lower: &mut Lower<'_>, op: BinaryOp, alu: Alu, bits: Bits, a: Value, b:
     }
 }
 
-/// Shifts. eBPF takes a count that only the run knows modulo the width, as WebAssembly does
-/// (RFC 9669 section 4.1).
+/// Selects a shift. eBPF takes a run-time count modulo the width, as WebAssembly does (RFC 9669
+/// section 4.1).
 fn shift(code: &mut Builder<'_>, alu: Alu, bits: Bits, a: Value, count: Value) -> VReg {
     let x = code.value(a);
     if let Some(count) = code.constant(count) {
@@ -124,7 +124,7 @@ fn rotate(code: &mut Builder<'_>, left: bool, bits: Bits, a: Value, count: Value
     code.alu(Alu::Or, bits, main, rest)
 }
 
-/// Extends the sign of the low `from` bits of `a`.
+/// Sign-extends the low `from` bits of `a`.
 pub(super) fn sign_extended(code: &mut Builder<'_>, bits: Bits, from: i16, a: Value) -> VReg {
     let a = code.value(a);
     code.one(Insn::mov_signed(bits, from, 0, 0), a)
@@ -135,8 +135,8 @@ pub(super) fn low_half(code: &mut Builder<'_>, a: Value) -> VReg {
     code.one(Insn::alu(Alu::Mov, Bits::B32, 0, 0), a)
 }
 
-/// Makes a comparison a number: without a jump where two or three
-/// instructions do it, since a wrongly predicted jump costs more.
+/// Selects a comparison as a number: without a jump where two or three instructions suffice, since
+/// a mispredicted jump costs more.
 pub(super) fn compare(lower: &mut Lower<'_>, op: CompareOp, a: Value, b: Value) -> VReg {
     if lower.code.ty(a) == Type::I32
         && let Some(result) = compare_by_sign(&mut lower.code, op, a, b)
@@ -148,7 +148,7 @@ pub(super) fn compare(lower: &mut Lower<'_>, op: CompareOp, a: Value, b: Value) 
     lower.code.keep_if(condition, &operands, one, Err(0))
 }
 
-/// Compares by the sign of the 64-bit difference: both are below 2^32.
+/// Compares by the sign of the 64-bit difference: both operands are below 2^32.
 fn compare_by_sign(code: &mut Builder<'_>, op: CompareOp, a: Value, b: Value) -> Option<VReg> {
     let (a, b, negated) = match op {
         CompareOp::LtU => (a, b, false),
@@ -170,7 +170,7 @@ fn compare_by_sign(code: &mut Builder<'_>, op: CompareOp, a: Value, b: Value) ->
     Some(if negated { code.alu_imm(Alu::Xor, Bits::B64, sign, 1) } else { sign })
 }
 
-/// `a ^ b` is zero, or its negative has the sign.
+/// Compares for equality: `a ^ b` is zero, or its negative has the sign bit.
 fn compare_equal(code: &mut Builder<'_>, op: CompareOp, a: Value, b: Value) -> VReg {
     let (a, b) = if code.constant(a).is_some() { (b, a) } else { (a, b) };
     let x = code.value(a);
@@ -212,7 +212,7 @@ pub(super) fn select(lower: &mut Lower<'_>, condition: Value, a: Value, b: Value
     }
 }
 
-/// Returns what a jump tests to find out whether the `i32` is not zero.
+/// Returns the condition of a jump that tests whether the `i32` is not zero.
 pub(super) fn tested(lower: &mut Lower<'_>, value: Value) -> (Condition, Vec<VReg>) {
     if !lower.uses.is_needed(value)
         && let Some(&Op::Compare(op, a, b)) = lower.code.definition(value)
@@ -253,8 +253,8 @@ fn comparison(lower: &mut Lower<'_>, op: CompareOp, a: Value, b: Value) -> (Cond
     }
 }
 
-/// `a == c` as `a + k == c + k` where the sum is at hand: then a loop's
-/// counter and its successor are not both needed, and share a register.
+/// Compares `a == c` as `a + k == c + k` where the sum is available: then a loop's counter and its
+/// successor are not both live, and share a register.
 fn compare_sum(
     lower: &Lower<'_>,
     test: Test,

@@ -1,5 +1,4 @@
-//! Counting bits, for which eBPF has no instructions, and the other operators
-//! of one operand.
+//! Bit counting, for which eBPF has no instructions, and the other unary operators.
 
 use regalloc2::VReg;
 
@@ -8,7 +7,7 @@ use super::arithmetic;
 use super::builder::Builder;
 use crate::ir::{UnaryOp, Value};
 
-/// Masks of the counting by halves, for 64 bits; the low half serves for 32.
+/// Masks for counting by halves, for 64 bits; the low half serves for 32.
 const PAIRS: u64 = 0x5555_5555_5555_5555;
 const QUADS: u64 = 0x3333_3333_3333_3333;
 const OCTETS: u64 = 0x0f0f_0f0f_0f0f_0f0f;
@@ -38,7 +37,7 @@ pub(super) fn unary(code: &mut Builder<'_>, op: UnaryOp, a: Value) -> VReg {
     }
 }
 
-/// Sets every bit below the highest one; the zeros left are those that lead.
+/// Counts leading zeros: sets every bit below the highest one; the remaining zeros lead.
 fn leading_zeros(code: &mut Builder<'_>, bits: Bits, a: Value) -> VReg {
     let mut x = code.value(a);
     for shift in [1, 2, 4, 8, 16, 32] {
@@ -51,7 +50,7 @@ fn leading_zeros(code: &mut Builder<'_>, bits: Bits, a: Value) -> VReg {
     count_ones(code, bits, inverted)
 }
 
-/// `!x & (x - 1)` has ones exactly where zeros trail.
+/// Counts trailing zeros: `!x & (x - 1)` has ones exactly where zeros trail.
 fn trailing_zeros(code: &mut Builder<'_>, bits: Bits, a: Value) -> VReg {
     let x = code.value(a);
     let inverted = code.alu_imm(Alu::Xor, bits, x, -1);

@@ -1,5 +1,5 @@
-//! The code of one function under construction: virtual registers of values, and single
-//! instructions behind each other. It decides nothing.
+//! Builder of one function's code: virtual registers of values, and single instructions in order.
+//! Decides nothing.
 
 use regalloc2::{Block, VReg};
 
@@ -16,7 +16,7 @@ pub(super) struct Builder<'a> {
     /// Registers of values, by number.
     registers: Vec<Option<VReg>>,
     vcode: VCode,
-    /// Place in the module of what is selected now.
+    /// Position in the module of the operation being selected.
     place: Place,
 }
 
@@ -66,19 +66,19 @@ impl<'a> Builder<'a> {
         self.facts.definition(self.function, value)
     }
 
-    /// Goes on with what stands at another place of the module.
+    /// Sets the position in the module of the following instructions.
     pub(super) const fn set_place(&mut self, place: Place) {
         self.place = place;
     }
 
-    /// Returns the register that holds the value; a constant is made here and now.
+    /// Returns the register that holds the value; a constant is materialised here.
     pub(super) fn value(&mut self, value: Value) -> VReg {
         if let Some(constant) = self.constant(value) {
             return self.make(constant);
         }
         match self.registers.get(value.0 as usize).copied().flatten() {
             Some(register) => register,
-            // Not defined on any way here: nothing can tell what it is.
+            // Undefined on every path to here: any value will do.
             None => self.make(0),
         }
     }
@@ -100,7 +100,7 @@ impl<'a> Builder<'a> {
         self.vcode.register()
     }
 
-    /// Returns a new block, which is to begin later.
+    /// Returns a new block, which begins later.
     pub(super) fn block(&mut self) -> Block {
         self.vcode.block()
     }
@@ -116,12 +116,12 @@ impl<'a> Builder<'a> {
         self.vcode.blocks[block.index()].parameters = registers;
     }
 
-    /// Notes that a block is the header of a loop.
+    /// Marks a block as the header of a loop.
     pub(super) fn mark_loop(&mut self, block: Block) {
         self.vcode.blocks[block.index()].is_loop_header = true;
     }
 
-    /// Ends a block that goes on to these, with arguments for their parameters.
+    /// Ends a block with its successors and the arguments for their parameters.
     pub(super) fn end(&mut self, block: Block, successors: Vec<(Block, Vec<VReg>)>) {
         self.vcode.end(block, successors);
     }
@@ -136,7 +136,7 @@ impl<'a> Builder<'a> {
         self.vcode.push(op, operands, self.place);
     }
 
-    /// Makes a constant.
+    /// Materialises a constant.
     pub(super) fn make(&mut self, constant: u64) -> VReg {
         let result = self.vcode.register();
         let op = if let Ok(signed) = i32::try_from(constant as i64) {
@@ -150,7 +150,7 @@ impl<'a> Builder<'a> {
         result
     }
 
-    /// `a op b`
+    /// Adds `a op b`.
     pub(super) fn alu(&mut self, op: Alu, bits: Bits, a: VReg, b: VReg) -> VReg {
         let result = self.vcode.register();
         self.push(
@@ -160,7 +160,7 @@ impl<'a> Builder<'a> {
         result
     }
 
-    /// `a op immediate`
+    /// Adds `a op immediate`.
     pub(super) fn alu_imm(&mut self, op: Alu, bits: Bits, a: VReg, immediate: i32) -> VReg {
         self.one_in_place(Insn::alu_imm(op, bits, 0, immediate), a)
     }
@@ -179,12 +179,12 @@ impl<'a> Builder<'a> {
         result
     }
 
-    /// Loads a field of the instance block, or of what `block` points at.
+    /// Loads a field of the instance block, or of the record that `block` points at.
     pub(super) fn load_field(&mut self, width: Width, block: VReg, offset: u32) -> VReg {
         self.one(Insn::load(width, false, 0, 0, field(offset)), block)
     }
 
-    /// Stores a register in a field of what `block` points at, 8 bytes.
+    /// Stores a register in an 8-byte field of the record that `block` points at.
     pub(super) fn store_field(&mut self, block: VReg, offset: u32, value: VReg) {
         let insn = Insn::store(Width::Eight, 0, 0, field(offset));
         self.push(V::One { insn, dst: Some(0), src: Some(1) }, &[used(block), used(value)]);
@@ -206,7 +206,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Makes `a` if the condition holds, else the other.
+    /// Selects `a` if the condition holds, else the other value.
     pub(super) fn keep_if(
         &mut self,
         condition: Condition,

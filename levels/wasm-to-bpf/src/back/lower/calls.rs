@@ -1,5 +1,4 @@
-//! Functions: how they begin, how they call each other, and what they ask of
-//! the host.
+//! Functions: their beginning, calls between them, and calls of the host.
 
 use regalloc2::VReg;
 
@@ -17,7 +16,7 @@ use super::{Lower, packet};
 use crate::ir::{Value, Width};
 use crate::{Flavour, layout};
 
-/// Registers that hand over arguments: r1 to r5.
+/// Number of registers that pass arguments: r1 to r5.
 pub(crate) const ARGUMENT_REGISTERS: usize = 5;
 
 /// Counts the parameters of a function that go in registers.
@@ -25,10 +24,10 @@ pub(crate) fn in_registers(parameters: usize, takes_context: bool) -> usize {
     parameters.min(ARGUMENT_REGISTERS - usize::from(takes_context))
 }
 
-/// `now_ms` in the metadata.
+/// Offset of `now_ms` in the metadata.
 const NOW: u32 = 32;
 
-/// Begins the function: with its parameters, and what it keeps of the packet.
+/// Begins the function: its parameters, and the packet state that it keeps.
 pub(super) fn enter(lower: &mut Lower<'_>) {
     let parameters = lower
         .code
@@ -58,7 +57,7 @@ pub(super) fn enter(lower: &mut Lower<'_>) {
     }
 }
 
-/// Loads the parameters that lie in the block; they are read before anything can overwrite them.
+/// Loads the parameters that lie in the block, before anything can overwrite them.
 fn load_parameters(lower: &mut Lower<'_>, parameters: &[Value], from: u32) {
     for (&value, number) in parameters.iter().zip(from..) {
         let block = lower.block_address();
@@ -100,7 +99,7 @@ pub(super) fn call(lower: &mut Lower<'_>, callee: u32, arguments: &[Value], resu
     }
 }
 
-/// Makes a call with arguments in registers, the context first if it is taken; returns its result.
+/// Adds a call with arguments in registers, the context first if it is taken; returns its result.
 pub(super) fn call_with(
     lower: &mut Lower<'_>,
     call: V,
@@ -120,7 +119,7 @@ pub(super) fn call_with(
     returned
 }
 
-/// Renews the pointers after the packet's length has changed.
+/// Reloads the pointers after the packet's length has changed.
 fn renew(lower: &mut Lower<'_>) {
     if lower.needs.pointers {
         packet::take_pointers(lower);
@@ -130,7 +129,7 @@ fn renew(lower: &mut Lower<'_>) {
 pub(super) fn host(lower: &mut Lower<'_>, host: HostFunction, arguments: &[Value]) -> VReg {
     let subprogram = match host {
         HostFunction::NowMs => return now(lower),
-        // They do nothing in on_packet; the others do nothing without it.
+        // These have no effect in on_packet; the others have none outside it.
         HostFunction::ParamLoad
         | HostFunction::PortFind
         | HostFunction::StateWrite

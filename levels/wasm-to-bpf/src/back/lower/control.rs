@@ -1,6 +1,5 @@
-//! How blocks end: jumps, branches, switches, returns. Every edge from a block
-//! with several successors to one with several predecessors gets a block of
-//! its own, where the allocator can move values; empty ones vanish later.
+//! Block ends: jumps, branches, switches, returns. Every critical edge gets a block of its own,
+//! where the allocator can move values; empty ones are removed later.
 
 use regalloc2::{Block, VReg};
 
@@ -13,13 +12,13 @@ use crate::TrapCode;
 use crate::ir::{Block as IrBlock, Edge, Op, Place, Terminator, Value};
 use crate::layout;
 
-/// Up to so many targets a chain of comparisons is as fast as a tree.
+/// Most targets of a chain of comparisons, which up to there is as fast as a tree.
 const CHAIN_MAX: usize = 4;
 
-/// Joins of ways behind each other that are looked through for a verdict.
+/// Most nested joins that are searched for a verdict.
 const VERDICT_DEPTH_MAX: u32 = 8;
 
-/// Values from `from` on, up to the next range's, go one way.
+/// Values from `from` on, up to the next range, with one target.
 struct Range<'a> {
     from: u32,
     edge: &'a Edge,
@@ -50,13 +49,13 @@ fn jump(lower: &mut Lower<'_>, here: Block, edge: &Edge) {
 }
 
 fn branch(lower: &mut Lower<'_>, here: Block, condition: Value, yes: &Edge, no: &Edge) {
-    // A constant condition is tested like another: both ways stay reachable, as the
-    // allocator and the kernel want. The passes leave hardly any.
+    // A constant condition is tested as any other: both successors stay reachable, as the allocator
+    // and the kernel require. The passes leave hardly any.
     let (condition, operands) = arithmetic::tested(lower, condition);
     branch_on(lower, here, condition, &operands, |lower| [outlet(lower, yes), outlet(lower, no)]);
 }
 
-/// Returns a pointer to the end of what the module asks the packet for.
+/// Returns a pointer to the end of the bytes that the module checks for.
 pub(super) fn asked_end(lower: &mut Lower<'_>, guard: Guard) -> VReg {
     let length = guard.length as i32;
     if let Some(address) = guard.address {
@@ -67,7 +66,7 @@ pub(super) fn asked_end(lower: &mut Lower<'_>, guard: Guard) -> VReg {
     lower.code.alu_imm(Alu::Add, Bits::B64, end, length)
 }
 
-/// Puts the module's question for the packet's length to the packet's end.
+/// Emits the module's check of the packet's length as a comparison with the packet's end.
 pub(super) fn branch_on_length(
     lower: &mut Lower<'_>,
     here: Block,
@@ -83,8 +82,8 @@ pub(super) fn branch_on_length(
     });
 }
 
-/// Ends the block with a branch; the ways are prepared by `outlets`, and
-/// those that need a block of their own get it right behind.
+/// Ends the block with a branch; `outlets` has prepared the successors, and those that need a block
+/// of their own get it directly behind.
 fn branch_on<'e>(
     lower: &mut Lower<'_>,
     here: Block,
@@ -105,7 +104,7 @@ fn branch_on<'e>(
     }
 }
 
-/// Returns where a branch goes for this edge.
+/// Returns the block that a branch jumps to for this edge.
 fn outlet<'e>(lower: &mut Lower<'_>, edge: &'e Edge) -> Outlet<'e> {
     let alone = lower.flow.has_one_way(edge.target.0 as usize);
     if alone && edge.arguments.is_empty() {
@@ -125,7 +124,7 @@ fn switch(lower: &mut Lower<'_>, here: Block, value: Value, list: &[Edge], defau
     decide(lower, here, value, &ranges);
 }
 
-/// Decides for one of the ranges by a tree of comparisons, at its leaves a short chain.
+/// Selects one of the ranges by a tree of comparisons, with a short chain at its leaves.
 fn decide(lower: &mut Lower<'_>, here: Block, value: VReg, ranges: &[Range<'_>]) {
     let Some((first, rest)) = ranges.split_first() else { return };
     let Some(next) = rest.first() else { return jump(lower, here, first.edge) };
@@ -191,7 +190,7 @@ fn leave_with_verdict(lower: &mut Lower<'_>, values: &[Value]) {
         None => lower.code.make(0),
         Some(&value) => match lower.code.constant(value) {
             Some(constant) if abi::Verdict::parse(constant as u32).is_err() => {
-                // Such a trap says which number it was, in the place of the place.
+                // Such a trap carries the number instead of its position.
                 let place = Place(constant as u32);
                 let trap = Trap { code: TrapCode::BadVerdict, place };
                 return lower.code.push(V::TrapAlways(trap), &[]);
@@ -241,7 +240,7 @@ fn is_verdict(lower: &Lower<'_>, value: Value, depth: u32) -> bool {
             })
 }
 
-/// A branch's way: a block, and the edge that it must still go.
+/// Successor of a branch: a block, and the edge whose moves are still to be made.
 struct Outlet<'e> {
     block: Block,
     edge: Option<&'e Edge>,

@@ -1,4 +1,4 @@
-//! Blocks of the code: those that the IR's become, their order, and the ways that lead to each.
+//! Blocks of the code: their relation to the IR's blocks, their order, and their predecessors.
 
 use regalloc2::Block;
 
@@ -8,14 +8,14 @@ use crate::ir::{Edge, Function};
 pub(super) struct Flow {
     /// Block of the code for each of the IR's.
     blocks: Vec<Block>,
-    /// Blocks as they stand in the code.
+    /// Blocks in the code's order.
     order: Vec<Block>,
-    /// Number of ways that lead to each of the IR's blocks.
+    /// Number of predecessors of each of the IR's blocks.
     predecessors: Vec<u32>,
 }
 
 impl Flow {
-    /// Counts the ways of a function whose blocks become these.
+    /// Counts the predecessors in a function whose blocks become these.
     pub(super) fn new(function: &Function, blocks: Vec<Block>) -> Self {
         let mut predecessors = vec![0; function.blocks.len()];
         for edge in function.blocks.iter().flat_map(|block| block.terminator.edges()) {
@@ -36,17 +36,17 @@ impl Flow {
         self.block(edge.target.0 as usize)
     }
 
-    /// Returns true when only one way leads to one of the IR's blocks.
+    /// Returns true when one of the IR's blocks has a single predecessor.
     pub(super) fn has_one_way(&self, number: usize) -> bool {
         self.predecessors.get(number) == Some(&1)
     }
 
-    /// Notes that a block stands behind the last one.
+    /// Appends a block to the order.
     pub(super) fn open(&mut self, block: Block) {
         self.order.push(block);
     }
 
-    /// Returns the blocks as they stand in the code.
+    /// Returns the blocks in the code's order.
     pub(super) fn order(&self) -> &[Block] {
         &self.order
     }

@@ -1,4 +1,5 @@
-//! Fuel of the entry: which values are what is left of it, and what that says of what was spent.
+//! Fuel of the entry: the values that hold the rest of the budget, and the fuel spent that they
+//! imply.
 
 use super::builder::Builder;
 use crate::ir::{BinaryOp, Op, Value};
@@ -6,12 +7,12 @@ use crate::ir::{BinaryOp, Op, Value};
 /// Fuel as the entry charges it; all empty for other functions.
 #[derive(Default)]
 pub(super) struct Fuel {
-    /// The entry's first `FuelLoad`: the whole budget.
+    /// First `FuelLoad` of the entry: the whole budget.
     initial: Option<Value>,
-    /// Value that is left when the entry returns, in this block.
+    /// Remaining fuel when the entry returns, in this block.
     last: Option<Value>,
-    /// The same when the entry spends once, at its beginning, a known number: then nothing is
-    /// written before the end.
+    /// Remaining fuel when the entry charges once, at its beginning, a known number: then nothing
+    /// is written before the end.
     only_charge: Option<Value>,
 }
 
@@ -40,7 +41,7 @@ impl Fuel {
         fuel
     }
 
-    /// Returns true when the call is to be accounted for when it returns.
+    /// Returns true when the call is accounted for on return.
     pub(super) const fn is_counted(&self) -> bool {
         self.initial.is_some()
     }
@@ -50,12 +51,12 @@ impl Fuel {
         self.initial == Some(value)
     }
 
-    /// Returns true when the entry spends once, a known number.
+    /// Returns true when the entry charges once, a known number.
     pub(super) const fn is_known(&self) -> bool {
         self.only_charge.is_some()
     }
 
-    /// Returns the value that is left when the entry returns, where it is not stored.
+    /// Returns the remaining fuel on return, where it is not stored.
     pub(super) const fn last(&self) -> Option<Value> {
         self.last
     }
@@ -65,12 +66,12 @@ impl Fuel {
         self.last = self.only_charge;
     }
 
-    /// Notes the value that is left when the entry returns.
+    /// Records the remaining fuel on return.
     pub(super) const fn set_last(&mut self, fuel: Value) {
         self.last = Some(fuel);
     }
 
-    /// Returns what was taken from the whole budget, if that is known now.
+    /// Returns the fuel taken from the whole budget, if it is a constant.
     pub(super) fn spent(&self, code: &Builder<'_>, mut fuel: Value) -> Option<i32> {
         let mut spent = 0i64;
         while Some(fuel) != self.initial {

@@ -1,22 +1,21 @@
-//! Which values need a register: not constants, not what nobody reads, and
-//! not comparisons that only decide something, for those are made again as a
-//! jump where they decide.
+//! Liveness: the values that need a register. Constants need none, nor do unread values and
+//! comparisons that only decide a branch, which are emitted again as a jump there.
 
 use super::super::facts::Facts;
 use super::super::guard::Guard;
 use crate::ir::{CompareOp, Function, Instruction, Op, Terminator, Value};
 
-/// What is read, and how.
+/// Uses of values, by kind.
 pub(super) struct Uses {
-    /// Read as a number.
+    /// Values read as a number.
     needed: Vec<bool>,
-    /// Whether the fuel that is put back is never looked at.
+    /// True if the fuel that is stored is never read.
     fuel_is_known: bool,
 }
 
 impl Uses {
-    /// Goes backwards once: a definition comes before its uses in reverse post-order. The
-    /// branches of `guards` read no condition, but the address that they ask for.
+    /// Computes the uses in one backward walk: a definition comes before its uses in reverse
+    /// post-order. The branches of `guards` read no condition, but the address that they check.
     pub(super) fn new(
         function: &Function,
         facts: &Facts,
@@ -44,7 +43,7 @@ impl Uses {
         uses
     }
 
-    /// Whether the instruction does anything.
+    /// Returns true if the instruction has an effect or a used result.
     pub(super) fn is_alive(&self, instruction: &Instruction) -> bool {
         if self.fuel_is_known && matches!(instruction.op, Op::FuelStore(_)) {
             return false;
@@ -53,7 +52,7 @@ impl Uses {
             || instruction.results.iter().any(|&value| self.is_needed(value))
     }
 
-    /// Whether the value is in a register.
+    /// Returns true if the value is in a register.
     pub(super) fn is_needed(&self, Value(value): Value) -> bool {
         self.needed.get(value as usize).copied().unwrap_or(false)
     }
@@ -88,7 +87,7 @@ impl Uses {
     }
 }
 
-/// Comparisons that decide something.
+/// Comparisons that decide a branch.
 struct Decides<'a> {
     by: Vec<bool>,
     facts: &'a Facts,
@@ -99,13 +98,13 @@ impl Decides<'_> {
         self.by.get(value as usize).copied().unwrap_or(false)
     }
 
-    /// `a == 0` or `a != 0` of a comparison `a`.
+    /// Handles `a == 0` or `a != 0` of a comparison `a`.
     fn of_comparison(&self, op: CompareOp, a: Value, b: Value, compares: &[bool]) -> bool {
         is_zero_test(op, b, self.facts) && compares.get(a.0 as usize).copied().unwrap_or(false)
     }
 }
 
-/// Whether a comparison with `b` asks whether something is zero.
+/// Returns true if a comparison with `b` tests for zero.
 pub(super) fn is_zero_test(op: CompareOp, b: Value, facts: &Facts) -> bool {
     matches!(op, CompareOp::Eq | CompareOp::Ne) && facts.constant(b) == Some(0)
 }
@@ -151,7 +150,7 @@ fn has_effect(op: &Op) -> bool {
     }
 }
 
-/// What the operation reads; a condition comes first.
+/// Returns the operands of an operation, a condition first.
 fn reads(op: &Op) -> Vec<Value> {
     match op {
         Op::Const(_) | Op::GlobalGet(_) | Op::MemorySize | Op::FuelLoad | Op::PacketLength => {
@@ -174,7 +173,7 @@ fn reads(op: &Op) -> Vec<Value> {
     }
 }
 
-/// What the terminator reads, and whether it only decides.
+/// Returns the operands of a terminator, with whether each only decides the branch.
 fn terminator_reads(terminator: &Terminator) -> Vec<(Value, bool)> {
     let mut reads: Vec<_> = terminator
         .edges()

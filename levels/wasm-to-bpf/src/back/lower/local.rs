@@ -1,5 +1,4 @@
-//! Registers that a block has at hand, and those that it takes over from the block that dominates
-//! it.
+//! Registers available in a block, and those that it inherits from its dominator.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +10,21 @@ use super::moves;
 use crate::ir::{BlockId, Function, Value};
 use crate::passes::graph::Graph;
 
-/// The packet's ends, where they are in registers.
+/// Registers with the packet's ends, where there are any.
 #[derive(Clone, Copy, Default)]
 pub(super) struct PacketEnds {
     pub(super) data: Option<VReg>,
     pub(super) data_end: Option<VReg>,
 }
 
-/// Registers that the current block has at hand, so that nothing is made twice.
+/// Registers available in the current block, so that nothing is computed twice.
 #[derive(Default)]
 pub(super) struct Local {
-    /// The instance block's address.
+    /// Address of the instance block.
     pub(super) block: Option<VReg>,
-    /// The zero that the verifier does not know.
+    /// Zero that the verifier does not know.
     pub(super) zero: Option<VReg>,
-    /// The memory's size, if it is not constant.
+    /// Size of the memory, if it is not constant.
     pub(super) size: Option<VReg>,
     /// Arena pointers, by address and the upper part of the offset.
     pub(super) bases: Bases,
@@ -33,26 +32,26 @@ pub(super) struct Local {
     pub(super) packet: PacketEnds,
     /// Pointers to the ends of accesses, by their addresses in the window.
     pub(super) ends: Ends,
-    /// Sums with a constant, by what it was added to.
+    /// Sums with a constant, by the other operand.
     pub(super) sums: BTreeMap<Value, (VReg, i32)>,
 }
 
-/// Pointers that a block takes over from the one above it; beyond, it takes none, or each block of
-/// a long function would hold all of those before it.
+/// Most pointers that a block inherits from its dominator; above the limit it inherits none, or
+/// each block of a long function would keep all of those before it live.
 pub(super) const HANDED_MAX: usize = 64;
 
 pub(super) type Bases = BTreeMap<(Base, u32), VReg>;
 pub(super) type Ends = BTreeMap<Value, End>;
 
-/// A pointer into the packet, counted from an address in the window.
+/// Pointer into the packet, counted from an address in the window.
 #[derive(Clone, Copy)]
 pub(super) struct End {
     pub(super) pointer: VReg,
-    /// The number that was added to the address for it.
+    /// Number that was added to the address for it.
     pub(super) end: i32,
-    /// The part of that which was added before the sum was masked.
+    /// Part of that number which was added before the sum was masked.
     pub(super) first: i32,
-    /// One that the packet certainly goes as far as, and what was added to the address for it.
+    /// Pointer known to be within the packet, with the number added to the address for it.
     pub(super) known: Option<(VReg, i32)>,
 }
 
@@ -62,7 +61,7 @@ pub(super) enum Base {
     Register(usize),
 }
 
-/// Registers at the ends of blocks: a block takes over those of the one that dominates it.
+/// Registers at the ends of blocks: a block inherits those of its dominator.
 pub(super) struct Inherited {
     dominators: Vec<BlockId>,
     /// Arena pointers at the end of each block.
@@ -71,9 +70,9 @@ pub(super) struct Inherited {
     ends: Vec<Ends>,
     /// Blocks before which the packet may have moved.
     moved: Vec<bool>,
-    /// The packet's ends at the end of each block.
+    /// Packet's ends at the end of each block.
     packets: Vec<PacketEnds>,
-    /// The packet's ends when the function began.
+    /// Packet's ends at the beginning of the function.
     first_packet: PacketEnds,
 }
 
@@ -90,17 +89,17 @@ impl Inherited {
         }
     }
 
-    /// Returns the number of the block that dominates another one.
+    /// Returns the number of a block's dominator.
     pub(super) fn above(&self, number: usize) -> usize {
         self.dominators.get(number).map_or(0, |above| above.0 as usize)
     }
 
-    /// Notes the packet's ends when the function has begun.
+    /// Records the packet's ends at the beginning of the function.
     pub(super) const fn begin(&mut self, packet: PacketEnds) {
         self.first_packet = packet;
     }
 
-    /// Notes what a block has at hand at its end.
+    /// Records the registers available at a block's end.
     pub(super) fn leave(&mut self, number: usize, local: &Local) {
         if let Some(bases) = self.bases.get_mut(number) {
             bases.clone_from(&local.bases);
@@ -113,8 +112,8 @@ impl Inherited {
         }
     }
 
-    /// Takes over the packet's address where it is known to be the same, and arena pointers.
-    /// `has_one_way`: only one way leads to the block.
+    /// Inherits the packet's address where it is known to be the same, and arena pointers.
+    /// `has_one_way`: the block has a single predecessor.
     pub(super) fn enter(&self, number: usize, has_one_way: bool, local: &mut Local) {
         let above = self.above(number);
         if self.moved.get(number) == Some(&false) {
@@ -129,15 +128,15 @@ impl Inherited {
         }
     }
 
-    /// Takes over pointers into the packet, where it does not move. `guard`: the question of the
-    /// branch that leads here.
+    /// Inherits pointers into the packet, where it does not move. `guard`: the check of the branch
+    /// that leads here.
     pub(super) fn enter_packet(&self, number: usize, guard: Option<Guard>, local: &mut Local) {
         let above = self.above(number);
         if above != number
             && let Some(ends) = self.ends.get(above).filter(|ends| ends.len() <= HANDED_MAX)
         {
             local.ends.clone_from(ends);
-            // The branch that leads here has shown that the packet goes as far as that.
+            // The branch that leads here has shown that the packet extends that far.
             if let Some(guard) = guard.filter(|guard| guard.long == number)
                 && let Some(end) = guard.address.and_then(|at| local.ends.get_mut(&at))
             {

@@ -1,5 +1,5 @@
-//! Linear memory: addresses become arena pointers, with a comparison in front
-//! where nothing else shows that they lie within the memory.
+//! Linear memory: addresses become arena pointers, with a comparison in front where nothing else
+//! shows that they lie within the memory.
 
 use regalloc2::VReg;
 
@@ -15,9 +15,9 @@ use crate::TrapCode;
 use crate::ir::{Access, Region, Type, Value, Width};
 use crate::layout;
 
-/// What the 16-bit offset of a load reaches; the rest of the offset is added to the base.
+/// Part of an offset that fits the 16-bit offset of a load; the rest is added to the base.
 const OFFSET_MASK: u64 = 0x7fff;
-/// 64 KiB, as a shift.
+/// Shift of 64 KiB.
 const PAGE_SHIFT: i32 = 16;
 
 pub(super) fn load(
@@ -96,8 +96,8 @@ pub(super) fn store(lower: &mut Lower<'_>, width: Width, value: Value, access: &
     }
 }
 
-/// Returns an arena pointer and what a load or store adds to it. After this the
-/// access is within the memory, or the call has trapped.
+/// Returns an arena pointer and the offset of the load or store. Afterwards the access is within
+/// the memory, or the call has trapped.
 fn memory_base(lower: &mut Lower<'_>, access: &Access, width: Width) -> (VReg, i16) {
     if let Some(constant) = lower.code.constant(access.address) {
         let address = constant + u64::from(access.offset);
@@ -134,8 +134,8 @@ fn base(
     cast
 }
 
-/// Returns the arena pointer of a sum. The pointer is added to, which spares copying an address
-/// that is still needed: a sum of 32 bits is a pointer again.
+/// Returns the arena pointer of a sum. Adds to the pointer, which avoids copying an address that is
+/// still live: a sum of 32 bits is a pointer again.
 fn sum_base(lower: &mut Lower<'_>, address: VReg, upper: u32) -> VReg {
     let key = (Base::Register(address.vreg()), upper);
     if let Some(&cast) = lower.local.bases.get(&key) {
@@ -150,7 +150,7 @@ fn sum_base(lower: &mut Lower<'_>, address: VReg, upper: u32) -> VReg {
     sum
 }
 
-/// Checks a constant end beyond what the memory begins with.
+/// Checks a constant end beyond the initial memory.
 fn check_constant(lower: &mut Lower<'_>, end: u64, bounds_check: bool) {
     if end > lower.setting.memory_max {
         lower.trap_now(TrapCode::OutOfBounds);
@@ -169,16 +169,15 @@ fn check(lower: &mut Lower<'_>, address: VReg, offset: u32, width: Width) {
     if lower.setting.memory_min == lower.setting.memory_max {
         return check_fixed(lower, address, end);
     }
-    // At most 16 MiB + 8: fits.
+    // The sum is at most 16 MiB + 8 and fits.
     let past = lower.code.alu_imm(Alu::Add, Bits::B64, address, end as i32);
     let size = memory_bytes(lower);
     let condition = Condition { test: Test::GtU, bits: Bits::B64, immediate: None };
     lower.trap_where(condition, &[past, size], TrapCode::OutOfBounds);
 }
 
-/// Checks by a comparison that is made on the pointer, of which the verifier knows
-/// nothing: compared as a number, every check would leave it another range
-/// to follow.
+/// Checks by a comparison of the pointer, of which the verifier knows nothing: compared as a
+/// number, every check would create another range for it to follow.
 fn check_fixed(lower: &mut Lower<'_>, address: VReg, end: u64) {
     let pointer = base(lower, Base::Register(address.vreg()), 0, |_| address);
     let limit = lower.setting.memory_max - end;
@@ -206,7 +205,7 @@ pub(super) fn memory_size(lower: &mut Lower<'_>) -> VReg {
     lower.code.alu_imm(Alu::ShrU, Bits::B64, size, PAGE_SHIFT)
 }
 
-/// Moves the limit: all pages that the memory may have are there already.
+/// Grows the memory by moving its limit: all pages up to its maximum are allocated already.
 pub(super) fn memory_grow(lower: &mut Lower<'_>, pages: Value) -> VReg {
     let size = memory_bytes(lower);
     let more = lower.code.value(pages);
@@ -234,7 +233,7 @@ pub(super) fn memory_fill(lower: &mut Lower<'_>, to: Value, byte: Value, length:
     in_bulk(lower, Subprogram::MemoryFill, [to, byte, length]);
 }
 
-/// Has a subprogram of ours do it, which says why not.
+/// Calls a subprogram, which returns the reason of a failure.
 fn in_bulk(lower: &mut Lower<'_>, subprogram: Subprogram, values: [Value; 3]) {
     let takes_context = lower.setting.has_packet();
     let result = calls::call_with(lower, V::CallHost(subprogram), takes_context, &values);

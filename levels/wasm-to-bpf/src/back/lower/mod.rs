@@ -2,11 +2,11 @@
 //! over virtual registers. Registers, jumps and the frame come later.
 //!
 //! ```text
-//!  Lower ─▶ arithmetic, bits, memory, packet, calls, control: what an operation becomes
+//!  Lower ─▶ arithmetic, bits, memory, packet, calls, control: selection by kind of operation
 //!     ├ Builder: registers of values, single instructions
 //!     ├ Flow: blocks and their order
-//!     ├ Fuel: what the entry charges
-//!     └ Local, Inherited: registers at hand in a block, and those of the block above
+//!     ├ Fuel: charges of the entry
+//!     └ Local, Inherited: registers available in a block, and those of its dominator
 //! ```
 
 mod arithmetic;
@@ -70,7 +70,7 @@ pub(crate) fn lower(unit: &Unit, plan: &Plan, position: usize) -> Option<VCode> 
     Some(lower.code.finish(lower.flow.order()))
 }
 
-/// The packet's pointers, in registers for the whole function.
+/// Packet's pointers, in registers for the whole function.
 #[derive(Clone, Copy)]
 struct Pointers {
     data: VReg,
@@ -85,7 +85,7 @@ struct Lower<'a> {
     needs: Needs,
     is_entry: bool,
     uses: Uses,
-    /// Values that a mask must not meet.
+    /// Values that must not be the operand of a mask.
     signs: Vec<bool>,
     code: Builder<'a>,
     flow: Flow,
@@ -133,13 +133,13 @@ impl Lower<'_> {
         }
     }
 
-    /// Returns what the block's branch asks of the packet, if it makes it accessible.
+    /// Returns the guard of the block's branch, if it makes the packet accessible.
     fn guard(&self, number: usize) -> Option<Guard> {
         self.plan.guards.get(&number).copied().filter(|_| self.is_entry)
     }
 
-    /// Takes over the pointers of the block that dominates this one, and the packet's
-    /// address where it is known to be the same.
+    /// Inherits the pointers of the dominator, and the packet's address where it is known to be the
+    /// same.
     fn inherit(&mut self, number: usize) {
         let has_one_way = self.flow.has_one_way(number);
         self.inherited.enter(number, has_one_way, &mut self.local);
@@ -156,7 +156,7 @@ impl Lower<'_> {
         self.fuel.open();
     }
 
-    /// Finds what the entry charges, and which values are needed then.
+    /// Finds the charges of the entry, and the values that are needed then.
     fn find_fuel(&mut self) {
         if !self.is_entry {
             return;
@@ -225,7 +225,7 @@ impl Lower<'_> {
                 let is_last = !rest.iter().any(|next| matches!(next.op, Op::Call(..)));
                 let returns = matches!(terminator, crate::ir::Terminator::Return(_));
                 if self.is_entry && is_last && returns {
-                    // Charged behind every trap that may still come.
+                    // Charged behind every trap that may still happen.
                     self.fuel.set_last(*fuel);
                 } else {
                     self.store_field_value(layout::FUEL, *fuel);
@@ -289,8 +289,8 @@ impl Lower<'_> {
         self.code.alu(Alu::Xor, bits, value, zero)
     }
 
-    /// Adds what the call has used to the account: the entry's, beside the verdict, or
-    /// where there is no packet the instance's.
+    /// Adds the call's fuel to the account: the entry's, beside the verdict, or where there is no
+    /// packet the instance's.
     fn account(&mut self) {
         let (account, at) = if self.setting.has_packet() {
             (packet::hand_over(self), layout::hand_over::FUEL_USED)
@@ -312,7 +312,7 @@ impl Lower<'_> {
                 let budget = self.code.load_field(Width::Eight, block, layout::FUEL_BUDGET);
                 let left = match self.fuel.last() {
                     Some(fuel) => self.code.value(fuel),
-                    // Stored before, by the entry or by what it called.
+                    // Stored before, by the entry or its callee.
                     None => self.code.load_field(Width::Eight, block, layout::FUEL),
                 };
                 let used = self.code.alu(Alu::Sub, Bits::B64, budget, left);
@@ -322,7 +322,7 @@ impl Lower<'_> {
         self.code.store_field(account, at, sum);
     }
 
-    /// Forgets, after a call, what can be made again.
+    /// Discards, after a call, the registers that can be recomputed.
     fn forget(&mut self) {
         self.local = Local::default();
     }
@@ -343,7 +343,7 @@ impl Lower<'_> {
         self.code.push(V::Trap { condition, trap }, &operands);
     }
 
-    /// Always: `r >= 0`, unsigned, of any register.
+    /// Emits an unconditional trap as `r >= 0`, unsigned, of any register.
     fn trap_now(&mut self, code: crate::TrapCode) {
         let any = self.code.make(0);
         let always =

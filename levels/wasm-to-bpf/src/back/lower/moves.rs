@@ -1,10 +1,10 @@
-//! Where the packet may have moved since the function began.
+//! Positions where the packet may have moved since the function began.
 
 use super::super::plan::Plan;
 use super::super::setting::moves_packet;
 use crate::ir::{Block, Function, Op};
 
-/// For each block, whether any way to its beginning moves the packet.
+/// Returns for each block whether any path to its beginning moves the packet.
 pub(super) fn moved(function: &Function, plan: &Plan) -> Vec<bool> {
     let moves: Vec<bool> = function.blocks.iter().map(|block| moves(block, plan)).collect();
     let mut moved = vec![false; function.blocks.len()];

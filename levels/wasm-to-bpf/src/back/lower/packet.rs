@@ -1,4 +1,4 @@
-//! What only an entry with a packet has: its bytes, its metadata, its verdict.
+//! Packet operations of an entry: its bytes, its metadata, its verdict.
 
 use regalloc2::VReg;
 
@@ -15,14 +15,14 @@ use super::{Lower, Pointers};
 use crate::Flavour;
 use crate::ir::{Access, Value, Width};
 
-/// Shows the verifier that an offset in the packet is small.
+/// Mask that shows the verifier that an offset in the packet is small.
 const WINDOW_MASK: i32 = 0xfff;
-/// The same by shifts, to the left and back.
+/// Shift count with the same effect, to the left and back.
 pub(crate) const WINDOW_SHIFT: i32 = 52;
 const _: () = assert!(abi::layout::WINDOW_LENGTH_MAX as i32 <= WINDOW_MASK);
 const _: () = assert!(u64::MAX >> WINDOW_SHIFT == WINDOW_MASK as u64);
 
-/// Offsets of `data` and `data_end` in the context.
+/// Returns the offsets of `data` and `data_end` in the context.
 pub(crate) const fn context_fields(flavour: Flavour) -> (i16, i16) {
     match flavour {
         Flavour::Xdp => (0, 4),
@@ -30,7 +30,7 @@ pub(crate) const fn context_fields(flavour: Flavour) -> (i16, i16) {
     }
 }
 
-/// Takes the pointers, which the entry's prologue has left in registers.
+/// Takes over the pointers that the entry's prologue has left in registers.
 pub(super) fn take_packet(lower: &mut Lower<'_>) {
     let pointers = Pointers { data: lower.code.register(), data_end: lower.code.register() };
     lower
@@ -39,8 +39,7 @@ pub(super) fn take_packet(lower: &mut Lower<'_>) {
     keep_pointers(lower, pointers);
 }
 
-/// Takes them from the context, where the packet may have moved or a
-/// function begins.
+/// Loads the pointers from the context, where the packet may have moved or a function begins.
 pub(super) fn take_pointers(lower: &mut Lower<'_>) {
     let pointers = Pointers { data: lower.code.register(), data_end: lower.code.register() };
     let temporary = lower.code.register();
@@ -61,7 +60,8 @@ fn keep_pointers(lower: &mut Lower<'_>, pointers: Pointers) {
     }
 }
 
-/// Returns true when the packet's address lies in the frame: where it may move; else in a register.
+/// Returns true when the packet's address lies in the frame, because the packet may move; else it
+/// is in a register.
 pub(super) const fn is_in_slot(lower: &Lower<'_>) -> bool {
     lower.needs.changes_packet
 }
@@ -140,8 +140,8 @@ pub(super) fn packet_store(lower: &mut Lower<'_>, width: Width, value: Value, ac
     lower.code.push(V::WindowStore { width, distance }, &operands);
 }
 
-/// Returns a pointer that the packet certainly goes as far as, and where from there the access is,
-/// if the module has asked for all of it.
+/// Returns a pointer known to be within the packet, with the access's offset from it, if the module
+/// has checked for all of it.
 fn known_to_be_there(lower: &Lower<'_>, width: Width, access: &Access) -> Option<(VReg, i16)> {
     let end = lower.local.ends.get(&access.address)?;
     let (pointer, known) = end.known?;
@@ -150,13 +150,13 @@ fn known_to_be_there(lower: &Lower<'_>, width: Width, access: &Access) -> Option
     is_there.then_some((pointer, i16::try_from(distance - known).ok()?))
 }
 
-/// Returns a pointer to the end of a range from the address on that is certainly in the window;
-/// whether it is in the packet is not asked yet.
+/// Returns a pointer to the end of a range at the address that is certainly in the window; whether
+/// it is in the packet is not checked yet.
 ///
-/// It is counted from the one of a range with the same address before, if that ended no
-/// farther on: a pointer that the verifier knows to be beyond the packet must not be made
-/// smaller (`emit/partial.rs`). Nor does the verifier let an access begin before the place
-/// that the first of them was counted from.
+/// The pointer is derived from the one of an earlier range with the same address, if that ended no
+/// farther on: a pointer that the verifier knows to be beyond the packet must not be made smaller
+/// (`emit/partial.rs`). Nor does the verifier let an access begin before the position that the
+/// first of them was derived from.
 pub(super) fn end_of_range(lower: &mut Lower<'_>, address: Value, distance: i32, end: i32) -> VReg {
     let before = lower.local.ends.get(&address).copied();
     let known = before.filter(|before| before.first <= distance).and_then(|end| end.known);
@@ -169,7 +169,7 @@ pub(super) fn end_of_range(lower: &mut Lower<'_>, address: Value, distance: i32,
             (lower.code.alu_imm(Alu::Add, Bits::B64, before.pointer, more), before.first)
         }
         _ => {
-            // An address that something is added to is an offset below the window's end.
+            // An address with a positive distance is an offset below the window's end.
             let first = distance.min(0);
             let offset = window_offset(lower, address, first);
             let data = data(lower);
@@ -181,13 +181,13 @@ pub(super) fn end_of_range(lower: &mut Lower<'_>, address: Value, distance: i32,
     pointer
 }
 
-/// Adds address and distance, which is an offset in the window, such that the verifier
-/// knows it to be small. Where a mask must not go to the address (`passes/signs.rs`), the
-/// address goes to the mask.
+/// Adds address and distance, which is an offset in the window, such that the verifier knows it to
+/// be small. Where the address must not be the first operand of a mask (`passes/signs.rs`), it is
+/// the second.
 fn window_offset(lower: &mut Lower<'_>, address: Value, distance: i32) -> VReg {
     let mut sum = lower.code.value(address);
     if distance != 0 {
-        // The constant as the left operand, or the verifier ties the sum to the address.
+        // The constant is the left operand, or the verifier links the sum to the address.
         let constant = lower.code.make(i64::from(distance).cast_unsigned());
         sum = lower.code.alu(Alu::Add, Bits::B64, constant, sum);
     }
@@ -198,7 +198,8 @@ fn window_offset(lower: &mut Lower<'_>, address: Value, distance: i32) -> VReg {
     lower.code.alu(Alu::And, Bits::B64, mask, sum)
 }
 
-/// Returns true when the verifier may know the value to be -1 or 0: no mask goes to its register.
+/// Returns true when the verifier may know the value to be -1 or 0: its register must not be
+/// masked.
 pub(super) fn is_sign(lower: &Lower<'_>, value: Value) -> bool {
     lower.signs.get(value.0 as usize).is_none_or(|&is_sign| is_sign)
 }
@@ -234,7 +235,7 @@ pub(super) fn any_store(
     lower.code.push(V::AnyStore(any(&lower.code, width, access, likely)), &operands);
 }
 
-/// Returns the packet's ends in registers, where it is tried first.
+/// Returns the packet's ends in registers, where the packet is the first guess.
 fn ends(lower: &mut Lower<'_>, likely: Likely) -> Vec<VReg> {
     match likely {
         Likely::Window => vec![data(lower), data_end(lower)],
@@ -251,7 +252,7 @@ pub(super) fn check_verdict(code: &mut Builder<'_>, value: VReg) {
     code.push(V::CheckVerdict, &[used_late(value), defined_early(temporary)]);
 }
 
-/// Returns what makes an address an offset in the packet when it is added.
+/// Returns the number that turns an address into an offset in the packet when it is added.
 const fn distance(access: &Access) -> i32 {
     // Below 2^31 as the plan has made sure.
     (access.offset as i32).wrapping_sub(WINDOW_ADDRESS as i32)

@@ -1,5 +1,5 @@
-//! Operations with effects: where an access lies, whether it needs a check, and what it leaves of
-//! what was known.
+//! Operations with effects: the region of an access, whether it needs a check, and the facts that
+//! remain valid after it.
 
 use abi::layout::WINDOW_ADDRESS;
 
@@ -10,11 +10,11 @@ use super::{Simplifier, loads, rules};
 use crate::ir::{Access, BinaryOp, Op, Region, Type, Value, Width};
 use crate::passes::fold::ones;
 
-/// Bytes of a page.
+/// Size of a page, bytes.
 const PAGE_LENGTH: u64 = 65_536;
-/// Distance of the bases of sums: an instruction's offset reaches from one to the next.
+/// Distance of the bases of sums: the range of an instruction's offset.
 const BASE_STEP: u64 = 0x8000;
-/// Sums that are followed from an address to the stack pointer.
+/// Most sums that are followed from an address to the stack pointer.
 const SUMS_MAX: usize = 8;
 
 /// Simplifies an operation with an effect, or one that depends on effects.
@@ -49,8 +49,8 @@ pub(super) fn access(it: &mut Simplifier<'_>, op: Op, results: &[Value]) {
     }
 }
 
-/// Returns the access with its address as simple as it gets, its region and
-/// whether it must be checked; what is learnt of the address by the check.
+/// Returns the access with the simplest address, its region and its bounds check; learns from the
+/// check about the address.
 fn place_of(it: &mut Simplifier<'_>, access: Access, width: Width) -> Access {
     let Access { mut address, mut offset, .. } = access;
     while let Some((base, more)) = without_number(it, address, offset) {
@@ -90,7 +90,7 @@ fn place_of(it: &mut Simplifier<'_>, access: Access, width: Width) -> Access {
     Access { address, offset, region, bounds_check: access.bounds_check && !is_within }
 }
 
-/// `x + c` with an offset is `x` with a larger one if nothing overflows.
+/// Turns `x + c` with an offset into `x` with a larger offset if nothing overflows.
 fn without_number(it: &Simplifier<'_>, address: Value, offset: u32) -> Option<(Value, u32)> {
     let Some(&Op::Binary(BinaryOp::Add, x, c)) = it.facts.definition(address) else { return None };
     let c = it.facts.constant(c)?;
@@ -100,8 +100,8 @@ fn without_number(it: &Simplifier<'_>, address: Value, offset: u32) -> Option<(V
     Some((x, u32::try_from(offset).ok()?))
 }
 
-/// `x + c` as a sum with a round number and an offset, where nothing says that `x` alone is an
-/// address: accesses of what lies close together have one base then.
+/// Splits `x + c` into a sum with a round constant and an offset, where nothing shows that `x`
+/// alone is an address: accesses close to each other then have one base.
 fn common_base(it: &mut Simplifier<'_>, address: Value, offset: u32) -> Option<(Value, u32)> {
     let Some(&Op::Binary(BinaryOp::Add, x, c)) = it.facts.definition(address) else { return None };
     let (c, low) = (it.facts.constant(c)?, it.facts.range(address).low);
@@ -125,14 +125,14 @@ fn region(it: &Simplifier<'_>, low: u64, end: u64, address: Value) -> Region {
     } else if inside(loads::METADATA) {
         Region::Metadata
     } else if apart(window) && apart(loads::METADATA) || it.facts.constant(address).is_some() {
-        // A constant address over an edge means the memory, too.
+        // A constant address on an edge means the memory, too.
         Region::Memory
     } else {
         Region::Unknown { below: is_stack(it, address) }
     }
 }
 
-/// Returns true when an address comes from the stack pointer: a global below the metadata.
+/// Returns true when an address is derived from the stack pointer: a global below the metadata.
 fn is_stack(it: &Simplifier<'_>, address: Value) -> bool {
     let mut base = address;
     for _ in 0..SUMS_MAX {
@@ -148,7 +148,7 @@ fn is_stack(it: &Simplifier<'_>, address: Value) -> bool {
     false
 }
 
-/// Returns the value as far as the store looks at it.
+/// Returns the part of the value that the store writes.
 fn stored(it: &mut Simplifier<'_>, value: Value, width: Width) -> Value {
     let ty = it.facts.type_of(value);
     let mask = ones(Type::I64) >> (64 - 8 * width.bytes());

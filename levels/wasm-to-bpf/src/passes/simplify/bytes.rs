@@ -1,47 +1,44 @@
-//! Recognises bytes that are only moved about, as `from_be_bytes` and
-//! `swap_bytes` become: shifts, masks and rotations that swap the bytes of a
-//! value, and single bytes of memory that are put together.
+//! Byte shuffles, as `from_be_bytes` and `swap_bytes` compile to: shifts, masks and rotations that
+//! swap the bytes of a value, and single bytes of memory that are combined.
 
 use super::Simplifier;
 use crate::ir::{BinaryOp, Op, Region, Type, UnaryOp, Value, Width};
 use crate::passes::fold::bits;
 
-/// How many operations are followed: a swap of 8 bytes has about 20.
+/// Most operations that are followed: a swap of 8 bytes has about 20.
 const STEPS_MAX: u32 = 64;
 
-/// Where each byte of a value comes from, the lowest first: a byte of the
-/// source by its number, or zero.
+/// Origin of each byte of a value, the lowest first: a byte of the source by its number, or zero.
 type Bytes = [Option<u32>; 8];
 
-/// What the bytes are bytes of.
+/// Source of the bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Source {
-    /// Of a value, numbered from its lowest.
+    /// Value, whose bytes are numbered from the lowest.
     Value(Value),
-    /// Of memory, numbered by the offset from an address, or from 0.
+    /// Memory, whose bytes are numbered by the offset from an address, or from 0.
     Memory(Option<Value>, Region),
 }
 
-/// What a value is, if it only moves bytes.
+/// Result for a value that is only a byte shuffle.
 pub(super) enum Moved {
     /// All bytes of another value in reverse order.
     Swapped(Value),
-    /// The low two in reverse order, above them zeros.
+    /// Low two bytes in reverse order, the others zero.
     Swapped16(Value),
-    /// So many bytes of memory, perhaps in reverse order, above them zeros.
+    /// Bytes of memory, perhaps in reverse order, the others zero.
     Loaded { place: Place, width: Width, is_swapped: bool },
 }
 
-/// Where in memory bytes are that were loaded one by one, without a check.
+/// Address of bytes in memory that were loaded one by one, without a check.
 pub(super) struct Place {
-    /// Without one the offset is the address.
+    /// Base; without one the offset is the address.
     pub(super) address: Option<Value>,
     pub(super) offset: u32,
     pub(super) region: Region,
 }
 
-/// Follows `op`, of type `ty`, to what it moves the bytes of. Only the low
-/// `demanded` bytes matter.
+/// Traces `op`, of type `ty`, to the source of its bytes. Only the low `demanded` bytes matter.
 pub(super) fn moved(
     simplifier: &Simplifier<'_>,
     op: &Op,
@@ -88,15 +85,15 @@ fn loaded(simplifier: &Simplifier<'_>, op: &Op, ty: Type, demanded: u32) -> Opti
     })
 }
 
-/// Returns true when the low `count` bytes are those from `begin` on in reverse order,
-/// and zeros above.
+/// Returns true when the low `count` bytes are those from `begin` on in reverse order, and the
+/// others zero.
 fn falls(bytes: &Bytes, count: u32, demanded: u32, begin: u32) -> bool {
     let wanted =
         (0..demanded).map(|place| (place < count).then(|| begin.wrapping_add(count - 1 - place)));
     wanted.eq(bytes.iter().copied().take(demanded as usize))
 }
 
-/// Does the same in order.
+/// Returns true when the low `count` bytes are those from `begin` on in order, and the others zero.
 fn rises(bytes: &Bytes, count: u32, demanded: u32, begin: u32) -> bool {
     let wanted = (0..demanded).map(|place| (place < count).then_some(begin.wrapping_add(place)));
     wanted.eq(bytes.iter().copied().take(demanded as usize))
@@ -106,7 +103,7 @@ struct Search<'s, 'f> {
     simplifier: &'s Simplifier<'f>,
     source: Option<Source>,
     steps: u32,
-    /// Whether loads are taken apart.
+    /// True if loads are split into bytes.
     in_memory: bool,
 }
 
@@ -126,7 +123,7 @@ impl Search<'_, '_> {
         if self.in_memory { self.byte_of_memory(value) } else { self.leaf(value, ty) }
     }
 
-    /// Bytes that a load brought, if memory is still the same.
+    /// Returns the bytes of a load, if memory is unchanged since.
     fn byte_of_memory(&mut self, value: Value) -> Option<Bytes> {
         let Some(Op::Load { width, signed: false, access }) =
             self.simplifier.facts.definition(value)
@@ -152,7 +149,7 @@ impl Search<'_, '_> {
         Some(bytes)
     }
 
-    /// The source itself; there is only one.
+    /// Returns the bytes of the source itself; there is only one source.
     fn leaf(&mut self, value: Value, ty: Type) -> Option<Bytes> {
         let source = Source::Value(value);
         if *self.source.get_or_insert(source) != source {
@@ -208,7 +205,7 @@ impl Search<'_, '_> {
     }
 }
 
-/// With a mask that keeps or clears whole bytes.
+/// Applies a mask that keeps or clears whole bytes.
 fn masked(mut bytes: Bytes, mask: u64) -> Option<Bytes> {
     for (place, byte) in bytes.iter_mut().enumerate() {
         match mask >> (8 * place) & 0xff {
@@ -221,7 +218,7 @@ fn masked(mut bytes: Bytes, mask: u64) -> Option<Bytes> {
     Some(bytes)
 }
 
-/// Of two values that have no byte in common.
+/// Combines two values that have no byte in common.
 fn joined(mut bytes: Bytes, other: Bytes) -> Option<Bytes> {
     for (byte, other) in bytes.iter_mut().zip(other) {
         match (&byte, other) {

@@ -1,6 +1,6 @@
-//! Facts about values: their definitions and ranges, which operations were computed before, and what
-//! is learnt: from the branch that leads to a block, from a condition that is known to hold, and from
-//! operands about results.
+//! Facts about values: their definitions and ranges, the operations computed before, and
+//! conclusions from the branch that leads to a block, from a condition that is known to hold, and
+//! from operands about results.
 //!
 //! A fact holds in the part of the dominator tree below the block that it was learnt in: scopes are
 //! entered and left with the walk.
@@ -12,20 +12,19 @@ use crate::ir::{BinaryOp, CompareOp, Function, Op, Type, Value};
 use crate::passes::alias::Aliases;
 use crate::passes::fold::{negated, ones};
 
-/// How far a fact is followed to what it says about operands: `x + 8 < n`
-/// says something of `x`.
+/// Most steps from a fact to its conclusions about operands: `x + 8 < n` implies a range of `x`.
 const DEPTH_MAX: u32 = 6;
-/// The same of a check of an address.
+/// Most such steps from a check of an address.
 const CHECKED_DEPTH_MAX: u32 = 3;
 
-/// Fact as it was before, for when a part of the tree is left.
+/// Previous state of a fact, restored when a part of the tree is left.
 enum Undo {
     Computed(Key, Option<Value>),
     Range(Value, Range),
     Checked(Value, Option<u64>),
 }
 
-/// Description of what an operation computes: equal keys, equal results.
+/// Description of an operation's result: equal keys, equal results.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) what: (u8, u8, Type),
@@ -37,17 +36,17 @@ pub(super) struct Key {
 pub(super) struct Facts {
     types: Vec<Type>,
     aliases: Aliases,
-    /// The pure operation that defines a value.
+    /// Pure operation that defines each value.
     definitions: Vec<Option<Op>>,
     ranges: Vec<Range>,
     computed: HashMap<Key, Value>,
-    /// Distances that the memory certainly reaches beyond base addresses.
+    /// Distances beyond base addresses that the memory certainly reaches.
     checked: HashMap<Value, u64>,
     scopes: Vec<Vec<Undo>>,
 }
 
 impl Facts {
-    /// Takes the types of a function's values, of which nothing else is known.
+    /// Takes the types of a function's values, without any facts.
     pub(super) fn new(function: &mut Function) -> Self {
         let aliases = Aliases::none(function);
         let types = std::mem::take(&mut function.types);
@@ -62,23 +61,23 @@ impl Facts {
         }
     }
 
-    /// Gives the function its types, and puts aliases in place everywhere.
+    /// Returns the types to the function, and substitutes all aliases.
     pub(super) fn finish(mut self, function: &mut Function) {
         function.types = self.types;
         self.aliases.apply(function);
     }
 
-    /// Returns the value that stands for another one.
+    /// Returns the replacement of a value.
     pub(super) fn find(&mut self, value: Value) -> Value {
         self.aliases.find(value)
     }
 
-    /// Notes that `of` is `value` from now on.
+    /// Replaces `of` by `value` from now on.
     pub(super) fn set_alias(&mut self, of: Value, value: Value) {
         self.aliases.set(of, value);
     }
 
-    /// Returns the range of the value that stands for another one.
+    /// Returns the range of a value's replacement.
     pub(super) fn range_found(&mut self, value: Value) -> Range {
         self.ranges[self.aliases.find(value).0 as usize]
     }
@@ -88,22 +87,23 @@ impl Facts {
         self.computed.get(key).copied()
     }
 
-    /// Notes the operation that defines a value.
+    /// Records the operation that defines a value.
     pub(super) fn define(&mut self, value: Value, op: Op) {
         self.definitions[value.0 as usize] = Some(op);
     }
 
-    /// Notes the range of a value wherever it is used.
+    /// Records the range of a value that holds wherever it is used.
     pub(super) fn define_range(&mut self, value: Value, range: Range) {
         self.ranges[value.0 as usize] = range;
     }
 
-    /// Returns true when the memory certainly reaches so far beyond a base address.
+    /// Returns true when the memory certainly reaches that far beyond a base address.
     pub(super) fn is_checked(&self, address: Value, end: u64) -> bool {
         self.checked.get(&address) >= Some(&end)
     }
 
-    /// Notes that the memory reaches so far beyond a base address, which is `high` at most then.
+    /// Records that the memory reaches that far beyond a base address, which is `high` at most
+    /// then.
     pub(super) fn check(&mut self, address: Value, end: u64, high: Option<u64>) {
         let before = self.checked.insert(address, end);
         self.undo_later(Undo::Checked(address, before));
@@ -112,7 +112,7 @@ impl Facts {
         }
     }
 
-    /// Enters a part of the tree.
+    /// Enters a scope of the tree.
     pub(super) fn enter_scope(&mut self) {
         self.scopes.push(Vec::new());
     }
@@ -164,7 +164,7 @@ impl Facts {
         }
     }
 
-    /// Leaves a part of the tree: what was learnt in it holds no more.
+    /// Leaves a scope of the tree and discards the facts learnt in it.
     pub(super) fn leave_scope(&mut self) {
         for undo in self.scopes.pop().into_iter().flatten().rev() {
             match undo {
@@ -185,7 +185,7 @@ impl Facts {
         }
     }
 
-    /// Learns that the condition is zero or not, from here down.
+    /// Learns that the condition is zero or not, in this scope.
     pub(super) fn assume(&mut self, condition: Value, truth: bool) {
         self.assume_to(condition, truth, DEPTH_MAX);
     }
@@ -230,12 +230,12 @@ impl Facts {
         self.narrow_to(b, range::where_true(op.swapped(), ty, right, left), depth);
     }
 
-    /// Learns that the value lies in that range, and so what it was computed from.
+    /// Learns that the value lies in that range, with the conclusions about its operands.
     pub(super) fn narrow(&mut self, value: Value, to: Range) {
         self.narrow_to(value, to, DEPTH_MAX);
     }
 
-    /// Does the same, followed so far.
+    /// Learns that the value lies in that range, with conclusions up to that depth.
     pub(super) fn narrow_to(&mut self, value: Value, to: Range, depth: u32) {
         let value = self.aliases.find(value);
         let range = self.range(value).and(to);
@@ -286,7 +286,7 @@ impl Facts {
         sum.is_none_or(|sum| sum > ones(ty))
     }
 
-    /// Returns the range of what an operation computes.
+    /// Returns the range of an operation's result.
     pub(super) fn range_of(&self, op: &Op, ty: Type) -> Range {
         match op {
             Op::Const(number) => Range::only(*number),
@@ -306,8 +306,8 @@ impl Facts {
         }
     }
 
-    /// Returns the range of a choice: between two values by comparing them it is the smaller or the
-    /// larger.
+    /// Returns the range of a select: a select between two values by comparing them is their
+    /// minimum or maximum.
     fn range_of_choice(&self, condition: Value, b: Value, c: Value) -> Range {
         let (left, right) = (self.range(b), self.range(c));
         match self.definition(condition) {
@@ -335,7 +335,7 @@ impl Facts {
     }
 }
 
-/// Returns the key of a pure operation: those that compute the same have one key.
+/// Returns the key of a pure operation: operations with the same result have one key.
 pub(super) fn key(op: &Op, ty: Type) -> Option<Key> {
     let operand = |value: &Value| u64::from(value.0);
     let (kind, detail, operands) = match op {
@@ -348,7 +348,7 @@ pub(super) fn key(op: &Op, ty: Type) -> Option<Key> {
         Op::Wrap(a) => (6, 0, [operand(a), 0, 0]),
         Op::Select(a, b, c) => (7, 0, [operand(a), operand(b), operand(c)]),
         Op::PacketLength => (8, 0, [0; 3]),
-        // Each hides its value where it stands.
+        // Each hides its value at its own position.
         _ => return None,
     };
     Some(Key { what: (kind, detail, ty), operands, version: 0 })
@@ -359,7 +359,7 @@ mod tests {
     use super::*;
     use crate::ir::FunctionIndex;
 
-    /// Facts about so many 32-bit values.
+    /// Makes facts about that many 32-bit values.
     fn facts(values: usize) -> Facts {
         Facts::new(&mut Function {
             index: FunctionIndex(0),

@@ -1,4 +1,4 @@
-//! Terminators: decided ones become jumps, conditions lose their wrapping.
+//! Terminators: resolves decided ones to jumps, and simplifies conditions.
 
 use super::Simplifier;
 use crate::ir::{BinaryOp, CompareOp, Edge, Op, Terminator, Type, Value};
@@ -34,8 +34,8 @@ fn branch(it: &mut Simplifier<'_>, condition: Value, taken: Edge, not: Edge) -> 
     }
 }
 
-/// Asks whether bytes are in the packet instead of whether they are in the window, where they are
-/// certainly not beyond the window: the back can put that to the packet's end.
+/// Rewrites a check for bytes in the window to one for bytes in the packet, where they are
+/// certainly not beyond the window: the back end can compare with the packet's end.
 fn asked_of_packet(it: &mut Simplifier<'_>, condition: Value) -> Value {
     let Some(window) = it.surroundings.window.filter(|_| {
         it.surroundings.is_entry && it.surroundings.asks_packet && it.versions.keeps_metadata()
@@ -69,8 +69,8 @@ fn asked_of_packet(it: &mut Simplifier<'_>, condition: Value) -> Value {
     it.compute(Op::Compare(op, bytes, length), Type::I32, None)
 }
 
-/// Returns what the value is less than the window's length, if it is that or a difference with
-/// it that does not wrap.
+/// Returns the difference between the window's length and the value, if the value is the length or
+/// a difference with it that does not wrap.
 fn less_than_length(it: &Simplifier<'_>, value: Value) -> Option<u64> {
     if it.lengths.contains(&value) {
         return Some(0);
@@ -80,8 +80,8 @@ fn less_than_length(it: &Simplifier<'_>, value: Value) -> Option<u64> {
     (it.lengths.contains(x) && less <= it.facts.range(*x).low).then_some(less)
 }
 
-/// Makes a comparison for equality with the window's length, or less than that, of something that
-/// is never beyond as one for order.
+/// Rewrites a comparison for equality with the window's length, or less, of a value that is never
+/// beyond it as one for order.
 pub(super) fn as_order(it: &Simplifier<'_>, op: Op) -> Op {
     let Op::Compare(equality @ (CompareOp::Eq | CompareOp::Ne), a, b) = op else { return op };
     let (a, b) = if less_than_length(it, a).is_some() { (b, a) } else { (a, b) };

@@ -1,11 +1,11 @@
-//! Variables that a loop changes by the same number each time round, and how
-//! often it goes round at most. Both are read from the code as it is before
-//! the walk; where they begin is known when the walk comes to the loop.
+//! Induction variables: variables that a loop changes by a constant in each iteration, and the
+//! largest number of iterations. Both are read from the code before
+//! the walk; initial values are known when the walk comes to the loop.
 //!
 //! ```text
 //! loop (i = 0, p = 0x8138):
 //!   ...
-//!   if i != 63: go round with (i + 1, p + 1)      at most 64 times, p <= 0x8177
+//!   if i != 63: repeat with (i + 1, p + 1)        at most 64 times, p <= 0x8177
 //! ```
 
 use foldhash::HashMap;
@@ -15,10 +15,10 @@ use crate::ir::{BinaryOp, BlockId, CompareOp, Edge, Function, Op, Terminator, Ty
 use crate::passes::fold::{self, negated, ones, signed};
 use crate::passes::graph::Graph;
 
-/// How far up from the end of a loop conditions are looked for.
+/// Most blocks that are searched upwards from the end of a loop for conditions.
 const CONDITIONS_MAX: usize = 64;
 
-/// Sums in a row that are taken as one.
+/// Most sums in a row that are combined.
 const SUMS_MAX: usize = 4;
 
 /// Loops of a function.
@@ -28,26 +28,26 @@ pub(super) struct Inductions {
     dominators: Vec<BlockId>,
 }
 
-/// A loop: what each way back changes and asks.
+/// Loop, with the changes and conditions of each back edge.
 struct Loop {
-    /// For each parameter of the header the step, if all ways back agree.
+    /// Step of each header parameter, if all back edges agree.
     steps: Vec<Option<i64>>,
-    /// For each way back the comparisons with numbers that hold on it.
+    /// Comparisons with numbers that hold on each back edge.
     asked: Vec<Vec<Asked>>,
 }
 
-/// A parameter, moved by some number, compares so with a number.
+/// Comparison of a parameter, after the addition of a constant, with a number.
 #[derive(Clone, Copy)]
 struct Asked {
     parameter: usize,
-    /// What was added to the parameter before it was compared.
+    /// Constant that was added to the parameter before the comparison.
     moved: i64,
     op: CompareOp,
     bound: Bound,
-    /// The comparison, and the block that it is made in.
+    /// Result of the comparison, with its block.
     comparison: Value,
     made_in: usize,
-    /// The first block that it is known in, unless the way back itself says it.
+    /// First block in which the result is known, unless the back edge itself implies it.
     known_from: Option<usize>,
 }
 
@@ -55,26 +55,26 @@ struct Asked {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Bound {
     Constant(u64),
-    /// A value that the loop does not change, and so many times two is in it.
+    /// Loop-invariant value, with its known number of trailing zeros.
     Value(Value, u32),
 }
 
-/// Last number with which a parameter goes round, as one question has it.
+/// Last value with which a parameter stays in the loop, by one condition.
 #[derive(Clone, Copy)]
 struct Limit {
     last: u64,
-    /// The number that alone stops it, if only one does: it must be met.
+    /// Number that alone ends the loop, and only by being met exactly.
     exact: Option<Exact>,
 }
 
-/// A number that must be met.
+/// Number that must be met exactly.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Exact {
-    /// It, where only the run knows it.
+    /// Value of the number, if it is known only at run time.
     bound: Option<Value>,
-    /// Whether the parameter begins in front of it, whatever it is.
+    /// True if the parameter certainly begins in front of it.
     is_ahead: bool,
-    /// Nothing up to the number wraps, since the number is where numbers end.
+    /// True if no value up to the number wraps, since the number is the end of the type's range.
     is_end: bool,
 }
 
@@ -86,8 +86,8 @@ impl Inductions {
         Self { loops, dominators: graph.dominator.clone() }
     }
 
-    /// Comparisons for equality of a loop's variables with values that they never go past: each
-    /// says whether the variable is below.
+    /// Returns the comparisons for equality of loop variables with values that they never pass:
+    /// each then tells whether the variable is below.
     pub(super) fn below(
         &self,
         header: BlockId,
@@ -99,8 +99,8 @@ impl Inductions {
         parameters.flat_map(|at| found.below(at, begin[at], &self.dominators, &mut range)).collect()
     }
 
-    /// How often a loop goes round at most, and the ranges of its header's parameters, from
-    /// what they begin with.
+    /// Returns the largest number of iterations, and the ranges of the header's parameters, from
+    /// their initial ranges.
     pub(super) fn of_loop(
         &self,
         header: BlockId,
@@ -127,7 +127,7 @@ impl Inductions {
     }
 }
 
-/// Where a variable gets in so many rounds, if it does not wrap.
+/// Returns the range that a variable reaches in that many iterations, if it does not wrap.
 fn reached(step: i64, rounds: u64, ty: Type, begin: Range) -> Option<Range> {
     let way = step.unsigned_abs().checked_mul(rounds)?;
     if step >= 0 {
@@ -139,7 +139,7 @@ fn reached(step: i64, rounds: u64, ty: Type, begin: Range) -> Option<Range> {
 }
 
 impl Loop {
-    /// How often a way back is taken at most, as that parameter says.
+    /// Returns the most times that a back edge is taken, by that parameter.
     fn rounds(
         &self,
         parameter: usize,
@@ -155,7 +155,8 @@ impl Loop {
             let limit = |asked: &Asked| limit(asked, step, ty, begin, range(asked.bound), &of_it);
             ways.push(of_it.iter().filter_map(limit).collect());
         }
-        // A number that must be met may be nearer than one that nothing gets past, and not met.
+        // A number that must be met exactly may be nearer than a limit that nothing passes, and be
+        // missed.
         let all = |_: &Limit| true;
         let sure = |limit: &Limit| limit.exact.is_none();
         let counts = [
@@ -166,9 +167,9 @@ impl Loop {
         counts.into_iter().flatten().min()
     }
 
-    /// The comparisons with a value that the parameter reaches in steps of one and never goes
-    /// past: as many numbers in a row are asked for as it goes on by, on each way back, and the
-    /// first of them is not beyond the value when the loop is entered.
+    /// Returns the comparisons with a value that the parameter never passes: each back edge tests
+    /// as many consecutive numbers as the step is long, and the first is not beyond the value when
+    /// the loop is entered.
     fn below(
         &self,
         parameter: usize,
@@ -203,7 +204,7 @@ impl Loop {
             for way in &ways {
                 let mut above: Option<Asked> = None;
                 for asked in (by..by + step).map_while(|moved| asks(way, moved)) {
-                    // The one before it says so only where it is known.
+                    // The preceding test implies it only where its result is known.
                     let is_known = above.is_none_or(|above| {
                         above
                             .known_from
@@ -220,8 +221,9 @@ impl Loop {
         found
     }
 
-    /// Counts how often a way back is taken until the parameter meets a number that stops it on each
-    /// of them, modulo two to the power of its width: `0, -1, ... -8` meets -8 in the ninth round.
+    /// Counts how often a back edge is taken until the parameter meets a number that ends the loop
+    /// on each of them, modulo two to the power of its width: `0, -1, ... -8` meets -8 in the ninth
+    /// iteration.
     fn met(&self, parameter: usize, step: i64, ty: Type, begin: Range) -> Option<u64> {
         let begin = begin.constant()?;
         let size = step.unsigned_abs();
@@ -242,8 +244,8 @@ impl Loop {
     }
 }
 
-/// How often a parameter with that step goes round at most, if on each way back the least of those
-/// limits that are to be used holds.
+/// Returns the most iterations of a parameter with that step, if on each back edge the smallest of
+/// the limits selected by `is_used` holds.
 fn counted(
     step: i64,
     ty: Type,
@@ -269,7 +271,7 @@ fn counted(
     let last = last?;
     let size = step.unsigned_abs();
     let is_met = |&(limit, number): &(u64, Exact)| {
-        // Of a number that only the run knows, every way asks.
+        // A number known only at run time must be tested on every back edge.
         let is_everywhere = number.bound.is_none()
             || exact.len() == ways.len() && exact.iter().all(|(_, other)| *other == number);
         limit == last && number.is_ahead && is_everywhere
@@ -279,7 +281,7 @@ fn counted(
     }
     let is_end = exact.iter().any(|(_, number)| number.is_end);
     let way = match step > 0 {
-        // Neither the first nor the last of its numbers wraps when it moves.
+        // Neither the first nor the last of the compared numbers wraps when it moves.
         true if !is_end && begin.high.max(last).checked_add(size.checked_mul(2)?)? > ones(ty) => {
             return None;
         }
@@ -287,12 +289,12 @@ fn counted(
         false if last < size => return None,
         false => begin.high.checked_sub(last),
     };
-    // Both ends are passed; a way of all 64 bits has no number.
+    // Both ends are passed; a distance of all 64 bits has no number.
     way.map_or(Some(0), |way| (way / size).checked_add(1))
 }
 
-/// The last number with which a parameter passes a question, the number of which lies in `range`;
-/// `all` are the questions on the same way.
+/// Returns the last value with which a parameter passes a test against a number in `range`; `all`
+/// are the tests on the same back edge.
 fn limit(
     asked: &Asked,
     step: i64,
@@ -303,12 +305,12 @@ fn limit(
 ) -> Option<Limit> {
     let size = step.unsigned_abs();
     let by = asked.moved.unsigned_abs();
-    // The variable is asked, or what it becomes until it goes round: nothing of it wraps.
+    // The test is of the variable, or of a value on the way to its next one: none of these wraps.
     if by != 0 && asked.moved.signum() != step.signum() || by > size {
         return None;
     }
     let sure = |last: Option<u64>| Some(Limit { last: last?, exact: None });
-    // The last number below that one, `by` away from it.
+    // The last number below that one, at distance `by`.
     let below = |number: u64| number.checked_sub(by)?.checked_sub(1);
     let is_positive = || {
         let room = (ones(ty) >> 1).checked_sub(2_u64.saturating_mul(size));
@@ -326,7 +328,7 @@ fn limit(
     }
 }
 
-/// The same for a number that stops the parameter only if it is met.
+/// Returns the limit of a number that ends the loop only if it is met exactly.
 fn unlike(
     asked: &Asked,
     step: i64,
@@ -340,7 +342,8 @@ fn unlike(
     let number = match asked.bound {
         Bound::Constant(number) => number,
         Bound::Value(value, zeros) => {
-            // Parameter and number are multiples of as much: between multiples nothing is met.
+            // Parameter and number are multiples of the same power of two: nothing is met in
+            // between.
             let of_begin = begin.constant().map_or(0, |begin| (begin | size).trailing_zeros());
             let grain = 1_u64 << of_begin.min(zeros).min(size.trailing_zeros()).min(GRAIN_MAX);
             let is_last = by.is_multiple_of(grain)
@@ -353,11 +356,11 @@ fn unlike(
             return Some(Limit { last, exact: Some(exact) });
         }
     };
-    // It is the last of as many questions as the step is long: nothing goes past them.
+    // The last of as many consecutive tests as the step is long: nothing passes them.
     let is_last = is_last_of(size, by, is_asked);
-    // Counting up to 0 is counting to the end of all numbers.
+    // Counting up to 0 is counting to the end of the type's range.
     let is_end = step > 0 && number == 0 && by == size;
-    // The numbers that are asked for end here, `by` away from the parameter's.
+    // The tested numbers end here, at distance `by` from the parameter's.
     let stop = match step > 0 {
         _ if is_end => Some(ones(ty) - (by - 1)),
         true => number.checked_sub(by),
@@ -370,7 +373,7 @@ fn unlike(
     let last = if is_last {
         before(1)?
     } else {
-        // It begins a multiple of the step away.
+        // The parameter begins at a multiple of the step from the number.
         let first = (begin.low == begin.high).then_some(begin.low)?;
         let far = if step > 0 { stop.checked_sub(first) } else { first.checked_sub(stop) };
         far.filter(|far| far.is_multiple_of(size))?;
@@ -383,17 +386,17 @@ fn unlike(
     Some(Limit { last, exact: Some(Exact { bound: None, is_ahead, is_end }) })
 }
 
-/// Steps that are looked at one by one.
+/// Most steps that are examined one by one.
 const STEPS_MAX: u64 = 8;
 const STEPS_MAX_SIGNED: i64 = STEPS_MAX.cast_signed();
-/// Times that two is looked for in steps and numbers.
+/// Most factors of two that are considered in steps and numbers.
 const GRAIN_MAX: u32 = 16;
 
 fn is_last_of(size: u64, last: u64, is_asked: impl Fn(u64) -> bool) -> bool {
     size <= STEPS_MAX && last + 1 >= size && (last + 1 - size..last).all(is_asked)
 }
 
-/// Whether some question is whether the parameter, moved so far, is that number.
+/// Returns true if a test compares the parameter, moved by that much, with that number.
 fn is_asked(all: &[Asked], bound: Bound, by: u64, sign: i64) -> bool {
     all.iter().any(|asked| {
         asked.op == CompareOp::Ne
@@ -403,7 +406,7 @@ fn is_asked(all: &[Asked], bound: Bound, by: u64, sign: i64) -> bool {
     })
 }
 
-/// Returns whether all ways to `block` pass the one `above`.
+/// Returns true if all paths to `block` pass `above`.
 fn dominates(dominators: &[BlockId], above: usize, mut block: usize) -> bool {
     while block > above {
         block = dominators[block].0 as usize;
@@ -411,20 +414,20 @@ fn dominates(dominators: &[BlockId], above: usize, mut block: usize) -> bool {
     block == above
 }
 
-/// An edge back to a header, and what decides on it last.
+/// Back edge, with the last condition on it.
 struct WayBack<'f> {
     from: usize,
     edge: &'f Edge,
     condition: Option<(Value, bool)>,
 }
 
-/// Reads loops out of a function.
+/// Extracts loops from a function.
 struct Reader<'f> {
     function: &'f Function,
     graph: &'f Graph,
     constants: HashMap<Value, u64>,
     definitions: HashMap<Value, &'f Op>,
-    /// The block that each value is made in.
+    /// Block in which each value is defined.
     made_in: Vec<usize>,
 }
 
@@ -480,7 +483,7 @@ impl<'f> Reader<'f> {
         Some((id, Loop { steps, asked }))
     }
 
-    /// A value as another one plus a number.
+    /// Returns a value as another one plus a constant.
     fn moved(&self, value: Value) -> Option<(Value, i64)> {
         let (mut of, mut by) = (value, 0_i64);
         for _ in 0..SUMS_MAX {
@@ -494,7 +497,7 @@ impl<'f> Reader<'f> {
         Some((of, by))
     }
 
-    /// Lowest bits that are certainly zero.
+    /// Returns the number of lowest bits that are certainly zero.
     fn zeros(&self, value: Value) -> u32 {
         match self.definitions.get(&value) {
             Some(Op::Binary(BinaryOp::And, a, b)) => {
@@ -509,7 +512,7 @@ impl<'f> Reader<'f> {
         }
     }
 
-    /// The comparisons that hold where a way back is taken.
+    /// Returns the comparisons that hold where a back edge is taken.
     fn asked(&self, header: BlockId, from: usize, last: Option<(Value, bool)>) -> Vec<Asked> {
         let at_last = last.map(|(condition, truth)| (condition, truth, None));
         let mut conditions: Vec<(Value, bool, Option<usize>)> = at_last.into_iter().collect();
@@ -546,7 +549,7 @@ impl<'f> Reader<'f> {
             let (comparison, known_from) = (condition, None);
             Some(Asked { parameter, moved, op, bound, comparison, made_in, known_from })
         };
-        // What is made in front of a loop, in order, is not made in it.
+        // A value defined in front of a loop, in block order, is not defined in it.
         let bound = |value: Value| match self.constants.get(&value) {
             Some(&number) => Some(Bound::Constant(number)),
             None => (self.made_in[value.0 as usize] < header.0 as usize)
@@ -562,7 +565,7 @@ impl<'f> Reader<'f> {
     }
 }
 
-/// The edges of a terminator with what decided on them.
+/// Returns the edges of a terminator with the condition on each.
 fn ways(terminator: &Terminator) -> impl Iterator<Item = (&Edge, Option<(Value, bool)>)> {
     let condition = match terminator {
         Terminator::Branch(condition, ..) => Some(*condition),

@@ -1,4 +1,4 @@
-//! Loads: whether a value was loaded before, and what can be loaded.
+//! Loads: reuse of earlier loads, and the ranges of loaded values.
 
 use abi::layout::{META_ADDRESS, META_LENGTH};
 
@@ -10,10 +10,10 @@ use super::versions::class;
 use crate::ir::{Access, Op, Region, Type, Value, Width};
 use crate::passes::fold::ones;
 
-/// Addresses of the metadata: from, to.
+/// First address of the metadata, and the end.
 pub(super) const METADATA: (u64, u64) =
     (META_ADDRESS as u64, META_ADDRESS as u64 + META_LENGTH as u64);
-/// Offsets of the fields of metadata whose range is known.
+/// Offsets of the metadata fields whose range is known.
 const PACKET_LENGTH: u64 = 0;
 const WINDOW_LENGTH: u64 = 4;
 pub(super) fn load(
@@ -37,7 +37,7 @@ pub(super) fn load(
     }
 }
 
-/// Returns the range of what can be loaded there.
+/// Returns the range of a value loaded there.
 fn loaded(it: &Simplifier<'_>, width: Width, signed: bool, access: &Access, ty: Type) -> Range {
     if signed {
         return Range::full(ty);
@@ -70,7 +70,7 @@ pub(super) fn load_again(it: &mut Simplifier<'_>, place: &Place, width: Width, t
     it.facts.find(result)
 }
 
-/// Reuses the value that was there before, or makes the operation.
+/// Reuses the earlier value, or emits the operation.
 pub(super) fn reuse(it: &mut Simplifier<'_>, result: Value, op: Op, key: Key) {
     match it.facts.computed(&key) {
         Some(value) => it.facts.set_alias(result, value),

@@ -1,18 +1,18 @@
-//! The main pass: one walk down the dominator tree that folds, simplifies,
-//! finds what was computed before, and learns from branches and checks.
+//! Main pass: one walk down the dominator tree that folds, simplifies,
+//! reuses earlier results, and learns from branches and checks.
 //!
 //! ```text
 //! for each block, dominators first:
-//!   what the branch that leads here says      facts.rs, range.rs
+//!   conclusions from the branch that leads here  facts.rs, range.rs
 //!   each operation: constant? simpler?        rules.rs, fold.rs, bytes.rs
 //!                   computed before?          facts.rs
-//!                   access: where, checked?   accesses.rs
+//!                   access: region, check?    accesses.rs
 //!                           loaded before?    loads.rs, versions.rs
 //!   the terminator: decided?                  flow.rs
 //! ```
 //!
-//! What it learns holds in the part of the tree below and is forgotten on the
-//! way up. It makes no block and removes none: branches become jumps.
+//! Facts hold in the part of the tree below and are discarded on the
+//! way up. The pass makes no block and removes none: branches become jumps.
 
 mod accesses;
 mod bytes;
@@ -40,16 +40,16 @@ use range::Range;
 use rules::Simpler;
 use versions::Versions;
 
-/// What holds for the whole module.
+/// Facts that hold for the whole module.
 #[derive(Clone)]
 pub(super) struct Surroundings {
-    /// The declared window, if there is a packet.
+    /// Declared window, if there is a packet.
     pub(super) window: Option<u32>,
     pub(super) memory: Option<Memory>,
     pub(super) globals: Vec<Global>,
-    /// Whether it is the entry that is simplified: it meets a new packet.
+    /// True if the function is the entry, which gets a new packet.
     pub(super) is_entry: bool,
-    /// Set when questions for the length of the window become questions for the packet's.
+    /// True when checks of the window's length are rewritten to checks of the packet's.
     pub(super) asks_packet: bool,
 }
 
@@ -68,7 +68,7 @@ pub(super) fn run(function: &mut Function, surroundings: &Surroundings) {
     premises::with_best(function, surroundings);
 }
 
-/// Walks once. Returns for each loop header the ranges that came in from ways back.
+/// Walks once. Returns for each loop header the ranges that came in by back edges.
 fn walk(
     function: &mut Function,
     surroundings: &Surroundings,
@@ -91,7 +91,7 @@ fn walk(
             Step::Leave => simplifier.facts.leave_scope(),
         }
     }
-    // What came into a block before the walk did is taken; what is left came from ways back.
+    // Ranges that came into a block before its walk are used up; the rest came by back edges.
     let Simplifier { facts, blocks, incoming, .. } = simplifier;
     function.blocks = blocks;
     facts.finish(function);
@@ -103,7 +103,7 @@ enum Step {
     Leave,
 }
 
-/// The walk.
+/// State of the walk.
 struct Simplifier<'s> {
     surroundings: &'s Surroundings,
     graph: &'s Graph,
@@ -111,15 +111,14 @@ struct Simplifier<'s> {
     facts: Facts,
     blocks: Vec<Block>,
     inductions: Inductions,
-    /// Comparisons for equality of what never goes past the other operand.
+    /// Comparisons for equality of a value that never passes the other operand.
     below: HashSet<Value>,
-    /// Blocks that a way to was seen, with the ranges of what
-    /// came in for its parameters.
+    /// Blocks with a known predecessor, with the ranges of their parameters' arguments so far.
     incoming: Vec<Option<Vec<Range>>>,
     versions: Versions,
     /// Loads of the window's length.
     lengths: Vec<Value>,
-    /// The block that grows.
+    /// Instructions of the current block.
     out: Vec<Instruction>,
     place: Place,
 }
@@ -156,7 +155,7 @@ impl<'s> Simplifier<'s> {
         }
     }
 
-    /// Walks a block; returns false when it cannot be reached at all.
+    /// Walks a block; returns false when it is unreachable.
     fn block(&mut self, id: BlockId) -> bool {
         let index = id.0 as usize;
         let Some(ranges) = self.incoming[index].take() else { return false };
@@ -237,7 +236,7 @@ impl<'s> Simplifier<'s> {
         }
     }
 
-    /// Returns the value of a pure operation: one that is there, or a new one.
+    /// Returns the value of a pure operation: an existing one, or a new one.
     pub(super) fn compute(&mut self, op: Op, ty: Type, result: Option<Value>) -> Value {
         let mut op = op;
         loop {
@@ -265,7 +264,7 @@ impl<'s> Simplifier<'s> {
         value
     }
 
-    /// Returns the value as it is known here: what stands for it, or its number.
+    /// Returns the value as it is known here: its replacement, or its constant.
     fn known(&mut self, value: Value) -> Value {
         let value = self.facts.find(value);
         match self.facts.range(value).constant() {
@@ -276,7 +275,7 @@ impl<'s> Simplifier<'s> {
         }
     }
 
-    /// Returns a value that is this number.
+    /// Returns a value for this constant.
     pub(super) fn number(&mut self, number: u64, ty: Type) -> Value {
         self.compute(Op::Const(number), ty, None)
     }
@@ -285,7 +284,7 @@ impl<'s> Simplifier<'s> {
         self.out.push(Instruction { results: results.to_vec(), op, place: self.place });
     }
 
-    /// Learns what a branch decided, if only one edge leads here.
+    /// Learns from the branch that leads here, if only one edge does.
     pub(super) fn learn_from_way_in(&mut self, block: BlockId) {
         let [from] = self.graph.predecessors[block.0 as usize][..] else { return };
         match &self.blocks[from.0 as usize].terminator {
@@ -307,7 +306,7 @@ impl<'s> Simplifier<'s> {
         }
     }
 
-    /// Notes what goes to the parameters of the blocks that follow.
+    /// Records the ranges of the arguments for the successors' parameters.
     pub(super) fn send_ranges(&mut self, terminator: &Terminator) {
         for (number, edge) in terminator.edges().enumerate() {
             let ranges = self.sent(terminator, number, edge);
@@ -323,7 +322,7 @@ impl<'s> Simplifier<'s> {
         }
     }
 
-    /// Returns the ranges of an edge's arguments on the way there: a branch says something of them.
+    /// Returns the ranges of an edge's arguments: the branch narrows them.
     fn sent(&mut self, terminator: &Terminator, number: usize, edge: &Edge) -> Vec<Range> {
         let condition = match terminator {
             Terminator::Branch(condition, ..) if !edge.arguments.is_empty() => Some(*condition),

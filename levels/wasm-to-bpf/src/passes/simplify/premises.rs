@@ -1,36 +1,36 @@
-//! Premises of a walk that a walk before it has shown: what comes into a loop from
-//! its ways back, and that nothing writes metadata. One walk cannot know either when
+//! Premises of a walk, established by an earlier walk: the values that come into a loop by
+//! its back edges, and that nothing writes metadata. One walk cannot know either when
 //! it comes to the loop.
 //!
 //! ```text
-//! walk a copy ─▶ ranges of what goes back ─▶ walk with them
+//! walk a copy ─▶ ranges of the back edges ─▶ walk with them
 //! ```
 //!
-//! The ranges hold whatever the loop begins with: the walk that found them knew
-//! nothing of what comes back. That no store at an address which only the run knows is of
-//! metadata is assumed by both walks, and counts if in the end each store is
-//! certainly elsewhere. Had one been the first to write metadata, all that the walk
-//! says of the time before would hold, and so would that it writes elsewhere.
+//! The ranges hold for any initial values: the walk that found them assumed
+//! nothing about the back edges. That no store at a run-time address writes
+//! metadata is assumed by both walks, and valid if in the end each store is
+//! certainly elsewhere: before a first violating store everything the walk
+//! found would hold, and so would that the store writes elsewhere.
 
 use super::range::Range;
 use super::{Surroundings, walk};
 use crate::ir::{BlockId, Function, Op, Region};
 use crate::passes::inline;
 
-/// Instructions of a function that is walked more than once.
+/// Most instructions of a function that is walked more than once.
 const WALKED_AGAIN_MAX: usize = 20_000;
 
 /// Premises that a walk may rely on.
 #[derive(Default)]
 pub(super) struct Premises {
-    /// No store at an address that only the run knows is of metadata.
+    /// True if no store at a run-time address writes metadata.
     pub(super) keeps_metadata: bool,
-    /// For each loop header the ranges of what its ways back bring; none where nothing is known.
+    /// Ranges that the back edges bring to each loop header; `None` where nothing is known.
     back: Vec<Option<Vec<Range>>>,
 }
 
 impl Premises {
-    /// The ranges of a loop header's parameters, from those that it begins with and those that
+    /// Narrows the ranges of a loop header's parameters, from their initial ranges and those that
     /// counting has given.
     pub(super) fn narrowed(
         &self,
@@ -44,7 +44,7 @@ impl Premises {
     }
 }
 
-/// Walks the function with the best premises that hold.
+/// Walks the function with the strongest premises that hold.
 pub(super) fn with_best(function: &mut Function, surroundings: &Surroundings) {
     if inline::size(function) > WALKED_AGAIN_MAX {
         walk(function, surroundings, &Premises::default());
@@ -62,7 +62,7 @@ pub(super) fn with_best(function: &mut Function, surroundings: &Surroundings) {
     with_ways_back(function, surroundings, false);
 }
 
-/// Walks, where there are loops a copy first.
+/// Walks the function; where there are loops a copy first.
 fn with_ways_back(function: &mut Function, surroundings: &Surroundings, keeps_metadata: bool) {
     let mut premises = Premises { keeps_metadata, back: Vec::new() };
     if function.blocks.iter().any(|block| block.is_loop_header) {
@@ -75,7 +75,7 @@ fn with_ways_back(function: &mut Function, surroundings: &Surroundings, keeps_me
     walk(function, surroundings, &premises);
 }
 
-/// Place of each store.
+/// Returns the region of each store.
 fn stores(function: &Function) -> impl Iterator<Item = Region> {
     let instructions = function.blocks.iter().flat_map(|block| &block.instructions);
     instructions.filter_map(|instruction| match &instruction.op {

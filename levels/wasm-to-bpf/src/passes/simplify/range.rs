@@ -1,9 +1,9 @@
-//! Intervals of unsigned numbers: what a value can be at most and at least.
+//! Intervals of unsigned numbers: the least and the greatest possible value.
 
 use crate::ir::{BinaryOp, CompareOp, Type, UnaryOp};
 use crate::passes::fold::{bits, ones};
 
-/// From `low` to `high`, both included; `low <= high`.
+/// Interval from `low` to `high`, both included; `low <= high`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Range {
     pub(super) low: u64,
@@ -11,7 +11,7 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// A comparison's result.
+    /// Interval of a comparison's result.
     pub(super) const BOOLEAN: Self = Self { low: 0, high: 1 };
 
     pub(super) const fn full(ty: Type) -> Self {
@@ -26,7 +26,7 @@ impl Range {
         Self { low: 0, high }
     }
 
-    /// The one number that it can be.
+    /// Returns the only number of the interval, if there is just one.
     pub(super) fn constant(self) -> Option<u64> {
         (self.low == self.high).then_some(self.low)
     }
@@ -35,19 +35,19 @@ impl Range {
         Self { low: self.low.min(other.low), high: self.high.max(other.high) }
     }
 
-    /// What is in both; `self` if nothing is, since then the code does not run.
+    /// Returns the intersection; `self` if it is empty, since then the code does not run.
     pub(super) fn and(self, other: Self) -> Self {
         let (low, high) = (self.low.max(other.low), self.high.min(other.high));
         if low <= high { Self { low, high } } else { self }
     }
 
-    /// Whether no number of it is negative in that type.
+    /// Returns true if no number of it is negative in that type.
     pub(super) const fn is_positive(self, ty: Type) -> bool {
         self.high <= ones(ty) >> 1
     }
 
-    /// Every number moved by the same, modulo the type; `None` if the
-    /// interval would be torn in two.
+    /// Shifts every number by the same amount, modulo the type; returns `None` if the interval
+    /// would be split.
     pub(super) fn moved(self, ty: Type, by: u64) -> Option<Self> {
         let (low, high) = (self.low.wrapping_add(by), self.high.wrapping_add(by));
         let (low, high) = (low & ones(ty), high & ones(ty));
@@ -55,7 +55,7 @@ impl Range {
     }
 }
 
-/// All ones as far as the highest one of `value`.
+/// Returns all ones up to the highest one of `value`.
 const fn filled(value: u64) -> u64 {
     match value.leading_zeros() {
         64 => 0,
@@ -63,7 +63,7 @@ const fn filled(value: u64) -> u64 {
     }
 }
 
-/// Whether a mask takes nothing but lowest bits from numbers up to that one.
+/// Returns true if a mask clears nothing but lowest bits of numbers up to that one.
 const fn keeps_order(mask: u64, high: u64) -> bool {
     let lowest = mask & mask.wrapping_neg();
     mask != 0 && (mask | (lowest - 1)) & filled(high) == filled(high)
@@ -101,7 +101,7 @@ pub(super) fn binary(op: BinaryOp, ty: Type, a: Range, b: Range) -> Range {
         BinaryOp::DivU => within(a.low.checked_div(b.high), a.high.checked_div(b.low.max(1))),
         BinaryOp::RemU => Range::up_to(a.high.min(b.high.saturating_sub(1))),
         BinaryOp::And => match (a.constant(), b.constant()) {
-            // Only its lowest bits go: what was larger stays larger.
+            // Only lowest bits are cleared: what was larger stays larger.
             (_, Some(mask)) if keeps_order(mask, a.high) => {
                 Range { low: a.low & mask, high: a.high & mask }
             }
@@ -126,7 +126,7 @@ pub(super) fn binary(op: BinaryOp, ty: Type, a: Range, b: Range) -> Range {
     }
 }
 
-/// What a comparison of such numbers gives, if it is always the same.
+/// Returns the result of a comparison of such numbers, if it is always the same.
 pub(super) fn compare(op: CompareOp, ty: Type, a: Range, b: Range) -> Option<bool> {
     let negative = |range: Range| range.low > ones(ty) >> 1;
     let signless = |range: Range| range.is_positive(ty) || negative(range);
@@ -168,7 +168,7 @@ pub(super) fn compare(op: CompareOp, ty: Type, a: Range, b: Range) -> Option<boo
     }
 }
 
-/// What `a` can be where `a op b` is true.
+/// Returns the range of `a` where `a op b` is true.
 pub(super) fn where_true(op: CompareOp, ty: Type, a: Range, b: Range) -> Range {
     let half = ones(ty) >> 1;
     let less = |limit: u64| match limit.checked_sub(1) {

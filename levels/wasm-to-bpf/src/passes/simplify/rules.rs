@@ -1,5 +1,5 @@
-//! Algebra: what an operation is when something is known of its operands.
-//! Each rule holds modulo 2^32 or 2^64 as the type says.
+//! Algebraic simplification by the known facts about operands. Each rule holds modulo 2^32 or 2^64
+//! as the type says.
 
 use super::bytes::{self, Moved};
 use super::range;
@@ -7,9 +7,9 @@ use super::{Simplifier, flow, loads};
 use crate::ir::{BinaryOp, CompareOp, Op, Type, UnaryOp, Value, Width};
 use crate::passes::fold::{self, bits, ones};
 
-/// What there is in place of an operation.
+/// Replacement of an operation.
 pub(super) enum Simpler {
-    /// This value.
+    /// Existing value.
     Is(Value),
     /// Another operation with the same result.
     Do(Op),
@@ -18,8 +18,8 @@ pub(super) enum Simpler {
 use BinaryOp::{Add, And, DivS, DivU, Mul, Or, RemS, RemU, Rotl, Rotr, Shl, ShrS, ShrU, Sub, Xor};
 use Simpler::{Do, Is};
 
-/// Returns something simpler, if there is. Every answer is nearer to the end, so
-/// that asking again and again comes to one.
+/// Returns a simpler replacement, if there is one. Every replacement makes progress, so that
+/// repeated simplification terminates.
 pub(super) fn simpler(it: &mut Simplifier<'_>, op: &Op, ty: Type) -> Option<Simpler> {
     match op {
         Op::Const(_) | Op::Opaque(_) => None,
@@ -75,7 +75,7 @@ fn binary(it: &mut Simplifier<'_>, op: BinaryOp, ty: Type, a: Value, b: Value) -
             Xor | Sub => Some(Do(Op::Const(0))),
             _ => None,
         },
-        // One order, so that both are found to be the same.
+        // Canonical order of commutative operands, so that equal operations have equal keys.
         _ if matches!(op, Add | Mul | And | Or | Xor) && b < a => Some(Do(Op::Binary(op, b, a))),
         _ => with_values(it, op, ty, a, b),
     }
@@ -98,7 +98,7 @@ fn with_values(
             let count = without_mask(it, b, u64::from(bits(ty) - 1))?;
             Some(Do(Op::Binary(op, a, count)))
         }
-        // (x + c) - y and (x + c) + y: the number last.
+        // (x + c) - y and (x + c) + y: the constant last.
         Add | Sub => {
             if let Some((x, c)) = sum_with_number(it, a) {
                 let sum = it.compute(Op::Binary(op, x, b), ty, None);
@@ -116,7 +116,7 @@ fn with_values(
     }
 }
 
-/// Returns a count without a mask that leaves all bits that count.
+/// Returns a shift count without a mask that keeps all relevant bits.
 fn without_mask(it: &mut Simplifier<'_>, count: Value, bits: u64) -> Option<Value> {
     match *it.facts.definition(count)? {
         Op::Binary(And, inner, mask) if it.facts.constant(mask)? & bits == bits => Some(inner),
@@ -128,7 +128,7 @@ fn without_mask(it: &mut Simplifier<'_>, count: Value, bits: u64) -> Option<Valu
     }
 }
 
-/// `x + c`, if it is that.
+/// Returns the parts of `x + c`, if the value is such a sum.
 fn sum_with_number(it: &Simplifier<'_>, value: Value) -> Option<(Value, u64)> {
     match it.facts.definition(value)? {
         Op::Binary(Add, x, c) if it.facts.constant(*x).is_none() => {
@@ -186,14 +186,14 @@ fn number_do(
     Some(Do(Op::Binary(op, a, number)))
 }
 
-/// Returns true when all that may be set of `a` is set in the mask.
+/// Returns true when all possibly set bits of `a` are set in the mask.
 fn masks_nothing(it: &Simplifier<'_>, a: Value, mask: u64) -> bool {
     let high = it.facts.range(a).high;
     let possible = if high == 0 { 0 } else { u64::MAX >> high.leading_zeros() };
     possible & !mask == 0
 }
 
-/// Simplifies an operation with a number on one with a number.
+/// Combines an operation with a constant and its operand, another one with a constant.
 fn chain(it: &mut Simplifier<'_>, op: BinaryOp, ty: Type, a: Value, y: u64) -> Option<Simpler> {
     let all = ones(ty);
     if matches!(op, And | Or | Xor)
@@ -232,8 +232,8 @@ fn moved_bytes_with(
     moved_bytes(it, &Op::Binary(op, a, y), ty, bits(ty) / 8)
 }
 
-/// Returns what the low `demanded` bytes are, if they are bytes of another value or
-/// of memory.
+/// Returns the replacement of the low `demanded` bytes, if they are bytes of another value or of
+/// memory.
 pub(super) fn moved_bytes(
     it: &mut Simplifier<'_>,
     op: &Op,
@@ -273,7 +273,7 @@ fn wrap(it: &mut Simplifier<'_>, a: Value) -> Option<Simpler> {
     }
 }
 
-/// Returns the low 32 bits of a value, if they are there already.
+/// Returns the low 32 bits of a value, if they exist already.
 fn low_half(it: &mut Simplifier<'_>, value: Value) -> Option<Value> {
     if let Some(number) = it.facts.constant(value) {
         return Some(it.number(number & ones(Type::I32), Type::I32));
@@ -324,7 +324,7 @@ fn compare(it: &mut Simplifier<'_>, op: CompareOp, a: Value, b: Value) -> Option
         return Some(Do(Op::Const(u64::from(truth))));
     }
     let Some(y) = it.facts.constant(b) else {
-        // A number to the right; else one order.
+        // A constant to the right; else canonical order.
         let turn = it.facts.constant(a).is_some()
             || matches!(op, GtS | GtU | GeS | GeU)
             || matches!(op, Eq | Ne) && b < a;
@@ -342,7 +342,7 @@ fn compare(it: &mut Simplifier<'_>, op: CompareOp, a: Value, b: Value) -> Option
     }
 }
 
-/// Simplifies a comparison of something computed with a number.
+/// Simplifies a comparison of a computed value with a constant.
 fn compare_inside(it: &mut Simplifier<'_>, op: CompareOp, a: Value, y: u64) -> Option<Simpler> {
     use CompareOp::{Eq, GtU, LtU, Ne};
     let ty = it.facts.type_of(a);

@@ -1,6 +1,6 @@
-//! Versions of classes of places: a number that changes with each write. A load is the same as one
-//! before if nothing was written to its class between them; where ways join the version is a new
-//! one, unless the function never writes that class at all.
+//! Versions of classes of memory: a number that changes with each write. A load is equal to an
+//! earlier one if nothing was written to its class in between; a join gets a new version, unless
+//! the function never writes that class at all.
 
 use foldhash::{HashMap, HashMapExt};
 
@@ -8,13 +8,13 @@ use abi::HostFunction;
 
 use crate::ir::{BlockId, Function, Op, Region, Value};
 
-/// Versions: of memory, window, metadata, the memory's size, what lies behind it.
+/// Number of classes: memory, window, metadata, the memory's size, data behind it.
 const CLASSES: usize = 5;
 const METADATA_CLASS: usize = 2;
 const SIZE: usize = 3;
 const BEHIND: usize = 4;
 
-/// Version of each class of places, here and at the ends of blocks.
+/// Current version of each class, and those at the ends of blocks.
 pub(super) struct Versions {
     now: Vec<u64>,
     ends: HashMap<BlockId, Vec<u64>>,
@@ -22,12 +22,12 @@ pub(super) struct Versions {
     /// Blocks after which a block, in some loop, writes metadata.
     disturbed: Vec<bool>,
     next: u64,
-    /// The version of the places that each load read.
+    /// Version of the class that each load read.
     loads: HashMap<Value, u64>,
 }
 
 impl Versions {
-    /// `keeps_metadata`: no store at an address that only the run knows is of metadata.
+    /// Analyses a function. `keeps_metadata`: no store at a run-time address writes metadata.
     pub(super) fn new(function: &Function, keeps_metadata: bool) -> Self {
         let mut written = vec![false; CLASSES];
         let mut disturbed = vec![false; function.blocks.len()];
@@ -36,7 +36,7 @@ impl Versions {
                 for class in writes(&instruction.op, keeps_metadata) {
                     written[class] = true;
                     if class == METADATA_CLASS && block.loop_depth > 0 {
-                        // The header of a loop that it is in comes before it.
+                        // The header of a loop that contains it comes before it.
                         disturbed[..=index].fill(true);
                     }
                 }
@@ -52,8 +52,8 @@ impl Versions {
         }
     }
 
-    /// Returns true when nothing was written to metadata since the packet came: then it is what the
-    /// node wrote.
+    /// Returns true when nothing was written to metadata since the packet arrived: then it has the
+    /// node's values.
     pub(super) fn is_metadata_new(&self) -> bool {
         self.now[METADATA_CLASS] == 0
     }
@@ -74,7 +74,7 @@ impl Versions {
             None => {
                 let is_new = |from: &BlockId| match self.ends.get(from) {
                     Some(end) => end[METADATA_CLASS] == 0,
-                    // Not walked yet: a way back in a loop, or never reached.
+                    // Not walked yet: a back edge, or an unreachable block.
                     None => !self.disturbed[block.0 as usize],
                 };
                 let keeps_metadata = predecessors.iter().all(is_new);
@@ -107,19 +107,19 @@ impl Versions {
         self.now[SIZE]
     }
 
-    /// Notes what an operation may write.
+    /// Records the writes of an operation.
     pub(super) fn write(&mut self, op: &Op, keeps_metadata: bool) {
         for class in writes(op, keeps_metadata) {
             self.change(class);
         }
     }
 
-    /// Notes that a value was loaded from a region.
+    /// Records that a value was loaded from a region.
     pub(super) fn handle_load(&mut self, loaded: Value, region: Region) {
         self.loads.insert(loaded, self.version(region));
     }
 
-    /// Returns true when what was loaded is still what memory holds.
+    /// Returns true when memory still holds the loaded value.
     pub(super) fn is_still_there(&self, loaded: Value, region: Region) -> bool {
         self.loads.get(&loaded) == Some(&self.version(region))
     }
@@ -130,7 +130,7 @@ impl Versions {
     }
 }
 
-/// Classes that an operation may write.
+/// Returns the classes that an operation may write.
 fn writes(op: &Op, keeps_metadata: bool) -> Vec<usize> {
     const PLACES: [usize; 3] = [0, 1, 2];
     match op {
@@ -153,7 +153,7 @@ fn writes(op: &Op, keeps_metadata: bool) -> Vec<usize> {
     }
 }
 
-/// Returns the class of a region; none for one that only the run knows.
+/// Returns the class of a region, `None` for one known only at run time.
 pub(super) fn class(region: Region) -> Option<usize> {
     match region {
         Region::Memory => Some(0),
