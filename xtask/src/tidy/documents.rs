@@ -1,7 +1,9 @@
 //! Documents that a machine can hold against the tree.
 //!
-//! * ARCHITECTURE.md names every crate by its folder in backticks, and no crate
-//!   or file that is not there.
+//! * ARCHITECTURE.md names every crate by its folder in backticks; neither it nor a page of
+//!   docs/design/ names a crate or file that is not there.
+//! * ARCHITECTURE.md stays short, and so do the paragraphs, list items and table cells of it and
+//!   of the pages of docs/design/.
 //! * docs/reference/promises.md is a table of promise, test, status: a promise names tests
 //!   that exist, or says "not yet".
 //! * docs/README.md is an index: it links every document of docs/; README.md links it.
@@ -29,6 +31,12 @@ const HOW_TO_CHANGE: &str = "CONTRIBUTING.md";
 const INDEXED: &str = "docs/";
 /// Folder of the walks through the code.
 const WALKS: &str = "docs/design/";
+/// Length of ARCHITECTURE.md: what can be read in one sitting.
+const MAP_LENGTH_MAX: usize = 25 << 10;
+/// Length of a paragraph, list item or table cell: a screen has several.
+const BLOCK_LENGTH_MAX: usize = 600;
+/// Page of the design whose paragraphs are longer yet.
+const LONG: &str = "docs/design/compiler.md";
 const GLOSSARY: &str = "docs/reference/glossary.md";
 /// The root folders that hold crates.
 const TOPS: [&str; 11] = [
@@ -56,6 +64,8 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     findings.extend(dead_links(tree));
     findings.extend(bare_paths(tree));
     findings.extend(walks(tree));
+    findings.extend(dead_paths(tree));
+    findings.extend(walls(tree));
     findings
 }
 
@@ -84,17 +94,76 @@ fn map(tree: &Tree) -> Vec<Finding> {
             findings.push(Finding::error("map", MAP, 1, message));
         }
     }
-    for (at, line) in text.lines().enumerate() {
-        for name in backticked(line) {
-            let is_path = TOPS.iter().any(|top| name.starts_with(top))
-                && !name.contains(['*', '{', ' ', '<']);
-            if is_path && !tree.has(name) {
-                let message = format!("`{name}` is not in the tree");
-                findings.push(Finding::error("map", MAP, at + 1, message));
+    if text.len() > MAP_LENGTH_MAX {
+        let message = format!("{} bytes; move details to {WALKS}", text.len());
+        findings.push(Finding::error("map", MAP, 1, message));
+    }
+    findings
+}
+
+/// Returns ARCHITECTURE.md and the pages of docs/design/.
+fn design(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
+    tree.files()
+        .filter(|(path, _)| *path == MAP || (path.starts_with(WALKS) && path.ends_with(".md")))
+}
+
+/// Finds paths in backticks that are not in the tree.
+fn dead_paths(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (page, text) in design(tree) {
+        for (at, line) in text.lines().enumerate() {
+            for name in backticked(line) {
+                let is_path = TOPS.iter().any(|top| name.starts_with(top))
+                    && !name.contains(['*', '{', ' ', '<']);
+                if is_path && !tree.has(name) {
+                    let message = format!("`{name}` is not in the tree");
+                    findings.push(Finding::error("map", page, at + 1, message));
+                }
             }
         }
     }
     findings
+}
+
+/// Finds paragraphs, list items and table cells that are too long to be read.
+fn walls(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (page, text) in design(tree).filter(|(page, _)| *page != LONG) {
+        for (line, block) in blocks(text) {
+            let length = block.chars().count();
+            if length > BLOCK_LENGTH_MAX {
+                let message =
+                    format!("{length} characters in one piece; at most {BLOCK_LENGTH_MAX}");
+                findings.push(Finding::error("wall", page, line, message));
+            }
+        }
+    }
+    findings
+}
+
+/// Returns paragraphs, list items and table cells, each with its first line; no code blocks.
+fn blocks(text: &str) -> Vec<(usize, String)> {
+    let mut blocks: Vec<(usize, String)> = Vec::new();
+    let (mut is_code, mut continues) = (false, false);
+    for (at, line) in text.lines().map(str::trim).enumerate() {
+        let item = line.trim_start_matches(|c: char| c.is_ascii_digit());
+        let begins = ["- ", "* ", "#", ". "].iter().any(|mark| item.starts_with(mark));
+        if line.starts_with("```") {
+            (is_code, continues) = (!is_code, false);
+        } else if is_code || line.is_empty() {
+            continues = false;
+        } else if line.starts_with('|') {
+            blocks.extend(line.split('|').map(|cell| (at + 1, cell.trim().to_owned())));
+            continues = false;
+        } else if let (true, false, Some((_, block))) = (continues, begins, blocks.last_mut()) {
+            block.push(' ');
+            block.push_str(line);
+        } else {
+            blocks.push((at + 1, line.to_owned()));
+            continues = true;
+        }
+    }
+    blocks
 }
 
 fn index(tree: &Tree) -> Vec<Finding> {
@@ -304,17 +373,39 @@ mod tests {
     #[test]
     fn the_map_names_every_crate_and_no_dead_one() {
         let with = |map: &str| {
-            let found = super::map(&Tree::of(&[
+            let tree = Tree::of(&[
                 ("base/units/Cargo.toml", ""),
                 ("levels/bpf/c/front_door.bpf.c", ""),
                 (MAP, map),
-            ]));
-            lines(&found)
+            ]);
+            lines(&[super::map(&tree), dead_paths(&tree)].concat())
         };
         assert_eq!(with("`base/units` and `levels/bpf/c/front_door.bpf.c`\n"), NONE);
         assert_eq!(with("nothing\n"), [1]);
         assert_eq!(with("`base/units`\n`core/gone`\n"), [2]);
         assert_eq!(with("`base/units`\n\n`levels/bpf/c/gone.c`\n"), [3]);
+        let long = format!("`base/units`\n{}", "a b\n\n".repeat(MAP_LENGTH_MAX / 5));
+        assert_eq!(with(&long), [1]);
+    }
+
+    #[test]
+    fn a_page_of_the_design_names_no_file_that_is_gone() {
+        let page = format!("{WALKS}ports.md");
+        let tree = Tree::of(&[("core/a/Cargo.toml", ""), (&page, "`core/a`\n`core/b`\n")]);
+        assert_eq!(lines(&dead_paths(&tree)), [2]);
+    }
+
+    #[test]
+    fn a_long_paragraph_item_or_cell_of_the_design_is_found() {
+        let page = format!("{WALKS}ports.md");
+        let with = |text: &str| lines(&walls(&Tree::of(&[(page.as_str(), text)])));
+        let (half, long) = ("a".repeat(BLOCK_LENGTH_MAX - 100), "a".repeat(BLOCK_LENGTH_MAX + 1));
+        assert_eq!(with(&format!("{half}\n\n{half}\n- {half}\n12. {half}\n")), NONE);
+        assert_eq!(with(&format!("| {half} | {half} |\n```\n{long}\n```\n")), NONE);
+        assert_eq!(with(&format!("# Title\n\n{half}\n{half}\n")), [3]);
+        assert_eq!(with(&format!("a\n- {long}\n\n| a | {long} |\n")), [2, 4]);
+        let compiler = Tree::of(&[(LONG, long.as_str())]);
+        assert_eq!(lines(&walls(&compiler)), NONE);
     }
 
     #[test]
