@@ -1,4 +1,4 @@
-//! The project's chores as ordinary Rust: `cargo xtask tidy`, `test` and `quick`.
+//! The project's chores as ordinary Rust: `cargo xtask tidy`, `figures`, `test` and `quick`.
 //!
 //! `tidy` reads the tree and says what breaks the project's rules; `test` runs the test programs
 //! of the workspace; `quick` does both for what a change touches. Formatting and lints are cargo's.
@@ -7,6 +7,7 @@
 
 mod affected;
 mod book;
+mod figures;
 mod house;
 mod index;
 mod programs;
@@ -24,6 +25,7 @@ const USAGE: &str = "usage: cargo xtask tidy [--json]        the project's rules
        cargo xtask house [--json]       sizes of types, circles of files, shares of tests
        cargo xtask tests [WORD]          an index of the tests whose name or file has WORD
        cargo xtask book FOLDER           the documents as mdBook's source; `make book` renders them
+       cargo xtask figures FOLDER        tables of docs/benchmarks from FOLDER/NAME.json, of `tam bench NAME --json`
        cargo xtask test [RUNNER…]        every test program but the system tests; RUNNER stands before each: sudo -n
        cargo xtask quick [REVISION]      format, rules, lints and tests of what differs from REVISION (HEAD), and of what depends on it";
 
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
         ["tests"] => print_tests(None),
         ["tests", word] => print_tests(Some(word)),
         ["book", folder] => write_book(Path::new(folder)),
+        ["figures", folder] => write_figures(Path::new(folder)),
         ["test", ..] => run_tests(&arguments[1..]),
         ["quick"] => quick::run(None),
         ["quick", revision] if !revision.starts_with('-') => quick::run(Some(revision)),
@@ -70,6 +73,14 @@ fn print_tests(word: Option<&str>) -> anyhow::Result<bool> {
 fn write_book(folder: &Path) -> anyhow::Result<bool> {
     let pages = book::write(&project_root()?, folder)?;
     println!("{pages} pages in {}", folder.display());
+    Ok(true)
+}
+
+/// Writes the tables of the benchmarks' pages from the results of a folder.
+fn write_figures(folder: &Path) -> anyhow::Result<bool> {
+    for name in figures::write(&project_root()?, folder)? {
+        println!("{name}: its page shows {}", folder.join(format!("{name}.json")).display());
+    }
     Ok(true)
 }
 

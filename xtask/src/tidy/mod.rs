@@ -17,6 +17,7 @@
 //! | [`examples`] | libraries whose comments have no example take no time of rustdoc's |
 //! | [`owners`] | what one type owns, where its methods are, circles of files |
 //! | [`documents`] | ARCHITECTURE.md and docs/reference/promises.md agree with the tree; the glossary |
+//! | [`figures`] | pages of benchmarks show the results that are kept beside them |
 
 pub mod arrows;
 pub mod comments;
@@ -25,6 +26,7 @@ pub mod determinism;
 pub mod documents;
 pub mod examples;
 pub mod features;
+pub mod figures;
 pub mod owners;
 pub mod rust;
 pub mod text;
@@ -41,7 +43,7 @@ use tree::Tree;
 
 /// Runs every check.
 pub fn check(tree: &Tree, listings: &Listings) -> Report {
-    let checks: [fn(&Tree) -> Vec<Finding>; 10] = [
+    let checks: [fn(&Tree) -> Vec<Finding>; 11] = [
         arrows::check,
         unsafety::check,
         determinism::check,
@@ -51,6 +53,7 @@ pub fn check(tree: &Tree, listings: &Listings) -> Report {
         examples::check,
         dependencies::check,
         documents::check,
+        figures::check,
         owners::check,
     ];
     let mut findings: Vec<Finding> = checks.iter().flat_map(|check| check(tree)).collect();

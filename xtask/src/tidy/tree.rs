@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::rust::{Source, Unreadable};
+use crate::figures::RESULTS;
 
 /// Endings of the files that are read; files without one are read by name.
 const ENDINGS: [&str; 9] = ["rs", "c", "h", "toml", "md", "sh", "wat", "yml", "svg"];
@@ -161,7 +162,10 @@ fn read_folder(
         let kind = entry.file_type()?;
         if kind.is_dir() && !SKIPPED.contains(&name.as_str()) {
             read_folder(root, &path, files)?;
-        } else if kind.is_file() && is_text(&name) && entry.metadata()?.len() <= FILE_LENGTH_MAX {
+        } else if kind.is_file()
+            && is_text(below, &name)
+            && entry.metadata()?.len() <= FILE_LENGTH_MAX
+        {
             let bytes = std::fs::read(entry.path())?;
             files.insert(path, String::from_utf8_lossy(&bytes).into_owned());
         }
@@ -169,8 +173,10 @@ fn read_folder(
     Ok(())
 }
 
-fn is_text(name: &str) -> bool {
+/// Returns true for files that people write, and for the results that pages show.
+fn is_text(folder: &str, name: &str) -> bool {
     match name.rsplit_once('.') {
+        Some((_, "json")) => folder == RESULTS,
         Some((_, ending)) => ENDINGS.contains(&ending),
         None => NAMES.contains(&name),
     }
