@@ -7,8 +7,8 @@
 //! kernel: generator ─▶ [ nftables: masquerade                        ] ─▶ sink
 //! ```
 //!
-//! On a port in slow mode the kernel routes each packet behind the module, and gives it the
-//! module's source where it leaves.
+//! On a port in slow mode the kernel routes each packet after the module, and sets the module's
+//! source address at the egress.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -28,24 +28,24 @@ use crate::started::with_nodes;
 use crate::{Options, Service, Subject};
 
 const LENGTH: usize = 64;
-/// Flows that come in turn: one of a house's, each with a mapping of its own.
+/// Flows in turn, as many as a household has, each with a mapping of its own.
 const FLOWS: u32 = 256;
 const LEVELS: [Level; 3] = [Level::Nic, Level::Kernel, Level::User];
-/// Ours on a port in slow mode divided by the kernel's masquerading, below user level.
+/// Goal below user level: the rate on a port in slow mode divided by the kernel's masquerading.
 const GOAL: f64 = 0.8;
-/// Packets a second with which a lane gets to its level: user level is idle between two.
+/// Packets per second while a lane moves to its level: user level is idle between two of them.
 const GENTLE: u64 = 1000;
-/// The node looks at netfilter each 400 ms.
+/// Time within which the node notices netfilter rules, which it polls each 400 ms.
 const NOTICED_WITHIN: Duration = Duration::from_millis(1000);
 
-/// As every machine with Docker has it.
+/// Ruleset that makes ports slow, as on every machine with Docker.
 const SLOW: &str =
     "table ip slow { chain through { type filter hook forward priority filter; }; }\n";
 const MASQUERADE: &str = "table ip out { chain out { type nat hook postrouting priority srcnat; \
                           oifname \"n1\" masquerade; }; }\n";
 const BASELINE: &str = "kernel masquerading";
 
-/// Three ways of translating, each in its line; the first two with a node.
+/// Three setups of translation, each in its line; the first two with a node.
 struct Ways {
     slow: Line,
     fast: Line,
@@ -124,7 +124,7 @@ fn take_turns(
     Ok(LEVELS.into_iter().zip(&all).flat_map(|(level, values)| compared(level, values)).collect())
 }
 
-/// Results of a level's rounds: of a slow port, and of a fast one.
+/// Compares a level's rounds: a slow port, and a fast one.
 fn compared(level: Level, values: &[Values]) -> [Measurement; 2] {
     [("slow", 0, (level != Level::User).then_some(GOAL)), ("fast", 1, None)].map(
         |(port, at, goal)| {
@@ -142,7 +142,7 @@ fn compared(level: Level, values: &[Values]) -> [Measurement; 2] {
     )
 }
 
-/// Gives nftables of a namespace a ruleset.
+/// Loads an nftables ruleset in a namespace.
 fn nft(namespace: &NetNs, ruleset: &str) -> Result<()> {
     let mut command = Command::new("nft");
     command.args(["-f", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped());

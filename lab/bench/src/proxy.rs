@@ -26,23 +26,23 @@ use crate::streams::{self, web::Client};
 use crate::{Options, Subject, line};
 use sites::Sites;
 
-/// Ours divided by HAProxy.
+/// Goal: the rate divided by HAProxy's.
 const GOAL_RATE: f64 = 0.9;
-/// The pass-through filter divided by plain interception.
+/// Goal: the pass-through filter's rate divided by plain interception's.
 const GOAL_FILTER: f64 = 0.95;
-/// Bytes of the files of the origin.
+/// Sizes of the origin's files, in bytes.
 const SMALL: usize = 1024;
 const LARGE: usize = 1 << 20;
 const MEGABYTE: f64 = 1e6;
 
-/// What is measured at a time.
+/// Measured case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Case {
-    /// Small answers over connections that are kept.
+    /// Small responses over kept connections.
     Requests,
-    /// Large ones.
+    /// Large responses.
     Bulk,
-    /// Small ones, with a connection for each.
+    /// Small responses, with a connection for each.
     Connections,
 }
 
@@ -57,7 +57,7 @@ impl Case {
         }
     }
 
-    /// Of a rate, and of the processor time for one.
+    /// Returns the units of the rate, and of the processor time for one.
     const fn units(self) -> (&'static str, &'static str) {
         match self {
             Self::Requests => ("requests/s", "us/request"),
@@ -79,7 +79,7 @@ impl Case {
     }
 }
 
-/// Who takes part, in the order of a round.
+/// Contestant, in the order of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
     Plain,
@@ -87,7 +87,7 @@ enum Who {
     NginxTcp,
     TcpBehindXdp,
     TcpTransparent,
-    /// The same as `Plain` with the node's front door in the driver, as of ports for everything.
+    /// Plain interception with the node's front door in the driver, as for ports of every kind.
     PlainAtXdp,
     Filter,
     HaproxyHttp,
@@ -95,7 +95,8 @@ enum Who {
     HttpBehindXdp,
     HttpTransparent,
     FilterAtXdp,
-    /// The filter where connections to servers stay for the next client, as HAProxy's and nginx' do.
+    /// Pass-through filter with connections to servers kept for the next client, as HAProxy's and
+    /// nginx' are.
     Keeping,
 }
 
@@ -116,7 +117,7 @@ impl Who {
         Self::Keeping,
     ];
 
-    /// Whether a case says anything of it.
+    /// Returns true if the case is measured for this contestant.
     const fn takes_part(self, case: Case) -> bool {
         !matches!(self, Self::Keeping) || matches!(case, Case::Connections)
     }
@@ -137,7 +138,7 @@ impl Who {
         }
     }
 
-    /// What a metric's name has behind it that compares with this one.
+    /// Returns the suffix of a metric's name that compares with this contestant.
     const fn suffix(self) -> &'static str {
         match self {
             Self::TcpBehindXdp | Self::HttpBehindXdp => ".behind_xdp",
@@ -150,19 +151,19 @@ impl Who {
     }
 }
 
-/// What a run showed.
+/// Result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Run {
     /// Requests, MB or connections per second.
     rate: f64,
     p50: f64,
     p99: f64,
-    /// Microseconds of processor time for each.
+    /// Microseconds of processor time for each of them.
     cpu: f64,
     errors: f64,
 }
 
-/// Runs of a round, by case and who.
+/// Runs of a round, by case and contestant.
 type Round = Vec<(Case, Who, Run)>;
 
 pub(crate) fn run(
@@ -291,7 +292,7 @@ fn measurements(rounds: &[Round]) -> Vec<Measurement> {
     measurements
 }
 
-/// A rate against each of the others, and what else there is against the first, HAProxy.
+/// Compares a rate with each of the others, and the other values with the first, HAProxy.
 fn of_case(rounds: &[Round], kind: &str, case: Case, taking_part: &[Who]) -> Vec<Measurement> {
     let (rate_unit, cpu_unit) = case.units();
     let pair = |what: &str, unit, baseline: usize, better, goal| Pair {
@@ -320,7 +321,7 @@ fn of_case(rounds: &[Round], kind: &str, case: Case, taking_part: &[Who]) -> Vec
     measurements
 }
 
-/// A value of each that takes part, round by round.
+/// Returns a value of each contestant, round by round.
 fn values(rounds: &[Round], case: Case, taking_part: &[Who], of: fn(&Run) -> f64) -> Rounds {
     let mut values = Rounds::default();
     for round in rounds {
@@ -335,7 +336,7 @@ fn values(rounds: &[Round], case: Case, taking_part: &[Who], of: fn(&Run) -> f64
     values
 }
 
-/// A sentence for each that let connections fail.
+/// Returns a sentence for each contestant with failed connections.
 fn failures(rounds: &[Round]) -> Vec<String> {
     let of = |case: Case, who: Who| -> f64 {
         let runs = rounds.iter().flatten().filter(|run| run.0 == case && run.1 == who);
@@ -354,7 +355,7 @@ fn failures(rounds: &[Round]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// A round in which everybody is as fast as it is far in the list.
+    /// Returns a round in which each contestant's rate is its position in the list.
     fn round() -> Round {
         let runs = Case::ALL.into_iter().flat_map(|case| Who::ALL.map(|who| (case, who)));
         runs.map(|(case, who)| {

@@ -1,5 +1,5 @@
-//! Tests that the lines, generators, sinks and baselines do what they say.
-//! They need root, and say so when they do not have it. They judge no speed.
+//! Tests of the lines, generators, sinks and baselines themselves. They need root, and skip with a
+//! note otherwise. They judge no speed.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::measure::{Rates, Reading, Window, measure};
 use crate::plain_xsk::{Mode, PlainXsk};
 use crate::sink::{Kind, Sink};
 
-/// Slow enough for every machine that tests run on.
+/// Packets per second, slow enough for every machine that tests run on.
 const RATE: u64 = 20_000;
 const WINDOW: Window =
     Window { warm_up: Duration::from_millis(100), length: Duration::from_millis(300) };
@@ -24,15 +24,15 @@ fn privileged() -> bool {
     root
 }
 
-/// A slow stream of frames through a line, and what arrives of it.
+/// Sends a slow stream of frames through a line; returns the rates.
 fn through(line: &Line, kind: Kind, length: usize, flows: u32) -> Rates {
     let sink = Sink::new(line, kind).unwrap();
     let traffic = Traffic { rate: Some(RATE), flows, ..Traffic::flood(length) };
     measure(line, traffic, WINDOW, &mut || Ok(Reading::now(sink.packets().unwrap()))).unwrap()
 }
 
-/// The pace is not exceeded, and nearly all that was sent arrives. (The pace
-/// is not reached where other tests have the CPU.)
+/// Checks that the pace is not exceeded and that nearly all packets arrive. (The pace is not
+/// reached where other tests use the CPU.)
 fn assert_all_arrives(rates: Rates) {
     let Rates { offered, counted } = rates;
     assert!(offered > 0.0 && offered < 1.2 * RATE as f64, "{rates:?}");

@@ -1,5 +1,5 @@
-//! When the first packet of a service comes to the end of the line, by the clock of the
-//! program that sees it there (`first.bpf.c`), and the slow, even traffic for it.
+//! Arrival time of a service's first packet at the end of the line, by the clock of the program
+//! that sees it there (`first.bpf.c`), and slow, even traffic for it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,11 +16,11 @@ use super::module::MARK_AT;
 use crate::frame;
 use crate::line::Line;
 
-/// Between two looks; the time is the program's, so this costs no precision.
+/// Polling interval; the time stamp is the program's, so it costs no precision.
 const LOOK: Duration = Duration::from_micros(200);
-/// A first packet that takes longer does not come.
+/// Time after which a first packet counts as lost.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Frames that are on their way are there after this.
+/// Time within which frames in flight have arrived.
 const ON_ITS_WAY: Duration = Duration::from_millis(5);
 
 /// `struct words` of first.bpf.c.
@@ -33,20 +33,21 @@ struct Words {
     before_ns: u64,
     packets: u64,
 }
-/// Words that the reader sets.
+/// Indexes of the words that the reader writes.
 const WANTED: usize = 0;
 const CAME: usize = 1;
 
-/// When it came.
+/// Arrival of a first packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Came {
-    /// Of the monotonic clock.
+    /// Time of the monotonic clock, in nanoseconds.
     pub(crate) nanos: u64,
-    /// Behind the packet before it: how much sooner it may have been handled, had it come sooner.
+    /// Distance to the packet before it, in nanoseconds: by this much sooner the service may have
+    /// been ready.
     pub(crate) gap_ns: u64,
 }
 
-/// In place until dropped.
+/// XDP program in place until dropped.
 #[derive(Debug)]
 pub(crate) struct First {
     words: MappedArray<Words>,
@@ -54,7 +55,7 @@ pub(crate) struct First {
 }
 
 impl First {
-    /// At the end of a line.
+    /// Attaches to the end of a line.
     pub(crate) fn new(line: &Line) -> Result<Self> {
         netns::in_namespace(&line.destination, || {
             let mut open = Object::open(objects::bench::FIRST, "first")?;
@@ -66,7 +67,7 @@ impl First {
         })?
     }
 
-    /// From now on waits for a packet with this mark; none of before is on its way any more.
+    /// Waits for a packet with this mark from now on; packets in flight have arrived before.
     pub(crate) fn want(&self, mark: u32) {
         self.set(WANTED, 0);
         std::thread::sleep(ON_ITS_WAY);
@@ -74,7 +75,7 @@ impl First {
         self.set(WANTED, u64::from(mark));
     }
 
-    /// When it came.
+    /// Waits for the packet; returns its arrival.
     pub(crate) fn came(&self) -> Result<Came> {
         let begun = Instant::now();
         loop {
@@ -98,8 +99,8 @@ impl First {
     }
 }
 
-/// Traffic at a slow, even rate until dropped: one system call a frame, and the processors
-/// stay free for what is measured.
+/// Traffic at a slow, even rate until dropped: one system call a frame, so that processors stay
+/// free for the measured program.
 #[derive(Debug)]
 pub(crate) struct Drip {
     ended: Arc<AtomicBool>,
@@ -107,7 +108,7 @@ pub(crate) struct Drip {
 }
 
 impl Drip {
-    /// So many 64-byte frames a second into a line.
+    /// Starts sending `rate` 64-byte frames per second into a line.
     pub(crate) fn start(line: &Line, rate: u32) -> Result<Self> {
         let device = Line::ifindex(&line.source, "s0")?;
         let socket = netns::in_namespace(&line.source, || PacketSocket::open(device))??;
@@ -120,7 +121,7 @@ impl Drip {
         Ok(Self { ended, thread: Some(thread) })
     }
 
-    /// Ends it; what went wrong.
+    /// Stops; returns the error that ended it earlier, if any.
     pub(crate) fn stop(mut self) -> Result<()> {
         self.halt().unwrap_or(Ok(()))
     }

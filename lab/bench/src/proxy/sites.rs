@@ -1,4 +1,4 @@
-//! The lines of the benchmark, what stands in them, and where.
+//! Lines of the benchmark, with the contestants and their addresses.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,39 +13,39 @@ use crate::streams::process::{HAPROXY, Process};
 use crate::streams::{self, ORIGIN, PROXY, nginx, within};
 use crate::{Plan, Service, Subject};
 
-/// What HAProxy's backends have that connect to the origin as the client.
+/// Setting of HAProxy's backends that connect to the origin with the client's address.
 const AS_CLIENT: &str = "source 0.0.0.0 usesrc client";
-/// Packets for sockets with others' addresses are the kernel's own, by this mark's route.
+/// Ruleset that marks packets for transparent sockets, whose route delivers them locally.
 const TRANSPARENT: &str = "table ip transparent {\n chain prerouting {\n  \
     type filter hook prerouting priority mangle; policy accept;\n  \
     meta l4proto tcp socket transparent 1 meta mark set 1 accept\n }\n}\n";
-/// Nodes.
+/// Names of the nodes.
 const PLAIN: &str = "bench-plain";
 const FILTER: &str = "bench-filter";
 const KEEPING: &str = "bench-keeping";
 const PLAIN_AT_XDP: &str = "bench-plain-xdp";
 const FILTER_AT_XDP: &str = "bench-filter-xdp";
-/// Files of the origin.
+/// Paths of the origin's files.
 pub(super) const SMALL_PATH: &str = "/1k";
 pub(super) const LARGE_PATH: &str = "/1m";
-/// Ports of the proxies.
+/// L4 ports of the proxies.
 const HAPROXY_TCP: u16 = 8001;
 const NGINX_TCP: u16 = 8002;
 const HAPROXY_HTTP: u16 = 8003;
 const NGINX_HTTP: u16 = 8004;
-/// Connections of HAProxy, far above those of a case: with its own number, which it takes of the
-/// limit of descriptors, it may refuse to start.
+/// Most connections of HAProxy, far above those of a case: its default, derived from the limit of
+/// descriptors, may be so high that it refuses to start.
 const HAPROXY_CONNECTIONS: u32 = 4000;
-/// Where nginx's modules are.
+/// Path of nginx's stream module.
 const STREAM_MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
 
-/// A line whose origin serves.
+/// Line with a serving origin.
 struct Site {
     line: Line,
     _origin: Process,
 }
 
-/// All of them.
+/// Sites of all contestants.
 pub(super) struct Sites {
     plain: Site,
     filter: Site,
@@ -59,12 +59,12 @@ pub(super) struct Sites {
     nginx: Process,
     haproxy_behind_xdp: Process,
     haproxy_transparent: Process,
-    /// Of our daemons and cells.
+    /// Processes of each node: daemon and cell.
     nodes: [Vec<u32>; 5],
     _links: Vec<Link>,
 }
 
-/// Where somebody is asked, and who works for that.
+/// Address that clients ask, and the processes that work for it.
 pub(super) struct Place<'a> {
     pub(super) client: &'a NetNs,
     pub(super) address: String,
@@ -158,7 +158,7 @@ impl Sites {
         Place { client: &site.line.source, address, processes }
     }
 
-    /// Every byte comes, by whoever stands between.
+    /// Checks that every byte arrives through this contestant.
     pub(super) fn check(&self, who: Who) -> Result<()> {
         let place = self.place(who);
         let mut client = Client::connect(place.client, place.address.parse()?)
@@ -171,7 +171,7 @@ impl Sites {
     }
 }
 
-/// Bytes that nobody makes shorter: of a linear congruential generator.
+/// Returns incompressible bytes, of a linear congruential generator.
 fn body(length: usize) -> Vec<u8> {
     let mut state = 1u64;
     let next = |_| {
@@ -181,8 +181,8 @@ fn body(length: usize) -> Vec<u8> {
     (0..length).map(next).collect()
 }
 
-/// A program on both ports that lets everything pass, as a node has one there: a veth copies each
-/// frame for it, a network card would not.
+/// Attaches a program to both ports that passes everything, as a node has one there: a veth copies
+/// each frame for it, a network card would not.
 fn passes(line: &Line) -> Result<Vec<Link>> {
     let object = Object::open(objects::bench::SINK, "sink")?.load()?;
     let program = object.program("pass")?;
@@ -190,7 +190,8 @@ fn passes(line: &Line) -> Result<Vec<Link>> {
     [line::PORT_IN, line::PORT_OUT].into_iter().map(on).collect()
 }
 
-/// Has the kernel give packets to sockets that have other hosts' addresses, as HAProxy's manual says.
+/// Makes the kernel deliver packets to sockets with other hosts' addresses, as HAProxy's manual
+/// describes.
 fn take_others_addresses(line: &Line, folder: &Path) -> Result<()> {
     let file = folder.join("transparent.nft");
     std::fs::write(&file, TRANSPARENT).context("writing rules for nft")?;
@@ -215,7 +216,7 @@ fn haproxy(site: &Site, folder: &Path) -> Result<Process> {
     haproxy_in(site, folder, "haproxy", "")
 }
 
-/// `source` is said of both backends.
+/// Starts HAProxy; `source` is added to both backends.
 fn haproxy_in(site: &Site, folder: &Path, name: &str, source: &str) -> Result<Process> {
     let folder = within(folder, name)?;
     let file = folder.join("haproxy.cfg");

@@ -1,14 +1,14 @@
-//! AMnet, "On the Performance of Active Networking Services", section IV: the load test of the
-//! MP3 reflector, whose receivers "just received the stream without playing it", on Ethernet of
-//! 100 Mbit/s.
+//! AMnet, "On the Performance of Active Networking Services", section IV: the load test of the MP3
+//! reflector, whose receivers "just received the stream without playing it", on Ethernet of 100
+//! Mbit/s.
 //!
 //! ```text
 //! listeners ─▶ s0 ═ n0, 100 Mbit/s (TBF) [ reflector ] n1 ═ d0, 100 Mbit/s (TBF) ─▶ a station
 //!                └ to 10.201.0.1: the service's; to 10.201.0.2: forwarded, each to the station
 //! ```
 //!
-//! Each number of listeners has a stream of its own, so that none of them gets what was played
-//! long before: near a line's limit that would take it minutes.
+//! Each number of listeners has a channel of its own, so that none gets data buffered long before:
+//! near a line's limit that would take minutes.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -25,29 +25,29 @@ use crate::streams::process::{cpu_time, on_cpu};
 use crate::streams::{self, LOAD_CPU};
 use crate::{Plan, Service};
 
-/// Of both lines, in Mbit/s.
+/// Rate of both lines, in Mbit/s.
 const RATE: u32 = 100;
-/// Listeners on the lines of 100 Mbit/s, which carry some 740.
+/// Numbers of listeners on the lines of 100 Mbit/s, which carry some 740.
 const REFLECTED: [usize; 12] = [50, 100, 200, 400, 546, 600, 650, 700, 725, 750, 800, 1000];
 const REFLECTED_QUICK: [usize; 3] = [200, 546, 1000];
-/// Of those who all ask the station.
+/// Numbers of listeners that all connect to the station.
 const DIRECT: [usize; 8] = [50, 100, 200, 400, 600, 700, 750, 1000];
 const DIRECT_QUICK: [usize; 2] = [200, 1000];
-/// Without a limit between the node and them.
+/// Numbers of listeners without a limit between the node and them.
 const FREE: [usize; 4] = [1000, 2000, 4000, 8000];
 const FREE_QUICK: [usize; 1] = [2000];
-/// Listeners that come in a second.
+/// New listeners per second.
 const ARRIVALS: u32 = 1000;
-/// From the last arrival until bytes are counted, and how long they are.
+/// Time from the last arrival until bytes are counted, and the time of the count.
 const SETTLE: Duration = Duration::from_secs(3);
 const SETTLE_QUICK: Duration = Duration::from_millis(1500);
 const WINDOW: Duration = Duration::from_secs(5);
 const WINDOW_QUICK: Duration = Duration::from_secs(3);
-/// From the last listener's end until the next ones come.
+/// Time from the last listener's end until the next ones come.
 const REST: Duration = Duration::from_millis(500);
-/// Frames that the station sends together: 0.4 s, as the node gathers them.
+/// Frames that the station sends together: 0.4 s, as the node buffers them.
 const TOGETHER: u64 = 15;
-/// Of a hundred listeners, those who hear all where a line still carries them.
+/// Percentage of listeners that receive everything on a line that still carries them.
 const CARRIED: f64 = 99.0;
 /// Descriptors of this program beside those of listeners and of the station.
 const DESCRIPTORS: u64 = 200;
@@ -56,20 +56,20 @@ const RULE: &str = "dst 10.201.0.1 proto tcp dport 80";
 const SERVED: &str = "10.201.0.1:80";
 const PLAIN: &str = "10.201.0.2:80";
 const STATION: &str = "0.0.0.0:80";
-/// The paper's throughput in Mbit/s with its service and without, the listeners of 128 kbit/s that
-/// it makes of that, and what its reflector is for.
+/// Throughput of the paper in Mbit/s with its service and without, the listeners of 128 kbit/s that
+/// it derives from that, and the number that its reflector is designed for.
 const PAPER_RATE: f64 = 70.0;
 const PAPER_RATE_PLAIN: f64 = 92.0;
 const PAPER_LISTENERS: f64 = 546.0;
 const PAPER_STREAMS: f64 = 1.0;
 
-/// How listeners get the stream.
+/// Path of the stream to the listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Reflected,
-    /// Each from the station.
+    /// Direct: each listener connects to the station.
     Direct,
-    /// Reflected, without a limit between the node and them.
+    /// Reflected, without a limit between the node and the listeners.
     Free,
 }
 
@@ -103,20 +103,20 @@ impl Way {
     }
 }
 
-/// What so many listeners heard.
+/// Result for one number of listeners.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Heard {
     way: Way,
     listeners: usize,
-    /// Mbit/s that all of them got, of audio.
+    /// Audio that all listeners together received, in Mbit/s.
     delivered: f64,
-    /// How many heard all that was played.
+    /// Number of listeners that received everything that was played.
     whole: usize,
-    /// Mbit/s that came from the station, frames and all.
+    /// Traffic from the station including frame headers, in Mbit/s.
     uplink: f64,
     /// Connections at the station.
     streams: usize,
-    /// Percent of a core that the cell had.
+    /// Processor time of the cell, in percent of a core.
     cpu: f64,
 }
 
@@ -171,7 +171,7 @@ pub(super) fn radio(lab: &mut Lab<'_>) -> Result<Drawn> {
     Ok(drawn(&all))
 }
 
-/// Returns the one of all rounds with the middle throughput.
+/// Returns the round with the median throughput.
 fn middle(lab: &mut Lab<'_>, way: Way, listeners: usize, station: &Station) -> Result<Heard> {
     let mut rounds = Vec::new();
     for round in 0..lab.options.rounds.unwrap_or(1) {
@@ -182,7 +182,7 @@ fn middle(lab: &mut Lab<'_>, way: Way, listeners: usize, station: &Station) -> R
     rounds.get(rounds.len() / 2).copied().context("no round was asked for")
 }
 
-/// Measures what was heard, or who heard too little; and for how long the machine stood still.
+/// Measures one number of listeners; also returns the longest pause of the machine.
 fn listen(
     lab: &mut Lab<'_>,
     way: Way,
@@ -231,7 +231,7 @@ fn megabits(bytes: u64, seconds: f64) -> f64 {
     bytes as f64 * 8.0 / 1e6 / seconds
 }
 
-/// The most listeners of whom nearly all hear all.
+/// Returns the result with the most listeners of which nearly all received everything.
 fn carried(all: &[Heard], way: Way) -> Option<&Heard> {
     let of_way = all.iter().filter(|heard| heard.way == way && heard.whole_percent() >= CARRIED);
     of_way.max_by_key(|heard| heard.listeners)

@@ -8,9 +8,9 @@
 //!                └ to 10.203.128.0/17: forwarded
 //! ```
 //!
-//! The servers are one program (`far`) with an address each; a thread (`distance`) holds their
-//! frames for their round trips; how far and how fast each is, and its page, is made up (`sites`).
-//! All are loaded through the service, and then all plainly.
+//! The servers are one program (`far`) with an address each; a thread (`distance`) delays their
+//! frames by their round trips; distance, rate and page of each are generated (`sites`). All are
+//! loaded through the service, and then all plainly.
 
 mod distance;
 mod far;
@@ -34,44 +34,44 @@ use crate::{Plan, Service};
 use sites::{CLOUDS, Site, Way};
 use visits::Visited;
 
-/// Servers, as in the paper.
+/// Number of servers, as in the paper.
 const SITES: usize = 1000;
 const _: () = assert!(SITES <= sites::SITES_MAX);
-/// Connections at once, as in the paper.
+/// Simultaneous connections, as in the paper.
 const AT_ONCE: usize = 400;
-/// The longest that a server takes for its page; the quick run has no time for the paper's
+/// Longest time that a server takes for its page; the quick run has no time for the paper's
 /// longest-lived connections.
 const TIME_MAX: Duration = Duration::from_secs(20);
 const TIME_MAX_QUICK: Duration = Duration::from_secs(10);
-/// Of the node's port to the client, in Mbit/s: the wireless link.
+/// Rate of the node's port to the client in Mbit/s: the wireless link.
 const RATE: u32 = 10;
-/// From the last FIN of a pass to the next one's first SYN.
+/// Time from the last FIN of a pass to the next one's first SYN.
 const REST: Duration = Duration::from_secs(1);
-/// Looks at a pass, one a second, between two lines of progress.
+/// Seconds between two lines of progress.
 const SAID: usize = 5;
 /// Descriptors of this program beside two for each connection.
 const DESCRIPTORS: u64 = 200;
 const NODE: &str = "bench-servers";
 const RULE: &str = "dst 10.203.0.0/17 proto tcp dport 80";
-/// The paper's: connections that the node handled, servers, and the highest rate in bit/s.
+/// Values of the paper: connections that the node handled, servers, and the highest rate in bit/s.
 const PAPER_AT_ONCE: f64 = 400.0;
 const PAPER_SITES: f64 = 1000.0;
 const PAPER_RATE: BitsPerSecond = BitsPerSecond(800_000);
 
-/// One pass over all servers.
+/// Pass over all servers.
 #[derive(Clone, Debug, Default)]
 struct Pass {
-    /// Seconds of each transfer; none of one that failed.
+    /// Duration of each transfer in seconds; `None` for one that failed.
     times: Vec<Option<f64>>,
-    /// Why those failed that did.
+    /// Reasons of failed transfers.
     failed: Vec<String>,
     at_once: usize,
     took: Duration,
-    /// The longest time for which the client stood still.
+    /// Longest time for which the client stood still.
     pause: Duration,
     /// Bytes that the client has received.
     bytes: u64,
-    /// The cell's processor time, and the most memory that it had, in MB.
+    /// Processor time of the cell; its peak memory is in MB.
     cpu: Duration,
     memory: f64,
 }
@@ -153,7 +153,7 @@ fn pass(lab: &mut Lab<'_>, all: &[Site], way: Way) -> Result<(Pass, Duration)> {
     Ok((pass, pause))
 }
 
-/// One server's times in seconds, of all passes the middle ones.
+/// Times of one server in seconds, medians over all passes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Times {
     with: f64,
@@ -161,13 +161,13 @@ struct Times {
 }
 
 impl Times {
-    /// What the service saves, in percent.
+    /// Returns the time that the service saves, in percent.
     fn gain(self) -> f64 {
         (1.0 - self.with / self.without) * 100.0
     }
 }
 
-/// Of each server, if both ways led to it.
+/// Returns the times of each server that was loaded both ways.
 fn times(count: usize, rounds: &[[Pass; 2]]) -> Vec<Option<Times>> {
     let of = |number: usize, way: usize| -> Option<f64> {
         let passes = rounds.iter().filter_map(|round| round.get(way));
@@ -198,7 +198,7 @@ fn drawn(all: &[Site], rounds: &[[Pass; 2]]) -> Drawn {
     }
 }
 
-/// By way, and by cloud within.
+/// Returns the points, by way, and by cloud within it.
 fn points(both: &[(&Site, Times)]) -> Vec<Point> {
     let mut points = Vec::new();
     for way in Way::BOTH {

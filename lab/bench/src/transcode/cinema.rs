@@ -1,4 +1,4 @@
-//! Where the film comes from: a server that gives it at once, or as it plays.
+//! Server of the film: all at once, or at the speed that it plays.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,17 +14,17 @@ use namespaces::netns::{self, NetNs};
 use crate::streams::LOAD_CPU;
 use crate::streams::process::FFMPEG;
 
-/// All of it at once, and as it plays.
+/// Paths of the film at once, and as it plays.
 pub(super) const FILM: &str = "/film.mpg";
 pub(super) const LIVE: &str = "/live.mpg";
-/// Frames a second.
+/// Frames per second of the film.
 pub(super) const RATE: u32 = 25;
-/// Between two pieces of what plays.
+/// Interval at which pieces of the playing film are sent.
 const BEAT: Duration = Duration::from_millis(10);
-/// Between two looks for somebody who comes.
+/// Polling interval for new connections.
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
-/// A film of so many seconds, the same each time.
+/// Returns a film of `seconds`, the same each time.
 pub(super) fn film(seconds: u32) -> Result<Vec<u8>> {
     let picture = format!("testsrc2=size=352x288:rate={RATE}:duration={seconds}");
     let output = Command::new(FFMPEG.find()?)
@@ -39,7 +39,7 @@ pub(super) fn film(seconds: u32) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-/// A server, until it is dropped.
+/// Server that runs until it is dropped.
 #[derive(Debug)]
 pub(super) struct Cinema {
     over: Arc<AtomicBool>,

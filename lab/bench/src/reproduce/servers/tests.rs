@@ -1,4 +1,4 @@
-//! What is said of passes, and servers that are as far as they should be; no node.
+//! Tests of the results of passes, and of the distance of servers, without a node.
 
 use super::*;
 use crate::line::Line;
