@@ -1,14 +1,14 @@
-//! Any bytes of a client and of a server, in turns, through a filter that changes nothing, or has
-//! responses coded: what goes on is read without a fault, and as the messages that came.
+//! Any bytes of a client and of a server in turns, through a filter that changes nothing, or has
+//! responses encoded: the output is read without a fault, and as the messages that were sent.
 
 use ::content_coding::Coding;
 use ::http1::{MethodClass, RequestDecoder, RequestEvent, RequestTraits, ResponseDecoder, Switch};
 use stream_services::{Harness, Side};
 
-/// Bytes of one turn that the first byte of it says; the highest bit says whose they are.
+/// Mask of a turn's first byte for its length; the highest bit selects the sender.
 const TURN_LENGTH_MASK: u8 = 0x7f;
 
-/// Gives each turn's bytes to its side.
+/// Feeds each turn's bytes to its side.
 pub fn pass(bytes: &[u8]) {
     let whole = run(bytes, usize::MAX, Harness::new(has_callbacks(bytes)));
     let parts = run(bytes, 3, Harness::new(has_callbacks(bytes)));
@@ -26,7 +26,7 @@ pub fn pass(bytes: &[u8]) {
     }
 }
 
-/// Whether the module of this run has callbacks: the first byte says so.
+/// Returns true if the module of this run has callbacks, which the first byte selects.
 fn has_callbacks(bytes: &[u8]) -> bool {
     bytes.first().is_none_or(|first| first % 2 == 0)
 }
@@ -52,7 +52,7 @@ fn run(mut bytes: &[u8], size: usize, mut harness: Harness) -> Harness {
     harness
 }
 
-/// What each request asks; none of them is refused by whoever reads them.
+/// Returns the traits of each request; none of them is refused by the reader.
 fn requests(bytes: &[u8]) -> Vec<RequestTraits> {
     requests_by(&mut RequestDecoder::new(), bytes)
 }
@@ -72,7 +72,7 @@ fn requests_by(decoder: &mut RequestDecoder, mut bytes: &[u8]) -> Vec<RequestTra
     }
 }
 
-/// The client can read all responses, to the last one behind which the connection ends.
+/// Checks that the client can read all responses, to the last one, after which the connection ends.
 fn responses(mut bytes: &[u8], asked: Vec<RequestTraits>, is_over: bool) {
     let mut decoder = ResponseDecoder::new();
     let other = RequestTraits { method: MethodClass::Other, upgrade: false };
@@ -94,7 +94,7 @@ fn responses(mut bytes: &[u8], asked: Vec<RequestTraits>, is_over: bool) {
     }
 }
 
-/// A turn for each.
+/// Returns a turn for each side.
 pub fn seeds() -> Vec<Vec<u8>> {
     let turns = |turns: &[(bool, &str)]| {
         let mut bytes = vec![0];

@@ -1,4 +1,5 @@
-//! Payloads and files of signatures: what counts is signed by whoever is known, about this image.
+//! Any bytes as signature payloads and files: accepted signatures are by a known signer, about this
+//! image.
 
 use module_store::signatures::{layers, of_layer};
 use trust::signature::{PAYLOAD_LENGTH_MAX, signers, subject};

@@ -1,5 +1,5 @@
-//! Tokens and keys: what is taken comes back as it was, and says nothing about what it may
-//! without the signature of an administrator.
+//! Any bytes as tokens and keys: an accepted one is written as it was, and a token grants nothing
+//! without an administrator's signature.
 
 use ::trust::token::LENGTH_MAX;
 use ::trust::{
