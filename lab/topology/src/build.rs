@@ -1,5 +1,5 @@
-//! From a plan to namespaces, devices, addresses and routes. It only adds; who calls it
-//! removes everything when it fails.
+//! Builder that turns a plan into namespaces, devices, addresses and routes. It only adds; the
+//! caller removes everything when it fails.
 
 use std::time::Duration;
 
@@ -13,16 +13,17 @@ use crate::error::LabError;
 use crate::plan::{LinkEnd, NodeKind, Plan, PlannedLink, PlannedNode, Through};
 use crate::state::no_node;
 
-/// How long a new link may take to be able to send; it takes milliseconds.
+/// Time within which a new link has to report a carrier; it normally takes milliseconds.
 const CARRIER_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Every packet is one frame as on the wire, its checksum complete (design: the way of a
-/// packet). On veth a partial checksum would otherwise never be completed.
+/// Offloads switched off on every device, so that every packet is one frame as on the wire with a
+/// complete checksum (design: the way of a packet). On veth a partial checksum would otherwise
+/// never be completed.
 const OFF_EVERYWHERE: [Offload; 5] =
     [Offload::TxChecksum, Offload::Tso, Offload::Gso, Offload::TxVlan, Offload::RxVlan];
 
-/// Parameters of every node: nothing is advertised or probed, so that a lab works from its
-/// first packet on, and asymmetric ways are no offence.
+/// Kernel parameters of every node: nothing is advertised or probed, so that a lab works from its
+/// first packet on, and asymmetric routes are accepted.
 const PARAMETERS: [(&str, &str); 9] = [
     ("net.ipv4.conf.all.rp_filter", "0"),
     ("net.ipv4.conf.default.rp_filter", "0"),
@@ -35,26 +36,27 @@ const PARAMETERS: [(&str, &str); 9] = [
     ("net.ipv6.conf.default.dad_transmits", "0"),
 ];
 
-/// Parameters of routers, set first: they reset some of the others.
+/// Kernel parameters of routers. They are set first, since they reset some of the others.
 const ROUTER_PARAMETERS: [(&str, &str); 2] =
     [("net.ipv4.ip_forward", "1"), ("net.ipv6.conf.all.forwarding", "1")];
 const HOST_PARAMETERS: [(&str, &str); 2] =
     [("net.ipv4.ip_forward", "0"), ("net.ipv6.conf.all.forwarding", "0")];
 
-/// What stands in a link says nothing of its own: it has no addresses, also none of its devices'.
+/// Kernel parameters of a node in a link, which sends nothing of its own: it has no addresses, nor
+/// do its devices.
 const LINK_PARAMETERS: [(&str, &str); 2] =
     [("net.ipv4.ip_forward", "0"), ("net.ipv6.conf.default.disable_ipv6", "1")];
-/// The clock's frames are no longer (`services/flakeway/src/clock.rs`).
+/// MTU of the clock's cable, the longest frame of `services/flakeway/src/clock.rs`.
 const CLOCK_MTU: u32 = 1_500;
 
-/// A namespace that was just made.
+/// Namespace that was just made.
 struct Site<'plan> {
     node: &'plan PlannedNode,
     namespace: NetNs,
     netlink: Netlink,
 }
 
-/// Makes everything. `made` gets the name of each namespace as soon as it exists.
+/// Builds everything. `made` gets the name of each namespace as soon as it exists.
 pub(crate) fn build(
     plan: &Plan,
     made: &mut Vec<String>,
@@ -149,14 +151,14 @@ fn build_link(plan: &Plan, link: &PlannedLink, sites: &[Site<'_>]) -> Result<(),
     Ok(())
 }
 
-/// Where a cable is plugged in.
+/// End of a cable: a device in a site.
 #[derive(Clone, Copy)]
 struct Jack<'site> {
     site: &'site Site<'site>,
     device: &'site str,
 }
 
-/// Joins two devices, which come down and whole: see [`OFF_EVERYWHERE`].
+/// Connects two devices by a veth pair that is down and has the offloads of [`OFF_EVERYWHERE`] off.
 fn cable(ends: [Jack<'_>; 2], mtu: u32) -> Result<(), LabError> {
     let pair =
         ends.map(|Jack { site, device }| VethEnd { name: device, namespace: &site.namespace });
@@ -181,10 +183,10 @@ fn site_of<'site>(
     })
 }
 
-/// On veth, GRO switches the receiving side to NAPI with the ring into which the other end's
-/// XDP redirect puts its frames: a host needs it, as it has no XDP program of its own, and
-/// joins only what it receives itself. A router must see each frame alone; its ring comes with
-/// its node's XDP program.
+/// Sets GRO, which on veth switches the receiving side to NAPI with the ring into which the other
+/// end's XDP redirect puts its frames. A host needs it on, as it has no XDP program of its own, and
+/// merges only what it receives itself. A router must see each frame alone; its ring comes with its
+/// node's XDP program.
 fn set_gro(site: &Site<'_>, device: &str) -> Result<(), LabError> {
     offloads(site, || match site.node.kind {
         NodeKind::Host => offload::enable(device, &[Offload::Gro]).map(drop),
@@ -192,8 +194,8 @@ fn set_gro(site: &Site<'_>, device: &str) -> Result<(), LabError> {
     })
 }
 
-/// Changes offloads inside a namespace. The device goes with the lab, so nobody will want back
-/// what it did before.
+/// Changes offloads inside a namespace. The previous settings are not kept: the device is deleted
+/// with the lab.
 fn offloads(
     site: &Site<'_>,
     change: impl FnOnce() -> Result<(), OffloadError> + Send,
@@ -226,7 +228,7 @@ fn build_end(
     Ok(())
 }
 
-/// Who is told that the lab is up may send at once.
+/// Waits until the devices can send, since users of a lab may send as soon as it is up.
 fn wait_running(devices: &[&str], site: &Site<'_>) -> Result<(), LabError> {
     for device in devices {
         let found = site.netlink.link(device);
