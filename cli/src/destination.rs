@@ -1,4 +1,4 @@
-//! Files that a user names to be written.
+//! Output files that a user names.
 //!
 //! ```text
 //! path ─▶ nothing there, or a regular file ─▶ temporary file beside it, synced, renamed
@@ -6,8 +6,8 @@
 //!      └▶ directory, socket ─▶ refused by the kernel
 //! ```
 //!
-//! Nothing but a regular file is ever replaced: a device node or a link that a user names is where
-//! the bytes are to go, not a name that is to become a file.
+//! Only a regular file is ever replaced: a device node or a link that a user names is where the
+//! bytes are to go, not a name that is to become a file.
 
 use crate::failure::Failure;
 use std::fs::{File, Metadata, Permissions};
@@ -21,12 +21,12 @@ const NEW_MODE: u32 = 0o666;
 /// granted to the old bytes.
 const KEPT_MODE: u32 = 0o777;
 
-/// Writes a file that a user named: as a whole or not at all where it is a regular one.
+/// Writes a file that a user named: atomically where it is a regular one.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     put(path, bytes).map_err(|error| failed(path, &error))
 }
 
-/// Does the same and gives what the kernel said.
+/// Writes like [`write`], but returns the kernel's error.
 pub fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
     match replaceable(path)? {
         Replaceable::Nothing => replace(path, None, bytes),
@@ -35,13 +35,12 @@ pub fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Opens a file that a user named to be written bit by bit, such as a capture. What it had is
-/// gone from now on.
+/// Opens a file that a user named for incremental writing, such as a capture. Truncates it.
 pub fn open(path: &Path) -> Result<File, Failure> {
     File::create(path).map_err(|error| failed(path, &error))
 }
 
-/// Returns whether files may be put and removed beside this one: not beside devices, pipes and
+/// Returns true if files may be created and removed beside this one: not beside devices, pipes and
 /// the descriptors in `/dev/fd`.
 pub fn has_company(path: &Path) -> bool {
     match std::fs::metadata(path) {
@@ -50,13 +49,13 @@ pub fn has_company(path: &Path) -> bool {
     }
 }
 
-/// What there is at a path that may be replaced.
+/// State of a path that may be replaced.
 enum Replaceable {
-    /// Nothing: a new file may be made.
+    /// No file: a new one may be made.
     Nothing,
-    /// A regular file, not by way of a symbolic link.
+    /// Regular file, not reached by a symbolic link.
     Regular(Metadata),
-    /// Something that must stay what it is.
+    /// Any other object, which must not be replaced.
     No,
 }
 

@@ -29,7 +29,7 @@ pub fn module(name: &str) -> Result<PathBuf, Failure> {
     })
 }
 
-/// Returns where a module may be, in order.
+/// Returns the paths where a module may be, in order.
 fn places(name: &str, program: &Path) -> Vec<PathBuf> {
     let in_tree = format!("services/{name}/{name}.wasm");
     // PREFIX/target/release/tam and PREFIX/bin/tam have what they need above them.

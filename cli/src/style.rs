@@ -78,7 +78,7 @@ impl Ink {
     }
 }
 
-/// Finds out which streams have colours; before this none has.
+/// Detects which streams have colours; before this none has.
 pub fn look_at_streams() {
     let has = |is_terminal| has_colours(is_terminal, |name| std::env::var(name).ok());
     OUTPUT_IS_STYLED.store(has(io::stdout().is_terminal()), Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Files of whoever types a command: the folder of their configuration, tokens, and reading with a
+//! Files of the user who runs a command: the configuration folder, tokens, and reading with a
 //! limit.
 
 use crate::failure::Failure;

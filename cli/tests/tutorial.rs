@@ -1,10 +1,10 @@
-//! docs/start/tutorial.md, as somebody types it: each block of commands into one shell, in an
-//! empty folder; and what it shows is what comes.
+//! docs/start/tutorial.md typed by the test: each block of commands into one shell, in an empty
+//! folder, with the output compared to what the page shows.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Blocks of the document, each with whether it is commands.
+/// Splits the document into its blocks; true marks commands.
 fn blocks(text: &str) -> Vec<(bool, String)> {
     let mut blocks = Vec::new();
     let mut open: Option<(bool, String)> = None;
@@ -21,7 +21,7 @@ fn blocks(text: &str) -> Vec<(bool, String)> {
     blocks
 }
 
-/// Numbers and digests differ from run to run, columns with them.
+/// Masks numbers and digests, which differ from run to run, with the width of their columns.
 fn comparable(line: &str) -> String {
     let words = line.split_whitespace().map(|word| {
         let word = word.trim_end_matches(',');
@@ -39,7 +39,7 @@ fn comparable(line: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// The lab is taken down, however the test ends.
+/// Guard that takes the lab down, however the test ends.
 struct LabDown(PathBuf);
 
 impl Drop for LabDown {

@@ -1,8 +1,8 @@
-//! `tam apply`, `diff`, `confirm`: what shall run on a node, as a file says it.
+//! `tam apply`, `diff`, `confirm`: the services and rules of a node file, applied to a node.
 //!
-//! The node reads and checks the text; here its modules are read, since their paths are beside
-//! the file. It is asked twice: what would change, with the manifests of modules that it has not
-//! got, and only when it takes all that are its modules handed over and the text applied.
+//! The node reads and checks the text. The modules are read here, since their paths are relative to
+//! the file. The node is asked twice: first what would change, with the manifests of modules that
+//! it lacks; only when it accepts all of that are its modules uploaded and the text applied.
 
 use super::deploy::signatures_beside;
 use super::{Context, read_module};
@@ -21,16 +21,16 @@ pub struct Apply {
     /// A node file: services and rules; ports and settings may be left out
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Take it back unless `tam confirm` comes within this time, as in 60s or 5m
+    /// Undo the change unless `tam confirm` comes within this time, as in 60s or 5m
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     confirm: Option<u64>,
-    /// Let services begin empty whose new version cannot take over what they know
+    /// Start new versions with empty state where they cannot take over the old version's state
     #[arg(long)]
     discard_state: bool,
-    /// Let signed modules be older than what ran here before
+    /// Accept signed modules older than the version that ran here before
     #[arg(long)]
     allow_older: bool,
-    /// Say what would change, and change nothing
+    /// Show what would change, and change nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -139,7 +139,7 @@ impl Text {
         Ok(Self { request, wasm, client })
     }
 
-    /// What would change.
+    /// Asks the node what the request would change.
     fn ask(&self) -> Result<Applied, Failure> {
         Ok(self.client.apply(&self.request)?)
     }
@@ -181,7 +181,7 @@ fn diff_text(would: &Applied, file: &Path) -> String {
     head + &changes_text(would) + &notes(would)
 }
 
-/// One line for each change, as in a diff; `~` is something that stays and changes.
+/// Returns one line for each change: `+` added, `-` removed, `~` changed in place.
 pub(super) fn changes_text(applied: &Applied) -> String {
     let mut text = String::new();
     let mut add = |line: String| {

@@ -1,4 +1,4 @@
-//! `tam backup` and `tam restore`: what makes a node that node, in one file.
+//! `tam backup` and `tam restore`: a node's key and state in one file.
 
 use super::Context;
 use super::key::{Passphrase, random};
@@ -19,12 +19,12 @@ use trust::SecretKey;
 /// Arguments of `tam backup`.
 #[derive(Debug, Args)]
 pub struct Backup {
-    /// The file to write; it must not be there
+    /// The file to write; it must not exist yet
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
     passphrase: Passphrase,
-    /// Do not encrypt the node's key in it: whoever can read the file can be the node
+    /// Store the node's key unencrypted: whoever can read the file can act as the node
     #[arg(long, conflicts_with = "passphrase_file")]
     plain: bool,
     /// Leave the modules out
@@ -38,10 +38,10 @@ pub struct Restore {
     /// A file that `tam backup` has written
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The node's state directory; where it was, when it is left out
+    /// The directory to restore the node's state to; by default where it was
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Its module store; where it was, when it is left out
+    /// The directory to restore the module store to; by default where it was
     #[arg(long, value_name = "DIR")]
     store: Option<PathBuf>,
     #[command(flatten)]

@@ -25,7 +25,7 @@ pub struct BenchCommand {
 pub struct Reproduce {
     /// The figures, or all; all are listed when none is named
     figures: Vec<String>,
-    /// Where the data and plots go
+    /// The folder for the data and the plots
     #[arg(long, value_name = "FOLDER", default_value = ".")]
     out: PathBuf,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `tam check`: does a module keep to the ABI, and which levels does it fit?
+//! `tam check`: checks that a module keeps to the ABI, and finds the levels that it fits.
 
 use super::{Context, read_module};
 use crate::failure::Outcome;
@@ -22,27 +22,27 @@ pub struct Check {
     module: PathBuf,
 }
 
-/// Whether a module fits a level, and why.
+/// Result for one level: whether the module fits, and why not.
 struct Fit {
     level: Level,
     fits: bool,
-    /// Whether the manifest asks for it.
+    /// True if the manifest lists the level.
     declared: bool,
     reason: String,
-    /// What a packet costs there, where the compiler can say.
+    /// Cost of a packet at the level, where the compiler can tell.
     cost: Option<Cost>,
     refusals: Vec<Found>,
 }
 
-/// A reason why not, with its place in the source when there is debug information.
+/// Reason why a module does not fit, with its source line when there is debug information.
 struct Found {
     refusal: Refusal,
     line: Option<String>,
 }
 
-/// Reasons in the table for people; a document has them all.
+/// Reasons shown in the table for people; the JSON document has all.
 const REASONS_SHOWN: usize = 8;
-/// Names in one line for people; a document has them all.
+/// Names shown in one line for people; the JSON document has all.
 const NAMES_SHOWN: usize = 16;
 
 impl Check {
@@ -85,7 +85,7 @@ fn fits(bytes: &[u8], checked: &Checked) -> Vec<Fit> {
     Level::ALL.iter().map(fit).collect()
 }
 
-/// Whether it becomes eBPF.
+/// Returns the result for an in-kernel level: whether the module compiles to eBPF.
 fn below(
     bytes: &[u8],
     checked: &Checked,
@@ -149,7 +149,7 @@ fn fit_document(fit: &Fit) -> Value {
     })
 }
 
-/// What a module declares and uses, as a document.
+/// Returns what a module declares and uses, as a JSON document.
 pub(crate) fn declared(checked: &Checked) -> Value {
     let manifest = &checked.manifest;
     let parameters = manifest.parameters.iter().map(|(name, parameter)| {
@@ -257,7 +257,7 @@ fn text(checked: &Checked, size: usize, fits: &[Fit]) -> String {
     format!("{rows}\n{levels}{}", more_reasons(fits))
 }
 
-/// What one packet costs, without having run it.
+/// Describes the static cost of one packet.
 fn cost_text(cost: &Cost) -> String {
     let straight = cost.instructions_max;
     if cost.has_loops {
@@ -267,7 +267,7 @@ fn cost_text(cost: &Cost) -> String {
     }
 }
 
-/// The reasons beyond the first of each level.
+/// Lists the reasons beyond the first of each level.
 fn more_reasons(fits: &[Fit]) -> String {
     let mut text = String::new();
     for fit in fits.iter().filter(|fit| fit.refusals.len() > 1) {

@@ -1,4 +1,4 @@
-//! `tam ping`: calls a module at a node by active packets, and says how long its answers take.
+//! `tam ping`: calls a module at a node by active packets, and measures the time until it answers.
 
 use super::key::{Passphrase, secret};
 use super::{Context, read_module};
@@ -17,53 +17,53 @@ use std::time::{Duration, Instant};
 use trust::PublicKey;
 use units::Name;
 
-/// Bytes of a payload that say which packet it is.
+/// Bytes at the start of a payload that hold the packet's number.
 const NUMBER_LENGTH: usize = 8;
-/// The longest payload that `--size` may ask for: what fits a frame of 9,000 bytes.
+/// Longest payload that `--size` accepts, in bytes: fits a frame of 9,000 bytes.
 const SIZE_MAX: u64 = 8_900;
 
 /// Arguments of `tam ping`.
 #[derive(Debug, Args)]
 pub struct Ping {
-    /// Where the node has its associations: ADDRESS:PORT, or a node of nodes.toml
+    /// The node to call: ADDRESS:PORT of its associations, or a node of nodes.toml
     #[arg(value_name = "NODE")]
     at: String,
     /// The module to call: a .wasm file, or a digest
     #[arg(value_name = "MODULE.wasm|sha256:…")]
     module: String,
-    /// The key that the token is for
+    /// The key that the token was issued for
     #[arg(long, value_name = "NAME|FILE", default_value = "default")]
     key: String,
     #[command(flatten)]
     passphrase: Passphrase,
-    /// Who has to be there, as `tam show` names the node's key
+    /// The node key that must answer, as `tam show` prints it
     #[arg(long, value_name = "ed25519/…")]
     node_key: Option<PublicKey>,
     /// Packets to send
     #[arg(long, short, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
     count: u32,
-    /// Milliseconds between two of them
+    /// Milliseconds between two packets
     #[arg(long, default_value_t = 200)]
     interval_ms: u64,
-    /// How long to wait for an answer, and for the handshake
+    /// Milliseconds to wait for an answer, and for the handshake
     #[arg(long, default_value_t = 5_000)]
     within_ms: u64,
     /// Bytes of each payload
     #[arg(long, short, default_value_t = 64, value_parser = clap::value_parser!(u64).range(NUMBER_LENGTH as u64..=SIZE_MAX))]
     size: u64,
-    /// Do not encrypt payloads: everybody can read them, nobody can change them
+    /// Send payloads unencrypted: everybody can read them, nobody can change them
     #[arg(long)]
     readable: bool,
 }
 
-/// Whom to call.
+/// Node to call: address and expected key.
 struct Place {
     address: SocketAddr,
     key: Option<PublicKey>,
     token: Option<String>,
 }
 
-/// What became of one packet.
+/// Result of one packet.
 struct Sent {
     took: Option<Duration>,
 }
@@ -131,7 +131,7 @@ impl Ping {
         Ok(Place { address, key: self.node_key.or(Some(node.key)), token: given.or(token) })
     }
 
-    /// Sends one packet; how long its answer took.
+    /// Sends one packet; returns the time until the answer.
     fn ask(
         &self,
         caller: &mut Caller,
@@ -214,7 +214,7 @@ impl Ping {
     }
 }
 
-/// Whether an answer is to this packet; a module may have changed the number.
+/// Returns true if an answer belongs to this packet; a module may have changed the number.
 fn is_for(answer: &Answer, digest: &Digest, number: u64) -> bool {
     let told = answer.payload.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
     let is_before = told.is_some_and(|told| told < number);

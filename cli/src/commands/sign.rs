@@ -1,4 +1,4 @@
-//! `tam sign`, `tam verify`: somebody's word for a module, and whose there is.
+//! `tam sign`, `tam verify`: signing of modules, and verification of their signatures.
 
 use super::Context;
 use super::key::{Passphrase, secret};
@@ -37,7 +37,7 @@ pub struct Verify {
     /// A .wasm file, a module of the store, oci:DIRECTORY[:NAME], or a registry's reference
     #[arg(value_name = "MODULE|REFERENCE")]
     module: String,
-    /// Whose signature counts; may be repeated
+    /// A public key whose signature is accepted; may be repeated
     #[arg(long = "key", value_name = "NAME|FILE|KEY", required = true)]
     keys: Vec<String>,
     #[command(flatten)]
@@ -79,8 +79,7 @@ impl Sign {
         })
     }
 
-    /// A registry's module is fetched first: signed is what was looked at, whatever the tag leads
-    /// to by then.
+    /// Signs a registry's module by the digest that was fetched, wherever its tag leads by then.
     fn sign_remote(
         &self,
         context: &Context<'_>,
@@ -156,7 +155,7 @@ pub(super) fn texts(signers: &BTreeSet<Signer>) -> Vec<String> {
     signers.iter().map(ToString::to_string).collect()
 }
 
-/// A module and whose word there is for it.
+/// Module with its verified signers.
 pub(super) struct Found {
     pub(super) name: String,
     pub(super) version: String,
@@ -188,7 +187,7 @@ impl Found {
         }
     }
 
-    /// Whether one of the known keys has signed it.
+    /// Returns an error unless one of the given keys has signed the module.
     pub(super) fn must_be_signed(&self, what: &str) -> Result<(), Failure> {
         if !self.verified.signers.is_empty() {
             return Ok(());

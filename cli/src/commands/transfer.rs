@@ -22,8 +22,8 @@ pub struct Push {
     /// A .wasm file, a module of the store, or oci:DIRECTORY[:NAME]
     #[arg(value_name = "MODULE")]
     module: String,
-    /// Where to: HOST[:PORT]/NAME[:TAG], or oci:DIRECTORY[:NAME]; the tag is the module's version
-    /// when it is left out
+    /// The destination: HOST[:PORT]/NAME[:TAG], or oci:DIRECTORY[:NAME]; the tag is by default the
+    /// module's version
     #[arg(value_name = "REFERENCE")]
     to: String,
     #[command(flatten)]
@@ -35,16 +35,17 @@ pub struct Push {
 /// Arguments of `tam pull`.
 #[derive(Debug, Args)]
 pub struct Pull {
-    /// What: HOST[:PORT]/NAME[:TAG|@sha256:…], or oci:DIRECTORY[:NAME]
+    /// The module to fetch: HOST[:PORT]/NAME[:TAG|@sha256:…], or oci:DIRECTORY[:NAME]
     #[arg(value_name = "REFERENCE")]
     from: String,
-    /// Write it to this file, and its signatures beside it, instead of into the store
+    /// Write the module to this file, and its signatures beside it, instead of into the store
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Take it only if one of these has signed it; may be repeated
+    /// Accept the module only if one of these keys has signed it; may be repeated
     #[arg(long = "key", value_name = "NAME|FILE|KEY")]
     keys: Vec<String>,
-    /// Another registry that has the same, asked when the first one is down; may be repeated
+    /// Another registry that holds the same module, asked when the first one is down; may be
+    /// repeated
     #[arg(long = "mirror", value_name = "HOST[:PORT][/PREFIX]")]
     mirrors: Vec<String>,
     #[command(flatten)]
@@ -133,18 +134,18 @@ fn to_store(store: &Store, name: &str, module: &Module) -> Result<String, Failur
     Ok(format!("oci:{}:{name}", store.directory().display()))
 }
 
-/// What is said of signatures that do not go along.
+/// Note about signatures that cannot be kept at the destination.
 const LEFT_BEHIND: &str = "its signatures are about how it was packed there, and stay behind; sign it anew with `tam sign`";
 
-/// A module that has come, and whose word there is for it.
+/// Fetched module with its verified signers.
 struct Come {
     found: Found,
     wasm: Vec<u8>,
-    /// Those that hold for its bytes alone.
+    /// Signatures that are valid for the module's bytes alone.
     signatures: Vec<Signature>,
-    /// Whether signatures are lost where it goes.
+    /// True if signatures are lost at the destination.
     is_less: bool,
-    /// Where it was, by digest.
+    /// Source of the module, with its digest.
     from: String,
     resolved: Digest,
 }
@@ -183,7 +184,7 @@ impl Pull {
             .help("as in localhost:5000/monitor:0.1.0, ghcr.io/team/monitor or oci:DIRECTORY:NAME")
     }
 
-    /// Whether signatures that came are of no use where the module goes.
+    /// Returns true if fetched signatures are not valid at the module's destination.
     fn loses(&self, pulled: &Pulled) -> bool {
         let kept = if self.output.is_some() {
             !pulled.own_signatures().is_empty()
@@ -197,7 +198,7 @@ impl Pull {
         if self.keys.is_empty() { Ok(()) } else { come.found.must_be_signed(&self.from) }
     }
 
-    /// Puts it where it shall be; gives where that is.
+    /// Stores the module at its destination; returns the location in words.
     fn put(
         &self,
         come: &Come,
@@ -304,7 +305,7 @@ impl Pull {
     }
 }
 
-/// What the first one said, and what the others did.
+/// Returns the failure of all mirrors: the first error, with those of the others.
 fn all_failed(errors: &[RepositoryError]) -> Failure {
     let Some((first, others)) = errors.split_first() else {
         return Failure::failed("nobody was asked");

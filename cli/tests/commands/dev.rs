@@ -1,5 +1,5 @@
-//! `tam new` and `tam dev`: from nothing to a service that does what its capture says, in
-//! Rust and in C, and on from there as its source is saved.
+//! `tam new` and `tam dev`: a project from nothing to a service that meets its capture's
+//! expectations, in Rust and in C, and rebuilt as its source is saved.
 
 use super::{document, status, tam, text};
 use serde_json::Value;
@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// The first build may compile `core`; the machine may be busy.
+/// Longest time of a round: the first build may compile `core`, and the machine may be busy.
 const ROUND_MAX: Duration = Duration::from_secs(300);
 
 fn new(directory: &TempDir, template: &str) -> PathBuf {
@@ -62,7 +62,7 @@ fn a_new_project_does_what_its_capture_says() {
     }
 }
 
-/// `tam --json dev`, and what it says line by line; killed on drop.
+/// Process of `tam --json dev` and its output line by line; killed on drop.
 struct Loop {
     child: Child,
     lines: Receiver<Value>,

@@ -1,5 +1,5 @@
-//! Where results go: standard outputs that are closed, full or read no more, and files that are
-//! none.
+//! Standard outputs that are closed, full or no longer read, and output files that are no regular
+//! files.
 
 use super::trust::User;
 use super::{status, text};
@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../vectors/v1/abi/monitor.wasm");
 
-/// Runs `tam` with a redirection of the shell's.
+/// Runs `tam` with a shell's redirection.
 fn redirected(arguments: &str, redirection: &str) -> Output {
     let script = format!("\"$0\" {arguments} {redirection}");
     let tam = env!("CARGO_BIN_EXE_tam");

@@ -1,5 +1,5 @@
-//! Modules signed, verified, pushed and pulled on the command line: beside a file, in a directory,
-//! from a registry on loopback.
+//! `tam sign`, `verify`, `push` and `pull`: signatures beside a file, in a directory, and from a
+//! registry on loopback.
 
 use super::status;
 use super::trust::User;
@@ -11,7 +11,7 @@ use std::path::Path;
 const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../vectors/v1/abi/monitor.wasm");
 const OTHER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../vectors/v1/abi/echo.wasm");
 
-/// A user with the keys of alice and bob, and a module in his folder.
+/// Returns a user with the keys of alice and bob, and a module in the user's folder.
 fn user() -> User {
     let user = User::new();
     user.key("alice");
@@ -87,7 +87,7 @@ fn a_signed_module_goes_through_a_directory_and_comes_back_with_its_signatures()
     user.fails(&["pull", "localhost:5000/Monitor"], 2, "is no reference to a registry");
 }
 
-/// Serves a store on loopback while `work` runs; nobody may have what is named.
+/// Serves a store on loopback while `work` runs; the blob `hidden` is refused.
 fn served(directory: &Path, hidden: Option<Digest>, work: impl FnOnce(SocketAddr)) {
     let store = Store::open(directory).unwrap();
     let may = move |_: &axum::http::request::Parts, module: &Digest| {
@@ -176,8 +176,8 @@ fn cosigns_keys_are_taken_and_openssls_signatures_of_them() {
     user.told(&["verify", "back.wasm", "--key", told["signers"][0].as_str().unwrap()]);
 }
 
-/// Replaces text in the one blob of a directory that has it, and in what leads to that, with the
-/// digests and sizes as they are then.
+/// Replaces text in the one blob of a directory that contains it, and updates the digests and sizes
+/// in the documents that lead to it.
 fn edited(directory: &Path, from: &str, to: &str) {
     let blobs = directory.join("blobs/sha256");
     let files: Vec<_> = std::fs::read_dir(&blobs).unwrap().map(|it| it.unwrap().path()).collect();

@@ -1,4 +1,4 @@
-//! Keys and tokens as their owners have them on the command line, with OpenSSL beside.
+//! `tam key` and `tam token` as users call them, checked against OpenSSL.
 
 use super::{document, status, text};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
-/// A user with a folder for keys of his own.
+/// User with a folder of keys.
 pub(crate) struct User(pub(crate) TempDir);
 
 impl User {
@@ -22,7 +22,7 @@ impl User {
         command.current_dir(self.0.path()).args(arguments).output().unwrap()
     }
 
-    /// What a command that must succeed says as a document.
+    /// Runs a command that must succeed; returns its document.
     #[track_caller]
     pub(crate) fn told(&self, arguments: &[&str]) -> Value {
         let output = self.tam(&[&["--json"], arguments].concat());

@@ -69,10 +69,10 @@ const TRIALS: [Trial; 6] = [
     },
 ];
 
-/// One thing to try, and the words for its check.
+/// Trial of one feature, with the texts of its check.
 struct Trial {
     name: &'static str,
-    /// False for what a node can do without.
+    /// False for a feature that a node can do without.
     needed: bool,
     /// Words for a success.
     found: &'static str,
@@ -80,7 +80,7 @@ struct Trial {
     act: Act,
 }
 
-/// Act of a trial. Interface indexes are those of the veth pair's first end.
+/// Action of a trial. Interface indexes are those of the veth pair's first end.
 #[derive(Clone, Copy)]
 enum Act {
     /// Makes the veth pair that later trials are made on.

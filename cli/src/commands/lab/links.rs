@@ -1,4 +1,5 @@
-//! Node in a link that delays, loses or reorders: its node file, and the service that does it.
+//! Node in a link that delays, loses or reorders packets: its node file, and the service that does
+//! so.
 //!
 //! ```text
 //!   ═ left ─ bridge ─ right ═      services/flakeway, in a session that has the clock's port
@@ -26,7 +27,7 @@ const CLOCK_SHARE: &str = "9900us/10ms";
 const QUEUE: &str = "2MiB";
 /// Time within which a service has to run.
 const START_TIME_MAX: Duration = Duration::from_secs(20);
-/// Interval at which a service that starts is looked at.
+/// Interval at which the state of a starting service is polled.
 const ASK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Returns the service's file, if the plan has a link that needs it.
@@ -52,7 +53,7 @@ pub fn module_for(plan: &Plan, named: Option<&Path>) -> Result<Option<PathBuf>, 
     whole.map(Some).map_err(|error| Failure::io(format!("finding {}", found.display()), &error))
 }
 
-/// Adds to a node file what the node in a link needs beside its name and its paths.
+/// Adds to a node file the settings of a node in a link, beside its name and its paths.
 pub fn add_to(table: &mut Table, through: &Through, module: &Path) {
     let text = |text: &str| Value::String(text.to_owned());
     let texts = |all: &[&str]| Value::Array(all.iter().copied().map(text).collect());
@@ -131,7 +132,7 @@ pub fn text(plan: &Plan) -> String {
     lines
 }
 
-/// Returns the link in which a node is, with its quality; `None` for a router's node.
+/// Returns the link that a node is placed in, with its quality; `None` for a router's node.
 pub fn through<'plan>(plan: &'plan Plan, node: &Name) -> Option<&'plan Through> {
     let kind = plan.node(node.as_str())?.kind;
     let all = plan.links.iter().filter_map(|link| link.through.as_ref());

@@ -1,4 +1,4 @@
-//! What `tam run` says: each packet, then a summary.
+//! Report of `tam run`: each packet, then a summary.
 
 use super::capture::Fault;
 use super::lanes::{Done, Fate};
@@ -12,28 +12,28 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Packets that are shown one by one; further ones are run and counted. A
-/// hundred bytes each: a document that programs still read as a whole.
+/// Most packets listed one by one; further ones are run and counted. At some hundred bytes each the
+/// document is one that programs still read as a whole.
 const PACKETS_SHOWN_MAX: usize = 100_000;
 /// Changed ranges of one packet that are listed.
 const CHANGES_MAX: usize = 16;
-/// Of them, those in a line for people.
+/// Changed ranges shown in a line for people.
 const CHANGES_IN_LINE: usize = 4;
 /// Bytes of one range in a line for people.
 const BYTES_IN_LINE: usize = 8;
 
-/// Why, and what to do.
+/// Note for packets that were not run: the reason, and the advice.
 const NOT_RUN: &str = "without a device the kernel runs programs of level kernel over 14 bytes to \
                        about 3,500 only, those of level nic over 14 bytes and more; --level user runs all";
 
-/// The result.
+/// Report of a run.
 #[derive(Serialize)]
 pub struct Report {
     schema_version: u32,
     module: ModuleShown,
     capture: String,
     packets: Vec<PacketShown>,
-    /// Packets that were run and counted, but are not in `packets`.
+    /// Packets that were run and counted, but are not listed in `packets`.
     packets_omitted: u64,
     summary: BTreeMap<String, u64>,
     bytes_in: u64,
@@ -42,9 +42,9 @@ pub struct Report {
     sent: u64,
     events: u64,
     counters: BTreeMap<String, u64>,
-    /// Where and why the capture could not be read on.
+    /// Position and reason of the fault that ended the capture.
     capture_fault: Option<Fault>,
-    /// How all this differs from what was expected; empty when it does not.
+    /// Differences from the expectations; empty when there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     differences: Option<Vec<String>>,
     /// Packets that the level did not run.
@@ -65,7 +65,7 @@ struct ModuleShown {
 struct PacketShown {
     number: u64,
     length_in: usize,
-    /// How many bytes it had on the wire, when the capture has fewer.
+    /// Length on the wire in bytes, when the capture has fewer.
     #[serde(skip_serializing_if = "Option::is_none")]
     length_on_wire: Option<usize>,
     verdict: String,
@@ -73,7 +73,7 @@ struct PacketShown {
     changes: Vec<Change>,
     #[serde(skip_serializing_if = "Option::is_none")]
     trap: Option<String>,
-    /// Why the level did not run it.
+    /// Reason why the level did not run the packet.
     #[serde(skip_serializing_if = "Option::is_none")]
     not_run: Option<String>,
     #[serde(skip_serializing_if = "is_zero")]
@@ -82,7 +82,7 @@ struct PacketShown {
     events: usize,
 }
 
-/// Bytes that the module changed, in hexadecimal.
+/// Changed bytes, in hexadecimal.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Change {
     offset: usize,
@@ -96,7 +96,7 @@ const fn is_zero(count: &usize) -> bool {
 }
 
 impl Report {
-    /// An empty report.
+    /// Returns an empty report.
     pub fn new(checked: &Checked, bytes: &[u8], capture: &Path) -> Self {
         let manifest = checked.manifest.clone();
         Self {
@@ -123,7 +123,7 @@ impl Report {
         }
     }
 
-    /// Adds one packet; gives what became of it.
+    /// Adds one packet; returns its outcome in words.
     pub fn add(&mut self, frame: &Frame, done: &Done) -> String {
         let verdict = fate_text(&done.fate, &self.manifest);
         *self.summary.entry(verdict.clone()).or_default() += 1;
@@ -167,38 +167,38 @@ impl Report {
         verdict
     }
 
-    /// Notes that the rest of the capture cannot be read.
+    /// Records the fault that ended the capture.
     pub fn end_with(&mut self, fault: Fault) {
         self.capture_fault = Some(fault);
     }
 
-    /// Adds what the module counted.
+    /// Adds the module's counters.
     pub fn finish(&mut self, counters: BTreeMap<String, u64>) {
         self.counters = counters;
     }
 
-    /// Adds how it differs from what was expected.
+    /// Adds the differences from the expectations.
     pub fn compare(&mut self, differences: Vec<String>) {
         self.differences = Some(differences);
     }
 
-    /// How it differs from what was expected; `None` when nothing was.
+    /// Returns the differences from the expectations; `None` when nothing was expected.
     pub fn differences(&self) -> Option<&[String]> {
         self.differences.as_deref()
     }
 
-    /// How many packets there were.
+    /// Returns the number of packets.
     pub fn packets(&self) -> u64 {
         self.summary.values().sum()
     }
 
-    /// Where and why the capture could not be read on.
+    /// Returns the fault that ended the capture, with its position.
     pub fn fault(&self) -> Option<&str> {
         self.capture_fault.as_deref()
     }
 
-    /// Prints it all; it failed when it is not as expected, and is partly done when the
-    /// capture could not be read to its end or a packet could not be run.
+    /// Prints the report. The command fails when results differ from the expectations, and is
+    /// partly done when the capture could not be read to its end or a packet could not be run.
     pub fn print(&self, context: &Context<'_>) -> Outcome {
         context.output.result(self, || self.text())?;
         if let Some(fault) = &self.capture_fault {
@@ -271,7 +271,7 @@ impl Report {
     }
 }
 
-/// What became of a packet, in the words of verdicts and counters.
+/// Describes the outcome of a packet in the words of verdicts and counters.
 fn fate_text(fate: &Fate, manifest: &Manifest) -> String {
     match fate {
         Fate::Verdict(Verdict::Pass { edge, reroute }) => {
@@ -293,7 +293,7 @@ fn fate_text(fate: &Fate, manifest: &Manifest) -> String {
     }
 }
 
-/// The ranges that differ. Of a packet that got another length none: its bytes moved.
+/// Returns the ranges that differ; none for a packet whose length changed, since its bytes moved.
 fn changes(old: &[u8], new: &[u8]) -> Vec<Change> {
     let mut changes = Vec::new();
     if old.len() != new.len() {
@@ -318,7 +318,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The last column for people.
+/// Returns the last column of the table for people.
 fn packet_notes(packet: &PacketShown) -> String {
     let mut notes = Vec::new();
     if let Some(trap) = &packet.trap {

@@ -1,16 +1,16 @@
-//! What a session used over time, a line for each resource: a character is a second or a minute.
+//! Usage of a session over time, one line for each resource; a character is a second or a minute.
 
 use crate::output::{self, Rows};
 use api::{SessionDetails, SessionHistory, SessionStep};
 use session::{Share, Size, VirtualProcessor};
 use units::Bytes;
 
-/// Nothing, and seven parts of what a full block is.
+/// Blank-to-full scale of block characters: zero, and seven steps up to full.
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// The same where a terminal shows no blocks.
+/// The same scale in ASCII, for terminals without block characters.
 const ASCII: [char; 8] = ['_', '.', ':', '-', '=', '+', '*', '#'];
 
-/// The pictures of seconds and of minutes; nothing of a session that never did anything.
+/// Returns the sparklines of seconds and of minutes; `None` for a session that never used anything.
 pub(super) fn text(session: &SessionDetails) -> Option<String> {
     let SessionHistory { seconds, minutes } = session.used.history.as_ref()?;
     let marks = if output::is_utf8() { BLOCKS } else { ASCII };
@@ -52,7 +52,7 @@ fn rows(
     Some(rows)
 }
 
-/// How a value is written.
+/// Formatter of a value.
 type Shown = dyn Fn(f64) -> String;
 
 fn line(
@@ -71,7 +71,7 @@ fn line(
     [name.to_owned(), sparkline(values, promised.unwrap_or(most), marks), shown(most), full]
 }
 
-/// A character for each value: the lowest is nothing at all, the highest `full` and more.
+/// Returns a character for each value: the lowest is zero, the highest `full` and more.
 fn sparkline(values: &[f64], full: f64, marks: [char; 8]) -> String {
     let mark = |value: &f64| {
         let part = if full > 0.0 { value / full } else { 0.0 };

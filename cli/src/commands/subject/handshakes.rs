@@ -1,5 +1,4 @@
-//! Nodes that get to know each other and what they say then, without sockets: two tables of
-//! associations in one thread.
+//! Handshakes and traffic of two nodes without sockets: two tables of associations in one thread.
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use association::packet::{OVERHEAD, PAYLOAD_AT};
@@ -10,16 +9,17 @@ use std::time::{Duration, Instant};
 use trust::{SecretKey, Seed};
 use units::Nanos;
 
-/// Between two, by the tables' clock: no limit for strangers is met.
+/// Interval between two handshakes by the tables' clock, long enough that no limit for strangers is
+/// met.
 const PACE: Nanos = Nanos::from_millis(50);
-/// One side, and how long it has worked.
+/// Side of a handshake, with the time that it has worked.
 struct Side {
     table: Associations,
     address: SocketAddr,
     worked: Duration,
 }
 
-/// What a side wants sent, and whether it has an association by now.
+/// Datagrams that a side sends, and its association once there is one.
 type Done = (Vec<Vec<u8>>, Option<Established>);
 
 impl Side {
@@ -31,7 +31,7 @@ impl Side {
         Ok(Self { table, address, worked: Duration::ZERO })
     }
 
-    /// Has the table do something, and looks at the clock.
+    /// Runs an action on the table and adds its time to the side's.
     fn work(&mut self, act: impl FnOnce(&mut Associations) -> Result<Vec<Effect>>) -> Result<Done> {
         let begun = Instant::now();
         let effects = act(&mut self.table);
@@ -53,7 +53,7 @@ fn draw(into: &mut [u8]) {
     getrandom::fill(into).expect("the kernel gives random bytes");
 }
 
-/// How long each side worked for so many handshakes: who asks, and who answers.
+/// Returns the time that initiator and responder work for `count` handshakes.
 pub(super) fn handshakes(count: u32) -> Result<[Duration; 2]> {
     let (mut asks, mut answers) = (Side::new(1)?, Side::new(2)?);
     let mut now = Nanos(1);
@@ -67,7 +67,7 @@ pub(super) fn handshakes(count: u32) -> Result<[Duration; 2]> {
     Ok([asks.worked, answers.worked])
 }
 
-/// How long it takes to seal so many datagrams with so many bytes each, encrypted, and to open them.
+/// Returns the time to seal and the time to open `count` encrypted datagrams of `length` bytes.
 pub(super) fn sealing(length: usize, count: u32) -> Result<[Duration; 2]> {
     let [hers, his] = handshake(Nanos(1), &mut Side::new(1)?, &mut Side::new(2)?)?;
     let ((_, mut sealer), (mut opener, _)) = (hers.traffic.split(), his.traffic.split());
