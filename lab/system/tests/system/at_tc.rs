@@ -1,4 +1,4 @@
-//! Ports for streams alone: their front door is behind the kernel's receive path.
+//! Ports for streams alone, whose front door is behind the kernel's receive path.
 
 use crate::capture::packets_of;
 use crate::common::{Line, SOON, passing};
@@ -9,14 +9,14 @@ use crate::streams::{
 use netlink::offload::{Offload, OffloadState};
 use testkit::{Net, NodeUnderTest, Service, root_or_skip, wait_for};
 
-/// Bytes of payload that a frame has at most.
+/// Most bytes of payload in a frame.
 const SEGMENT: u64 = 1460;
 
 fn at_tc(text: String) -> String {
     text.replace("device =", "mode = \"tc\"\ndevice =")
 }
 
-/// A line whose node has these lines more for its ports.
+/// Returns a line whose node file is changed by `edit`.
 fn line_with(edit: impl Fn(String) -> String) -> Line {
     let net = Net::line(1500).unwrap();
     let node = NodeUnderTest::start_edited(&net, "r1", "", edit).unwrap();

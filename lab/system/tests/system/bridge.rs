@@ -1,4 +1,4 @@
-//! Bridged pairs: a node in line between two hosts of one network, without addresses.
+//! Bridged pairs: a node between two hosts of one network, without addresses.
 //!
 //! ```text
 //!  client 10.9.0.1 ── left ═ r1 ═ right ── 10.9.0.2 server
@@ -20,15 +20,15 @@ use crate::common::{Line, PROGRAM_TIME_MAX, SOON, dscp, is_udp_to};
 
 const SERVER: &str = "10.9.0.2";
 const SERVER_V6: &str = "fd09::2";
-/// What `monitor` marks with.
+/// DSCP with which `monitor` marks.
 const MARK: u8 = 46;
 
-/// The usual lab as one network, with a node in line.
+/// Returns the usual lab as one network, with a bridging node in it.
 fn in_line() -> Line {
     in_line_as(|text| text)
 }
 
-/// The same with the node file changed.
+/// Returns such a lab with the node file changed.
 fn in_line_as(edit: impl FnOnce(String) -> String) -> Line {
     let net = Net::line(1500).unwrap();
     let ip = |node: &str, arguments: &str| {
@@ -69,12 +69,12 @@ fn two_packet_ports_are_a_bridge() {
     assert_eq!(outcomes(&line).len(), 2, "bridged and to_user: {:?}", outcomes(&line));
 }
 
-/// Pings the server: how many answers came, and the text.
+/// Pings the server; returns the output.
 fn ping(line: &Line, address: &str) -> String {
     line.run("client", &["ping", "-c3", "-i0.05", "-W5", address])
 }
 
-/// A megabyte from client to server over TCP, and back.
+/// Sends a megabyte from client to server over TCP, and back.
 fn tcp(line: &Line) {
     let address: SocketAddr = format!("{SERVER}:0").parse().unwrap();
     let listener = line.net.within("server", || TcpListener::bind(address)).unwrap().unwrap();
@@ -97,7 +97,7 @@ fn tcp(line: &Line) {
     });
 }
 
-/// Outcomes of both ports that are not zero, added up.
+/// Returns the outcomes of both ports that are not zero, added up.
 fn outcomes(line: &Line) -> Vec<(String, u64)> {
     let mut sums = std::collections::BTreeMap::new();
     for port in line.node.stats().unwrap().ports {

@@ -1,5 +1,5 @@
-//! `tam capture`: packets as they came and as they left, with rule, verdict and level, read by
-//! programs that strangers know.
+//! `tam capture`: packets as they entered and left, with rule, verdict and level, read by common
+//! programs.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use testkit::{Running, Service, root_or_skip, tam, wait_for};
 const PORT: u16 = 7000;
 const RULES: &[&str] = &["proto udp dport 7000"];
 
-/// Drops each fourth packet for the reason 7, which its manifest names.
+/// Module that drops each fourth packet for the reason 7, which its manifest names.
 const FUSSY: &str = r#"
 (memory (export "memory") 1)
 (global (export "tam_counter_seen") i32 (i32.const 0x9000))
@@ -28,7 +28,7 @@ struct Setting {
     serving: u32,
 }
 
-/// 40 packets for a service that drops 10, 10 for a rule that drops, 20 for neither.
+/// Numbers of packets: 40 for a service that drops 10, 10 for a rule that drops, 20 for neither.
 const SERVED: usize = 40;
 const REFUSED: usize = 10;
 const PLAIN: usize = 20;
@@ -54,7 +54,7 @@ impl Setting {
         Self { line, dropping, serving }
     }
 
-    /// Starts a capture that writes to this file, and waits until it taps.
+    /// Starts a capture that writes to this file, and waits until it runs.
     fn capture(&self, file: &Path, arguments: &[&str]) -> Running {
         let _ = std::fs::remove_file(file);
         let (program, name) = (tam(), self.line.node.name().to_string());
@@ -82,7 +82,7 @@ impl Setting {
         std::thread::sleep(Duration::from_millis(300));
     }
 
-    /// Packets of a file that match, as tcpdump reads it.
+    /// Returns the packets of a file that match, as tcpdump reads it.
     fn read(&self, file: &Path, filter: &str) -> usize {
         let argv = ["tcpdump", "-nn", "-r", file.to_str().unwrap(), filter];
         let output = self.line.net.run("r1", &argv, PROGRAM_TIME_MAX).unwrap();
@@ -155,13 +155,13 @@ fn packets_are_captured_as_they_came_and_left_and_tcpdump_reads_the_file() {
     assert_eq!(setting.read(&file, "udp dst port 7001"), REFUSED);
 }
 
-/// All that is captured of these ports while something is done.
+/// Captures all packets of these ports while `action` runs.
 pub fn packets_of(line: &Line, ports: &[&str], action: impl FnOnce()) -> Vec<CapturedPacket> {
     let ports: Vec<String> = ports.iter().map(|&port| port.to_owned()).collect();
     packets_of_request(line, &api::CaptureRequest { ports, ..Default::default() }, action)
 }
 
-/// All that is captured so while something is done.
+/// Captures by this request while `action` runs.
 pub fn packets_of_request(
     line: &Line,
     request: &api::CaptureRequest,
@@ -227,12 +227,12 @@ fn packets_of_packet_ports_are_captured_as_they_came_and_left() {
     assert!(first("in") < first("out"), "{packets:#?}");
 }
 
-/// The TTL of an untagged packet.
+/// Returns the TTL of an untagged packet.
 fn hops(packet: &CapturedPacket) -> u8 {
     u8::from_str_radix(&packet.bytes_hex[44..46], 16).unwrap()
 }
 
-/// Whether it is UDP for this port, untagged and without IP options.
+/// Returns true for UDP to this L4 port, untagged and without IP options.
 fn is_for(packet: &CapturedPacket, port: u16) -> bool {
     packet.bytes_hex.get(72..76) == Some(&*format!("{port:04x}"))
 }
@@ -306,7 +306,7 @@ fn a_captured_packet_has_its_rule_verdict_and_level_and_a_capture_leaves_nothing
     client.end_capture(id).unwrap();
 }
 
-/// Tests that look at the whole machine, or end what others made: none runs beside them.
+/// Tests that inspect the whole machine, or end processes of others: they run alone.
 mod alone {
     use super::*;
 

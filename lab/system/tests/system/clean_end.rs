@@ -1,4 +1,5 @@
-//! Ends, clean and not: what a node leaves, and what goes on without its daemon or its cell.
+//! Clean and unclean ends: the remains of a node, and what continues without its daemon or its
+//! cell.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,8 +10,8 @@ use netlink::offload::OffloadState;
 use rustix::process::{Pid, Signal, kill_process};
 use testkit::{Net, Service, leftovers, root_or_skip, service_module, wait_for};
 
-/// What a node may have changed in its router: features of the devices, programs on them,
-/// devices of its own.
+/// State of the router that a node may change: features of the devices, programs on them, devices
+/// of its own.
 #[derive(Debug, PartialEq, Eq)]
 struct Traces {
     devices: Vec<String>,
@@ -152,7 +153,7 @@ fn what_lay_in_the_rings_of_a_killed_cell_is_lost_and_counted() {
     assert!(receiver.recv(&mut [0; 16]).is_ok());
 }
 
-/// Tests that look at the whole machine, or end what others made: none runs beside them.
+/// Tests that inspect the whole machine, or end processes of others: they run alone.
 mod alone {
     use super::*;
 

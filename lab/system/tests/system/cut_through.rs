@@ -10,13 +10,14 @@ use crate::common::{Line, key, token};
 
 const PORT: u16 = 5000;
 const PAYLOAD: [u8; 1400] = [7; 1400];
-/// Bytes of a frame, and what it is on the wire.
+/// Length of a frame in bytes; the second constant is its length on the wire.
 const FRAME: u64 = 1400 + 28 + 14;
 const ON_THE_WIRE: u64 = FRAME + 24;
 const ROOT: u8 = 1;
 const ALICE: u8 = 2;
 
-/// A port `right` of 20 Mbit/s, of which `gold` has half, and whom the node trusts.
+/// Returns a line with a port `right` of 20 Mbit/s, of which `gold` has half, and with an
+/// administrator.
 fn line() -> Line {
     let net = Net::line(1500).unwrap();
     let with_rate = |text: String| {

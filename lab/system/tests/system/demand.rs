@@ -1,5 +1,6 @@
-//! Modules that a node is asked for by their digest and does not hold: from a neighbour, from a
-//! parent's parent, past registries that are down, slow or lie; who pays, and who may have them.
+//! Modules that packets or clients name by digest and the node does not hold: fetched from a
+//! neighbour or from a parent's parent, with registries that are down, slow or lie; who pays, and
+//! who may fetch.
 
 mod packets;
 mod registry;
@@ -23,7 +24,7 @@ use registry::Registry;
 
 const ROOT: u8 = 1;
 const ALICE: u8 = 10;
-/// The principal by whose token a node asks another.
+/// Principal by whose token a node asks another.
 const NEIGHBOUR: u8 = 20;
 const PORT: u16 = 7443;
 
@@ -84,7 +85,7 @@ impl World {
         self.net.v4(of, towards).unwrap()
     }
 
-    /// A node that believes one administrator, and serves its API to a neighbour.
+    /// Starts a node that trusts one administrator, and serves its API to a neighbour.
     fn node(&self, router: &str, neighbour: &str, more: &str) -> NodeUnderTest {
         self.node_edited(router, neighbour, more, |text| text)
     }
@@ -105,13 +106,13 @@ impl World {
         NodeUnderTest::start_edited(&self.net, router, "ledger_every = 1", with).unwrap()
     }
 
-    /// A node as another one's repository.
+    /// Returns the section of a node file that names a node as repository.
     fn section(&self, node: &NodeUnderTest, router: &str, neighbour: &str) -> String {
         let address = self.address(router, neighbour);
         section_of(&address, key_of(node), &self.folder.path().join("token"))
     }
 
-    /// A registry in the client's namespace, which the first router reaches.
+    /// Starts a registry in the client's namespace, which the first router reaches.
     fn registry(
         &self,
         delay: Duration,
@@ -134,7 +135,7 @@ fn holds(node: &NodeUnderTest, digest: &str) -> bool {
     node.client().modules().unwrap().modules.iter().any(|module| module.digest == digest)
 }
 
-/// What an account was billed for fetches, once there is something.
+/// Returns the amounts that an account was billed for fetches, once there are any.
 fn billed(node: &NodeUnderTest, principal: PublicKey, session: &str) -> Option<LedgerAmounts> {
     let principal = principal.to_string();
     wait_for(SOON, || {
@@ -241,7 +242,7 @@ fn nodes_that_are_each_others_parents_end_soon_and_find_what_one_of_them_has() {
     assert_eq!(second.client().deploy(&request(&digest)).unwrap().service.name, "pass");
 }
 
-/// What a registry has of a module: its bytes, and nothing else.
+/// Returns the answers of a registry that has a module's bytes, and nothing else.
 fn only(wasm: Vec<u8>) -> impl Fn(&str) -> Option<(u16, Vec<u8>)> + Send + Sync {
     let blob = format!("/v2/modules/blobs/{}", Digest::of(&wasm));
     move |path| Some(if path == blob { (200, wasm.clone()) } else { (404, Vec::new()) })

@@ -1,4 +1,4 @@
-//! Desired state: applied as a whole or not at all, taken back, and there again after every end.
+//! Desired state: applied as a whole or not at all, undone, and restored after every end.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use testkit::{Service, root_or_skip, service_module, wait_for};
 
 use crate::common::{Line, SOON, module};
 
-/// A service that counts and passes.
+/// Returns a module that counts and passes.
 fn passing(name: &str) -> Vec<u8> {
     module(name, MANIFEST, PASS)
 }
@@ -261,7 +261,7 @@ fn what_nobody_confirms_is_taken_back_in_time_and_at_a_restart() {
     assert!(cause.contains("not confirmed before a restart"), "{cause}");
 }
 
-/// What every kind of command left behind.
+/// Changes the state by every kind of command.
 fn change_everything(line: &Line) {
     let monitor =
         Service { rules: &["proto icmp"], parameters: &[("dscp", "12")], ..Service::default() };
@@ -375,7 +375,7 @@ fn a_node_killed_at_any_moment_has_what_it_said_was_done() {
     line.acquaint();
 }
 
-/// The ports of the rules, when as many as expected are there.
+/// Returns the L4 ports of the rules, once there are as many as expected.
 fn ports_of(line: &Line, expected: usize) -> Vec<u16> {
     let resumed = || {
         let rules = line.rules();

@@ -1,5 +1,5 @@
 //! Disks that are full, read-only or gone: changes are refused with the reason, and the node
-//! forwards on.
+//! continues to forward.
 
 use std::fs::File;
 use std::io::Write;
@@ -11,12 +11,12 @@ use testkit::{Service, root_or_skip, service_module, wait_for};
 
 use crate::common::{Line, SOON, module};
 
-/// A small file system in memory, gone on drop.
+/// Small file system in memory, removed on drop.
 pub struct SmallDisk {
     place: PathBuf,
 }
 
-/// Room for a state and a few modules.
+/// Size of the disk in MiB: enough for a state and a few modules.
 const DISK_MIB: u32 = 8;
 
 fn mount(arguments: &[&str]) {
@@ -32,7 +32,7 @@ impl SmallDisk {
         Self { place: place.to_owned() }
     }
 
-    /// Takes all room that is left.
+    /// Fills the remaining space.
     pub fn fill(&self) {
         let mut file = File::create(self.filler()).unwrap();
         while file.write_all(&[1; 4096]).is_ok() {}
@@ -67,12 +67,12 @@ fn rules(line: &Line) -> usize {
     line.node.client().rules().unwrap().rules.len()
 }
 
-/// A line whose node has its state, or its modules, on a small disk.
+/// Returns a line whose node has its state, or its modules, on a small disk.
 fn line_on_a_small_disk(what: &str) -> (SmallDisk, Line) {
     on_a_small_disk(Line::up(), what)
 }
 
-/// The same of a line that is there.
+/// Moves the state or the modules of an existing line's node to a small disk.
 pub fn on_a_small_disk(mut line: Line, what: &str) -> (SmallDisk, Line) {
     assert!(line.node.stop().unwrap().success());
     let disk = SmallDisk::at(&line.node.directory().join(what));
@@ -80,7 +80,7 @@ pub fn on_a_small_disk(mut line: Line, what: &str) -> (SmallDisk, Line) {
     (disk, line)
 }
 
-/// Every command that changes something is refused with this, and nothing changes.
+/// Checks that every command that changes something is refused with this, and changes nothing.
 fn refuses_every_change(line: &Line, system_says: &str, help: &str) {
     let before = (rules(line), line.node.client().services().unwrap().services.len());
     let client = line.node.client();

@@ -1,5 +1,5 @@
-//! Downloads by curl: every byte arrives, at the usual MTU and the largest, plainly and
-//! through a service.
+//! Downloads by curl: every byte arrives, at the usual MTU and the largest, plainly and through a
+//! service.
 
 use std::net::IpAddr;
 

@@ -1,5 +1,5 @@
-//! A port's rate is shared as it was promised: of who always has packets each sends his share,
-//! and those without one what is left.
+//! Sharing of a port's rate by reservations: a session that always has packets sends its share, and
+//! sessions without a reservation share the rest.
 
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
@@ -11,30 +11,30 @@ use testkit::{Net, NodeUnderTest, Service, root_or_skip, wait_for};
 
 use crate::common::{Ends, Line, SOON, module};
 
-/// Each session's packets go to a port of their own.
+/// L4 ports of the sessions' packets.
 pub const PORTS: [u16; 3] = [7000, 7001, 7002];
 const PAYLOAD: [u8; 1400] = [0; 1400];
-/// A packet on an Ethernet, in bits: with its headers, preamble, frame check sequence and gap.
+/// Bits of a packet on an Ethernet: with its headers, preamble, frame check sequence and gap.
 const PACKET_BITS: f64 = (1400.0 + 28.0 + 14.0 + 24.0) * 8.0;
 /// Longest time between two rounds of a sender in which no session loses any of its share: half of
-/// what the account of a share holds, where nothing waits (`nic`).
+/// the burst that a share's account holds, where packets do not queue (`nic`).
 const SENDER_PAUSE_MAX: Duration = Duration::from_millis(5);
-/// Longest time between two looks at a receiver in which its socket takes all that comes.
+/// Longest time between two reads of a receiver in which its socket's buffer does not overflow.
 const RECEIVER_PAUSE_MAX: Duration = Duration::from_millis(45);
 /// Time in which all queues are full again.
 const SETTLED_IN: Duration = Duration::from_millis(300);
-/// Longest time of a flood.
+/// Longest duration of a flood.
 const FLOOD_MAX: Duration = Duration::from_secs(60);
 const PASSES: &str = r#"(memory (export "memory") 1 1)
     (func (export "on_packet") (result i32) (i32.const 0))"#;
 
 impl Line {
-    /// With a port `right` of which the node file says how much it sends.
+    /// Returns a line with a port `right` of this rate in the node file.
     pub fn at_rate(rate: &str) -> Self {
         Self::at_rate_with(rate, "")
     }
 
-    /// The same with more in the node file.
+    /// Returns such a line with more in the node file.
     pub fn at_rate_with(rate: &str, more: &str) -> Self {
         let net = Net::line(1500).unwrap();
         let with_rate = |text: String| {
@@ -59,7 +59,7 @@ impl Line {
         self.node.client().create_session(&request).unwrap();
     }
 
-    /// What the session has sent by its share of the port `right`.
+    /// Returns the session's usage of its share of the port `right`.
     pub fn sent_by(&self, session: &str) -> SendUse {
         let used = self.node.client().session(session).unwrap().used;
         let [share] = used.send.as_slice() else { panic!("{:?}", used.send) };
@@ -79,10 +79,11 @@ impl Line {
         assert_eq!(deployed.level, level, "{}", deployed.level_reason);
     }
 
-    /// Counts each session's packets while all send more than the port does, for `time` in all.
+    /// Counts each session's packets while all send more than the port carries, for `time` in
+    /// total.
     ///
-    /// Times in which this machine did something else do not count: behind a pause of the sender a
-    /// queue may have been empty, and behind one of the receiver its socket may have been full.
+    /// Times in which this machine did something else do not count: after a pause of the sender a
+    /// queue may have been empty, and after one of the receiver its socket may have been full.
     pub fn flood(&self, time: Duration) -> ([f64; 3], Duration) {
         let receivers = PORTS.map(|port| self.udp("server", port));
         let senders = PORTS.map(|port| self.sender_to(port));
@@ -126,14 +127,14 @@ impl Line {
     }
 }
 
-/// How many packets wait in the socket.
+/// Reads and counts the packets that wait in the socket.
 fn came(receiver: &UdpSocket) -> u32 {
     let mut payload = [0; 1500];
     receiver.set_nonblocking(true).unwrap();
     (0..).take_while(|_| receiver.recv(&mut payload).is_ok()).count() as u32
 }
 
-/// The payload of the packet of that number.
+/// Returns the payload of the packet of that number.
 fn numbered(number: u32) -> [u8; PAYLOAD.len()] {
     let mut payload = PAYLOAD;
     payload[..4].copy_from_slice(&number.to_be_bytes());
@@ -150,7 +151,7 @@ fn number_of(payload: &[u8]) -> u32 {
     u32::from_be_bytes(*payload.first_chunk().unwrap())
 }
 
-/// The numbers of the packets that come until none has for half a second, and when each did.
+/// Returns numbers and arrival times of the packets that come until none has for half a second.
 fn numbers(receiver: &UdpSocket) -> Vec<(u32, Instant)> {
     let mut payload = [0; 1500];
     std::iter::from_fn(|| {
@@ -160,7 +161,7 @@ fn numbers(receiver: &UdpSocket) -> Vec<(u32, Instant)> {
     .collect()
 }
 
-/// Of all of them.
+/// Returns each count as a share of the sum.
 fn parts(counts: [f64; 3]) -> [f64; 3] {
     let all: f64 = counts.iter().sum();
     counts.map(|count| count / all)
@@ -206,7 +207,7 @@ fn each_session_sends_its_share_of_a_port_and_those_without_one_the_rest() {
     assert!(gold.used.total.sent_bytes > Some(0), "{:?}", gold.used);
 }
 
-/// By what each came of the port's rate.
+/// Returns each count as a share of the port's rate.
 pub fn of_rate(counts: [f64; 3], took: Duration, rate: f64) -> [f64; 3] {
     counts.map(|count| count * PACKET_BITS / took.as_secs_f64() / rate)
 }
@@ -300,8 +301,8 @@ fn what_waits_for_its_share_leaves_when_the_share_is_given_up_and_is_lost_for_no
     assert_eq!(line.balance_since(&before).dropped(), 0);
 }
 
-/// Three times its share for two seconds: what is too much waits, and nothing is lost. Beside it
-/// one that keeps to its share never waits for it.
+/// Burst of three times the session's share for two seconds: the excess waits, and nothing is lost.
+/// A session beside it that keeps to its share never waits for it.
 #[test]
 fn at_kernel_a_burst_waits_for_its_share_and_is_sent_in_order_without_a_loss() {
     if !root_or_skip("shares of ports") {

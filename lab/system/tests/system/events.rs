@@ -1,5 +1,5 @@
-//! The journal: drops with their reason, traps, events of modules, what an operator did, and
-//! who follows it.
+//! Event journal: drops with their reason, traps, events of modules, actions of an operator, and
+//! clients that follow it.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use testkit::{NodeUnderTest, Service, root_or_skip, service_module, wait_for};
 const PORT: u16 = 7000;
 const RULES: &[&str] = &["proto udp dport 7000"];
 
-/// Events of a kind so far, when those that are wanted have come.
+/// Returns the events of a kind so far, once the wanted ones have come.
 fn wait_until(
     node: &NodeUnderTest,
     kind: EventKind,
@@ -32,7 +32,7 @@ fn count(events: &[Event]) -> u64 {
     events.iter().map(|event| event.count).sum()
 }
 
-/// Drops every packet for the reason 7, which its manifest names.
+/// Module that drops every packet for the reason 7, which its manifest names.
 const DROPPING: &str = r#"
 (memory (export "memory") 1)
 (func (export "on_packet") (result i32) (i32.const 0x00070001))"#;
@@ -80,7 +80,7 @@ fn drops_come_by_reason_with_service_rule_module_and_session_and_none_is_uncount
     assert_eq!(drops[0].session.as_deref(), Some("best-effort"));
 }
 
-/// Tells of each packet by an event with the code 9.
+/// Module that raises an event with the code 9 for each packet.
 const TELLING: &str = r#"
 (import "tam" "event" (func $event (param i32 i32 i32) (result i32)))
 (memory (export "memory") 1)

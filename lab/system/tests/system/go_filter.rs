@@ -1,5 +1,5 @@
-//! A filter that is written with the public Go SDK (`lab/filters/go`), at a node, between curl and a
-//! server that says what it was asked.
+//! Filter that is written with the public Go SDK (`lab/filters/go`), at a node, between curl and a
+//! server that repeats each request's head.
 //!
 //! It needs Go 1.24 and a module proxy that has the SDK: `make test-peers` runs it.
 
@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use testkit::{Service, go_filter, root_or_skip, wait_for};
 
-/// Where the filter asks.
+/// L4 port of the authority that the filter calls.
 const AUTHORITY: u16 = PORT + 1;
 
-/// Answers each request by what this makes of its head, until it is told.
+/// Answers each request with the function's result for its head, until `over` is set.
 fn answers<'scope>(
     scope: &'scope std::thread::Scope<'scope, '_>,
     listener: &'scope TcpListener,

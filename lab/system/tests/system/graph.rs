@@ -10,7 +10,7 @@ const PORT: u16 = 7100;
 const RULES: &[&str] = &["proto udp dport 7100"];
 const BELOW: &str = "levels = [\"nic\", \"kernel\", \"user\"]";
 
-/// Where in the payload what lies.
+/// Offsets of the values in the payload.
 const NUMBER: usize = 0;
 const FIRST_COUNT: usize = 4;
 const FIRST_LEVEL: usize = 8;
@@ -21,8 +21,8 @@ const TELL: usize = 21;
 const MARKED: usize = 22;
 const LENGTH: usize = 24;
 
-/// Lets packets go on by the edge that they name, with its count and its level in the mark;
-/// told 1 it drops them, told 2 it forwards them itself, told 3 it marks them, too.
+/// Module that passes packets by the edge that they name, with its count and its level in the mark;
+/// message 1 makes it drop them, 2 forward them itself, 3 mark them, too.
 const CLASSIFY: &str = r#"
 (memory (export "memory") 1)
 (func (export "on_message") (param $length i32) (result i32)
@@ -40,8 +40,8 @@ const CLASSIFY: &str = r#"
     (return (i32.const 0x30000))))
   (i32.shl (i32.load8_u offset=20 (i32.const PAYLOAD)) (i32.const 16)))"#;
 
-/// Writes into the packet what the mark says, its own count and its own level; tells the
-/// module before it what the packet wants it told.
+/// Module that writes the mark, its own count and its own level into the packet, and sends the
+/// module before it the message that the packet names.
 const HEAVY: &str = r#"
 (import "tam" "message_send" (func $tell (param i32 i32) (result i32)))
 (memory (export "memory") 1)
@@ -73,7 +73,7 @@ fn word(payload: &Payload, at: usize) -> u32 {
     u32::from_le_bytes([0, 1, 2, 3].map(|byte| payload[at + byte]))
 }
 
-/// A sender and a receiver that know each other.
+/// Sender and receiver whose neighbours are resolved.
 struct Flow {
     sender: UdpSocket,
     receiver: UdpSocket,
@@ -104,7 +104,7 @@ impl Flow {
     }
 }
 
-/// `classify` at one level, and after it `heavy` at another.
+/// Returns a line with `classify` at one level, and after it `heavy` at another.
 fn graph([first, second]: [&str; 2]) -> Line {
     let line = Line::up();
     line.acquaint();

@@ -1,5 +1,5 @@
-//! What a capability bounds beside operations and traffic, on a real node: memory, host functions,
-//! whose signature a module has; and who takes the place of an administrator whose key is lost.
+//! Limits of a capability beside operations and traffic, on a real node: memory, host functions,
+//! and signers of modules; and a new administrator in place of one whose key is lost.
 
 use api::{Client, DeployRequest, ErrorCode};
 use testkit::{Net, NodeUnderTest, root_or_skip};
@@ -12,7 +12,7 @@ const ROOT: u8 = 1;
 const SECOND_ROOT: u8 = 2;
 const ALICE: u8 = 10;
 const PAGE: u64 = 64 << 10;
-/// Where memory is among the ceilings.
+/// Index of memory among the ceilings.
 const MEMORY: usize = 2;
 
 fn line() -> Line {
@@ -26,7 +26,7 @@ fn line() -> Line {
     Line { node, net }
 }
 
-/// A module that may grow to so many pages, and tells events if it is to.
+/// Returns a module that may grow to `pages` pages, and imports `event` if `events` is true.
 fn wants(name: &str, pages: u32, events: bool) -> Vec<u8> {
     let (import, needs) = match events {
         true => {

@@ -1,4 +1,4 @@
-//! The same module at several levels: what it does, its state, its failures, its moves.
+//! Module that runs at several levels: its results, its state, its failures, its moves.
 
 use std::time::{Duration, Instant};
 
@@ -9,8 +9,8 @@ use testkit::{Service, root_or_skip, service_module, wait_for};
 const PORT: u16 = 7000;
 const RULES: &[&str] = &["proto udp dport 7000"];
 
-/// Writes into each packet how many it has seen: as its memory says, and as its global says.
-/// A payload that begins with 0xdead is reached by a trap; 0xfeed is dropped with reason 9.
+/// Module that writes into each packet how many it has seen, by its memory and by its global. A
+/// payload that begins with 0xdead traps; 0xfeed is dropped with reason 9.
 const STAMPER: &str = r#"
 (memory (export "memory") 1)
 (global $seen (mut i32) (i32.const 0))
@@ -34,7 +34,7 @@ pub fn stamper(manifest: &str) -> Vec<u8> {
 
 pub const BELOW: &str = "levels = [\"nic\", \"kernel\", \"user\"]";
 
-/// A packet's number, and the two stamps that it came with.
+/// Number of a packet, and the two stamps that it arrived with.
 pub type Stamped = (u32, u32, u32);
 
 pub fn stamped(payload: &[u8; 12]) -> Stamped {
@@ -42,7 +42,7 @@ pub fn stamped(payload: &[u8; 12]) -> Stamped {
     (number(0), number(4), number(8))
 }
 
-/// A sender and a receiver that know each other.
+/// Sender and receiver whose neighbours are resolved.
 struct Flow {
     sender: std::net::UdpSocket,
     receiver: std::net::UdpSocket,
@@ -102,8 +102,8 @@ fn the_same_monitor_counts_the_same_at_every_level() {
     }
 }
 
-/// Counts in its data, which begins with 5, and in a global, which begins with 7; writes both into
-/// each packet.
+/// Module that counts in its data, which begins with 5, and in a global, which begins with 7, and
+/// writes both into each packet.
 const COUNTS_ON: &str = r#"
 (memory (export "memory") 1)
 (data (i32.const 0x9100) "\05")
@@ -146,7 +146,7 @@ fn a_module_that_runs_again_begins_anew() {
     }
 }
 
-/// The numbers of the programs of modules that the kernel holds.
+/// Returns the numbers of the modules' programs that the kernel holds.
 fn programs() -> Vec<u32> {
     let programs = bpf::Inventory::take().unwrap().programs;
     programs.into_iter().filter(|(_, name)| name == "tam_module").map(|(id, _)| id).collect()
@@ -395,7 +395,7 @@ fn a_budget_is_the_services_own_and_no_other_ones_debt_or_credit() {
     assert!(send(5000, &|dropped| dropped > 20), "one a second");
 }
 
-/// Tests that look at the whole machine, or end what others made: none runs beside them.
+/// Tests that inspect the whole machine, or end processes of others: they run alone.
 mod alone {
     use super::*;
 

@@ -1,4 +1,4 @@
-//! Sessions are held to their memory: all that is there because of them, in one number.
+//! Memory limits of sessions: all memory that exists because of a session counts in one number.
 
 use std::fs;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use crate::common::{Line, SOON, module};
 
 const PAGE: u64 = 65_536;
 const MIB: u64 = 1 << 20;
-/// How long the version before is kept, and some.
+/// Time that the previous version is kept, and a margin.
 const PROBATION: Duration = Duration::from_millis(700);
-/// Packets for bombs.
+/// L4 port of packets for modules that grow.
 const VICTIM: u16 = 7300;
 const BOMB: u16 = 7301;
 
-/// Told one byte, it grows by so many pages and writes to all of them: the answer is its size, or
-/// -1. Told nothing, it answers how often it heard that little is left; two bytes, what it heard of
-/// last, in KiB.
+/// Module that grows by the pages of a one-byte message and writes to all of them: it answers its
+/// size, or -1. To an empty message it answers how often it was warned of low memory; to two bytes,
+/// the remaining memory of the last warning, in KiB.
 const GROWER: &str = r#"(memory (export "memory") 1 256)
     (global $lows (mut i32) (i32.const 0))
     (global $used (mut i32) (i32.const 0))
@@ -36,7 +36,7 @@ const GROWER: &str = r#"(memory (export "memory") 1 256)
       (memory.size))
     (func (export "on_packet") (result i32) (i32.const 0))"#;
 
-/// Answers how often it heard that little is left.
+/// Module that answers how often it was warned of low memory.
 const BELOW: &str = r#"(memory (export "memory") 1 4)
     (global $lows (mut i32) (i32.const 0))
     (func (export "on_memory_low") (param i32 i32)
@@ -60,7 +60,7 @@ fn refused<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (ErrorCode, St
 }
 
 impl Line {
-    /// A session that reserved so much memory.
+    /// Creates a session that reserves this much memory.
     fn with_memory(&self, name: &str, memory: &str) {
         let memory = Some(memory.to_owned());
         let request = SessionRequest { name: name.to_owned(), memory, ..SessionRequest::default() };
@@ -72,7 +72,7 @@ impl Line {
         self.node.deploy(&grower(1), &service).unwrap();
     }
 
-    /// What each lane of a grower answers.
+    /// Sends a message; returns the answer of each lane.
     fn says(&self, service: &str, message: &[u8]) -> Vec<Option<i32>> {
         self.node.client().message(service, message).unwrap().answers
     }
@@ -86,7 +86,7 @@ impl Line {
     }
 }
 
-/// Bytes of a process that lie in memory.
+/// Returns the resident memory of a process, in bytes.
 fn resident(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -227,7 +227,7 @@ fn a_module_below_user_level_is_told_too_and_pays_for_all_of_its_memory() {
     assert_eq!(line.node.service("below").unwrap().stats.traps.len(), 0);
 }
 
-/// Grows by a page with each packet, as far as it gets, and passes it.
+/// Module that grows by a page with each packet, as far as it can, and passes it.
 const BOMB_FIELDS: &str = r#"(memory (export "memory") 1 256)
     (func (export "on_packet") (result i32) (local $before i32)
       (local.set $before (memory.grow (i32.const 1)))

@@ -1,4 +1,4 @@
-//! Control messages: from a client of the API into the lanes of a service, and what they answer.
+//! Control messages: from a client of the API into the lanes of a service, and their answers.
 
 use api::ErrorCode;
 use api::client::ClientError;
@@ -8,7 +8,7 @@ use crate::common::{Line, SOON, dscp, is_udp_to, module};
 
 const PORT: u16 = 7100;
 
-/// Marks each packet with the DSCP that the last message said: one byte, at most 63.
+/// Module that marks each packet with the DSCP of the last message: one byte, at most 63.
 const MARKER: &str = r#"
 (memory (export "memory") 1)
 (func (export "on_message") (param $length i32) (result i32)
@@ -89,8 +89,8 @@ fn a_message_that_nobody_takes_is_an_answer_or_a_refusal() {
     assert!(long.to_string().contains("2,048") || long.to_string().contains("2048"), "{long}");
 }
 
-/// Drops each packet, and sends a message as often as it may and once more; counts those that it
-/// was told are taken.
+/// Module that drops each packet, and sends a message as often as it may and once more; counts the
+/// accepted ones.
 const TELLS: &str = r#"
 (import "tam" "message_send" (func $tell (param i32 i32) (result i32)))
 (memory (export "memory") 1)
@@ -103,7 +103,7 @@ const TELLS: &str = r#"
     (br_if $again (i32.lt_u (local.get $tries) (i32.const 5))))
   (i32.const 1))"#;
 
-/// Passes each packet on, and counts messages.
+/// Module that passes each packet, and counts messages.
 const HEARS: &str = r#"
 (memory (export "memory") 1)
 (global (export "tam_counter_heard") i32 (i32.const 0x9010))

@@ -1,4 +1,4 @@
-//! Ports without XDP in their driver: served in the stack, and said so.
+//! Ports without XDP in their driver: served in the stack, and reported as such.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -7,8 +7,8 @@ use testkit::{Net, NodeUnderTest, Service, root_or_skip, service_module, wait_fo
 
 use crate::common::{Line, PROGRAM_TIME_MAX, SOON};
 
-/// The usual lab; the router's device to the server is a port of a bridge device `br0`, which
-/// has its addresses.
+/// Returns the usual lab; the router's device to the server is a port of a bridge device `br0`,
+/// which has its addresses.
 fn with_bridge(mtu: u32) -> Net {
     let net = Net::line(mtu).unwrap();
     let end = net.end("r1", "server").unwrap();
@@ -32,7 +32,7 @@ fn with_bridge(mtu: u32) -> Net {
     net
 }
 
-/// Half a megabyte from server to client.
+/// Downloads half a megabyte from the server to the client.
 pub fn download(line: &Line) {
     let any = line.server(0);
     let listener = line.net.within("server", || TcpListener::bind(any)).unwrap().unwrap();
@@ -49,8 +49,8 @@ pub fn download(line: &Line) {
     });
 }
 
-/// Pings and a download, plainly and through a service at `user` and `nic`; each packet is
-/// accounted for.
+/// Pings and downloads, plainly and through a service at `user` and `nic`; each packet is accounted
+/// for.
 fn serves_at_each_level(line: &Line, size: &str) {
     line.acquaint();
     let server = line.net.v4("server", "r1").unwrap().to_string();

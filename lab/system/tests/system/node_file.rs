@@ -1,4 +1,4 @@
-//! Nodes that cannot start: they say why, end with a failure and leave nothing behind.
+//! Nodes that cannot start: they report why, exit with a failure and leave nothing behind.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,15 +7,15 @@ use crate::common::Line;
 use testkit::{Net, Output, leftovers, node_file, root_or_skip, tam};
 use units::Name;
 
-/// A node that cannot start ends within this.
+/// Time within which a node that cannot start ends.
 const END_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Starts a node that must fail; what it said.
+/// Starts a node that must fail; returns its output.
 fn fails(net: &Net, text: &str) -> String {
     fails_in(net, "r1", text)
 }
 
-/// Starts a node that must fail in one of the namespaces.
+/// Starts a node that must fail in one of the namespaces; returns its output.
 fn fails_in(net: &Net, inside: &str, text: &str) -> String {
     fails_with(net, inside, text, &[])
 }
@@ -171,7 +171,7 @@ fn one_port_twice_and_one_device_twice_are_refused() {
     assert_no_xdp(&net);
 }
 
-/// No device of the router has an XDP program.
+/// Checks that no device of the router has an XDP program.
 fn assert_no_xdp(net: &Net) {
     let said = net.run("r1", &["ip", "-d", "link", "show"], END_TIME_MAX).unwrap().stdout;
     assert!(!said.contains("xdp"), "{said}");

@@ -1,4 +1,4 @@
-//! A node on a machine with one core: here by what its processes may use.
+//! Node on a machine with one core, simulated by the CPU affinity of its processes.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! More packets than a service can take: each one arrives or is in exactly one counter.
+//! More packets than a service can handle: each one arrives or is in exactly one counter.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,11 +9,11 @@ use crate::common::{Ends, Line, PAYLOAD_ADDRESS, SOON, module};
 use crate::levels::BELOW;
 use testkit::{Service, root_or_skip, service_module, wait_for};
 
-/// Packets of one burst: a hundred times what the rings hold.
+/// Packets of one burst: a hundred times the capacity of the rings.
 const BURST: u64 = 200_000;
 /// UDP payload that makes a frame of 64 bytes with its checksum sequence: 60 without.
 const PAYLOAD: [u8; 18] = [7; 18];
-/// Where the burst goes.
+/// L4 port of the burst.
 const PORT: u16 = 7000;
 
 #[test]
@@ -52,7 +52,7 @@ fn burst(module: &str, parameters: &[(&str, &str)]) {
     eprintln!("{module}: {balance}");
 }
 
-/// As fast as the socket takes them: the kernel says when its own queue is full by a drop.
+/// Sends as fast as the socket accepts: the kernel reports a full queue of its own by a drop.
 fn send(sender: &std::net::UdpSocket, to: SocketAddr) {
     sender.connect(to).unwrap();
     for _ in 0..BURST {
@@ -60,7 +60,7 @@ fn send(sender: &std::net::UdpSocket, to: SocketAddr) {
     }
 }
 
-/// Some microseconds for each packet; then the packet says how many the module has seen.
+/// Module that works some microseconds on each packet, and writes into it how many it has seen.
 const WORK: &str = r#"
 (memory (export "memory") 1 1)
 (func (export "on_packet") (result i32)

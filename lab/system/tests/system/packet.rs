@@ -1,4 +1,4 @@
-//! Packet ports: devices that are served without XDP. The same packets, the same counters, once.
+//! Packet ports: devices that are served without XDP, with the same packets and the same counters.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -18,13 +18,13 @@ use crate::common::{Line, PROGRAM_TIME_MAX, SOON, dscp, is_udp_to, module};
 use crate::handover::Flows;
 use crate::levels::{BELOW, stamper};
 
-/// What `monitor` marks with.
+/// DSCP with which `monitor` marks.
 const MARK: u8 = 46;
 const PORT: u16 = 7000;
-/// Frames of one test: more than one turn of the cell takes.
+/// Frames of one test: more than one turn of the cell handles.
 const FRAMES: u16 = 300;
 
-/// Every port one of packet sockets.
+/// Returns the node file with every port in packet mode.
 pub fn as_packets(text: String) -> String {
     text.replace("device =", "mode = \"packet\"\ndevice =")
 }
@@ -40,7 +40,7 @@ fn devices(net: &Net) -> Vec<String> {
     netlink.links().unwrap().into_iter().map(|link| link.name).collect()
 }
 
-/// Sends numbered datagrams and gives how often each arrived, and the DSCP of all.
+/// Sends numbered datagrams; returns how often each arrived, and the DSCP of all.
 fn numbered(line: &Line) -> (BTreeMap<u16, u32>, Vec<u8>) {
     let client = RawPort::open(&line.net, "client", "r1").unwrap();
     let server = RawPort::open(&line.net, "server", "r1").unwrap();
@@ -58,7 +58,7 @@ fn numbered(line: &Line) -> (BTreeMap<u16, u32>, Vec<u8>) {
     (seen, marks)
 }
 
-/// Outcomes of the port to the client that are not zero.
+/// Returns the outcomes of the port to the client that are not zero.
 pub fn outcomes(line: &Line) -> BTreeMap<String, u64> {
     let port = line.node.stats().unwrap().ports.remove(0);
     assert_eq!(port.outcomes.values().sum::<u64>(), port.rx_packets, "{port:#?}");
@@ -372,7 +372,7 @@ fn a_node_that_fails_to_start_opens_nothing_that_a_dead_one_has_left_closed() {
     line.node.start_again(&line.net, "r1").unwrap();
 }
 
-/// A user who is not root, of no group that may anything.
+/// User and group id without rights.
 const NOBODY: &str = "65534";
 
 #[test]
@@ -412,8 +412,7 @@ fn the_demo_runs_without_root_and_says_what_that_costs() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("--keep needs root"), "{refused:?}");
 }
 
-/// An XDP program of somebody else on a device of the router, as long as this lives: it lets
-/// everything pass.
+/// Unrelated XDP program on a device of the router, while this lives: it passes everything.
 struct OtherProgram(Name);
 
 impl OtherProgram {

@@ -1,4 +1,4 @@
-//! Failure policies: what becomes of packets while their service is down.
+//! Failure policies: handling of packets while their service is down.
 
 use crate::clean_end::kill;
 use crate::common::{Line, PAYLOAD_ADDRESS, SOON, module};
@@ -19,7 +19,7 @@ fn deploy(line: &Line, name: &str, level: &str, port: u16, on_failure: &str, the
     assert_eq!(deployed.level, level, "{}", deployed.level_reason);
 }
 
-/// Packets that the front door ended so, at all ports.
+/// Returns the packets with this outcome in the front door, at all ports.
 fn outcome(line: &Line, name: &str) -> u64 {
     let ports = line.node.stats().unwrap().ports;
     ports.iter().filter_map(|port| port.outcomes.get(name)).sum()
@@ -115,7 +115,7 @@ fn while_a_closed_service_is_down_its_rules_say_so_and_why_does() {
     });
 }
 
-/// Traps on every packet that begins with "T".
+/// Returns a module that traps on every packet that begins with "T".
 fn trapper() -> Vec<u8> {
     module(
         "trapper",
@@ -186,11 +186,11 @@ fn a_service_that_traps_too_often_is_bypassed_until_it_is_deployed_again() {
     }
 }
 
-/// Drops every packet.
+/// Module that drops every packet.
 const DROPS: &str =
     r#"(memory (export "memory") 1) (func (export "on_packet") (result i32) (i32.const 1))"#;
 
-/// A node whose state is a closed service of one port, and which has ended.
+/// Returns a stopped node whose state has a service with the policy `closed` for one L4 port.
 fn closed_and_ended() -> (Line, Flows) {
     let mut line = Line::up();
     line.acquaint();

@@ -1,5 +1,5 @@
-//! Pools of lanes: events on the virtual processors that a manifest says, and flows by the fields
-//! that it says.
+//! Pools of lanes: events on the virtual processors that a manifest names, and flows by the fields
+//! that it names.
 
 use testkit::{Service, root_or_skip, wait_for};
 
@@ -7,7 +7,7 @@ use crate::common::{Line, SOON, module, steps_of_work};
 
 const PORT: u16 = 7200;
 
-/// Works some two milliseconds on each packet, and counts timers.
+/// Returns a module that works some two milliseconds on each packet, and counts timers.
 fn working() -> String {
     let work = steps_of_work(1_400_000);
     format!(
@@ -21,7 +21,7 @@ fn working() -> String {
     )
 }
 
-/// Counts its packets; a message is answered with how many came to this lane.
+/// Module that counts its packets; it answers a message with the number that came to this lane.
 const LANES: &str = r#"(memory (export "memory") 1 1)
     (func (export "on_packet") (result i32)
       (i32.store (i32.const 0x9000) (i32.add (i32.load (i32.const 0x9000)) (i32.const 1)))

@@ -1,12 +1,12 @@
-//! Reverse path filters of the kernel beside a node: what a cell gives to the kernel comes in by a
-//! device of the node's, to which no route leads back.
+//! Reverse path filters of the kernel beside a node: packets that a cell hands to the kernel enter
+//! by a device of the node's, to which no route leads back.
 
 use crate::common::{Line, PROGRAM_TIME_MAX, SOON};
 use testkit::{Net, NodeUnderTest, Service, root_or_skip, service_module, wait_for};
 
 const PORT: u16 = 7000;
 const DATAGRAMS: usize = 20;
-/// Values of `all`, and of the node's device then.
+/// Values of the sysctl for `all`, and of the node's device then.
 const FILTERS: [(&str, &str); 4] = [("1", "2"), ("2", "0"), ("0", "0"), ("1", "2")];
 
 fn set_filter(net: &Net, value: &str) {

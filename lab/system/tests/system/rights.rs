@@ -1,11 +1,11 @@
-//! What a user without rights is told.
+//! Messages for a user without rights.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use testkit::{root_or_skip, tam};
 
-/// The user and group "nobody" of every Linux.
+/// User and group id of "nobody".
 const NOBODY: u32 = 65_534;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Sessions at a real node: made, used, shown, changed and removed while packets flow.
+//! Sessions at a real node: created, used, shown, changed and removed while packets flow.
 
 use std::process::{Command, Output};
 
@@ -28,7 +28,7 @@ impl Line {
         Command::new(tam()).args(["--node", &node]).args(arguments).output().unwrap()
     }
 
-    /// What a command says; it must succeed.
+    /// Runs a command that must succeed; returns its output.
     fn said(&self, arguments: &[&str]) -> String {
         let output = self.tam(arguments);
         assert!(output.status.success(), "{arguments:?}: {output:?}");
@@ -44,7 +44,7 @@ impl Line {
         sessions.into_iter().map(|session| session.name).collect()
     }
 
-    /// `monitor` in the session `gold`, with the packets of ICMP.
+    /// Returns a line with `monitor` in the session `gold`, for ICMP packets.
     fn with_gold(cpu: &[&str]) -> Self {
         let line = Self::up();
         line.node.client().create_session(&request("gold", cpu)).unwrap();
@@ -282,7 +282,7 @@ fn a_file_has_its_sessions_applied_with_everything_else_and_taken_back() {
     assert_eq!(line.sessions(), ["system", "best-effort"]);
 }
 
-/// What somebody has who may make sessions of these names.
+/// Returns the grant of a principal that may create sessions of these names.
 fn grant(sessions: &[&str]) -> Grant {
     use trust::Operation::{Deploy, Read, Remove, Rule, Session, Store};
     Grant {

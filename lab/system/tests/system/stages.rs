@@ -1,4 +1,4 @@
-//! The three stages: the operator's services before and behind a principal's.
+//! Three stages: the operator's services before and after a principal's.
 
 use crate::common::Line;
 use crate::levels::{BELOW, stamped, stamper};

@@ -6,7 +6,7 @@ use crate::common::{Line, SOON, dscp, is_udp_to};
 use testkit::{RawPort, Service, root_or_skip, service_module};
 
 const PORT: u16 = 7000;
-/// Expedited forwarding (RFC 3246): what `monitor` marks with.
+/// DSCP with which `monitor` marks: expedited forwarding (RFC 3246).
 const MARK: u8 = 46;
 
 fn deploy_monitor(line: &Line, rules: &[&str]) {

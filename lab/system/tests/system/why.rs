@@ -1,4 +1,4 @@
-//! `tam why`: the reasons that counted, and what would become of a packet, asked beforehand.
+//! `tam why`: the reasons that have counted packets, and the predicted outcome of a packet.
 
 use crate::common::{Line, SOON, module};
 use api::{ExplainRequest, Explanation, WhyReason};

@@ -16,18 +16,18 @@ use association_client::{Caller, Settings};
 use testkit::{NodeUnderTest, root_or_skip, wait_for};
 use trust::{SecretKey, Seed, Token};
 
-/// More packets than wait of one association.
+/// Number of packets: more than may wait for one association.
 const MANY: u16 = 10_000;
 const WAIT: u64 = 128;
 
-/// The first router's node and a client of it on the host `client`.
+/// Node of the first router, and a client of it on the host `client`.
 struct Called {
     node: NodeUnderTest,
     at: SocketAddr,
 }
 
 impl World {
-    /// A node that is called by the client, with these repositories.
+    /// Returns a node that is called by the client, with these repositories.
     fn called(&self, repositories: &str) -> Called {
         let at = SocketAddr::from((self.address("r1", "client"), PORT));
         let more = format!("[associations]\nlisten = [\"{at}\"]\n{repositories}");
@@ -52,7 +52,7 @@ impl Called {
     }
 }
 
-/// The modules of these bytes, and nothing else.
+/// Returns a registry with the module of these bytes, and nothing else.
 fn registry_of(world: &World, wasm: Vec<u8>, delay: Duration) -> Registry {
     world.registry(delay, only(wasm))
 }
