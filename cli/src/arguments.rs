@@ -152,7 +152,7 @@ pub fn explain(error: &clap::Error) -> ExitCode {
         return ExitCode::from(printed.unwrap_or_else(|failure| Output::new(json).fail(&failure)));
     }
     if !json {
-        // Where nobody reads standard error there is nothing left to do.
+        // Nothing can be reported if standard error is closed.
         let _ = error.print();
         return ExitCode::from(ErrorCode::Usage.exit_status());
     }

@@ -75,13 +75,14 @@ fn replace(path: &Path, old: Option<&Metadata>, bytes: &[u8]) -> io::Result<()> 
         .tempfile_in(folder.unwrap_or(Path::new(".")))?;
     file.write_all(bytes)?;
     if let Some(old) = old {
-        // Root's writing does not make it root's. Whoever may not give it away keeps it.
+        // The file keeps its owner when root writes it. A user who may not change the owner becomes
+        // it.
         let _ = fchown(file.as_file(), Some(old.uid()), Some(old.gid()));
         file.as_file().set_permissions(Permissions::from_mode(old.mode() & KEPT_MODE))?;
     }
     file.as_file().sync_all()?;
     match file.persist(path) {
-        // A file on which another one is mounted, as container engines do it.
+        // The path is a mount point, as container engines make them.
         Err(error) if error.error.kind() == io::ErrorKind::ResourceBusy => write_into(path, bytes),
         persisted => persisted.map(drop).map_err(|error| error.error),
     }
@@ -121,7 +122,7 @@ mod tests {
         let mut reader = File::open(&path).unwrap();
         write(&path, b"new").unwrap();
         assert_eq!((std::fs::read(&path).unwrap().as_slice(), mode(&path)), (&b"new"[..], 0o640));
-        // Whoever had it open has the old one as it was.
+        // A process that had the file open still reads the old one.
         let mut before = String::new();
         io::Read::read_to_string(&mut reader, &mut before).unwrap();
         assert_eq!(before, "old");

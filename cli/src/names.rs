@@ -268,7 +268,7 @@ mod tests {
     fn a_node_that_hangs_is_left_out() {
         let folder = tempfile::tempdir().unwrap();
         let paths = ["hangs", "ended", "closes"].map(|name| folder.path().join(name));
-        // It takes connections, since the kernel does, and never reads one.
+        // The kernel accepts connections for it, and it never reads one.
         let _hangs = UnixListener::bind(&paths[0]).unwrap();
         let closes = UnixListener::bind(&paths[2]).unwrap();
         std::thread::spawn(move || closes.incoming().for_each(drop));
@@ -280,7 +280,7 @@ mod tests {
             });
             still.send(names.len())
         });
-        // Far less than a client waits, and far more than it takes.
+        // Far less than a client's timeout, and far more than completion needs.
         assert_eq!(asking.recv_timeout(ANSWER_TIME_MAX / 2), Ok(0));
     }
 

@@ -61,7 +61,7 @@ impl Output {
     /// Prints a note for people to standard error.
     pub fn note(&self, text: &str) {
         self.progress_end();
-        // Where standard error is closed nobody wants to know.
+        // Nobody reads the note if standard error is closed.
         let _ = writeln!(io::stderr().lock(), "{}", escaped_lines(text));
     }
 
@@ -94,7 +94,7 @@ impl Output {
     pub fn fail(&self, failure: &Failure) -> u8 {
         self.progress_end();
         if self.json {
-            // Its fields are text and numbers, which become JSON.
+            // Serialisation cannot fail: the fields are text and numbers.
             let document = serde_json::to_string(&failure.document()).unwrap_or_default();
             if self.print(&document).is_ok() {
                 return failure.code.exit_status();
@@ -112,7 +112,7 @@ impl Output {
 /// Writes a line to standard error, with its kind in front.
 fn note_as(ink: Ink, kind: &str, text: &str) {
     let kind = Stream::Errors.paint(ink, &format!("{kind}:"));
-    // Where standard error is closed nobody wants to know.
+    // Nobody reads the note if standard error is closed.
     let _ = writeln!(io::stderr().lock(), "{kind} {}", escaped_lines(text));
 }
 
@@ -175,7 +175,7 @@ impl Rows {
     fn painted(&self, row: &Row, line: &str, stream: Stream) -> String {
         let widths = self.table.column_max_content_widths();
         let mut line = line.to_owned();
-        // From the right: escapes move what is behind them.
+        // From the right, since escape sequences shift the columns after them.
         for &column in self.states.iter().rev() {
             let word = row.cell_iter().nth(column).map(TableCell::content).unwrap_or_default();
             let Some(ink) = Ink::of_state(&word) else { continue };

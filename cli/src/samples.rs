@@ -32,7 +32,7 @@ pub fn module(name: &str) -> Result<PathBuf, Failure> {
 /// Returns the paths where a module may be, in order.
 fn places(name: &str, program: &Path) -> Vec<PathBuf> {
     let in_tree = format!("services/{name}/{name}.wasm");
-    // PREFIX/target/release/tam and PREFIX/bin/tam have what they need above them.
+    // The folders are above PREFIX/target/release/tam and PREFIX/bin/tam.
     let above = program.ancestors().skip(1).take(4);
     let in_tree = std::iter::once(Path::new("")).chain(above).map(|folder| folder.join(&in_tree));
     let packaged = program.ancestors().nth(2).map(|prefix| prefix.join(PACKAGED));

@@ -222,7 +222,7 @@ fn a_module_runs_over_a_capture() {
     assert_eq!((change["offset"].as_u64(), change["new"].as_str()), (Some(15), Some("28")));
     assert_eq!(document["traps"]["unreachable"], 1);
     assert_eq!(document["summary"]["pass"], 2);
-    // The trap ended an instance, and with it what it had counted.
+    // The trap ended an instance, whose counters are lost.
     assert_eq!(document["counters"]["seen"], 2);
     assert_eq!(lengths(&out), [60, 62]);
 }

@@ -77,7 +77,7 @@ impl Apply {
 impl Diff {
     pub(crate) fn run(self, context: &Context<'_>) -> Outcome {
         let mut text = Text::read(&self.file, context)?;
-        // What would be lost is said, and not refused.
+        // Lost state is reported here, not refused.
         text.request.discard_state = true;
         let would = text.ask()?;
         context.output.result(&would, || diff_text(&would, &self.file))
@@ -110,7 +110,7 @@ impl Text {
             Some(node) => context.client_of(Some(node))?,
             None => context.client()?,
         };
-        // Whole: it may be the file that the node was started with.
+        // An absolute path: it may be the file that the node was started with.
         let file = path.canonicalize().unwrap_or_else(|_| path.to_owned()).display().to_string();
         let mut request = ApplyRequest { file, dry_run: true, ..ApplyRequest::default() };
         let mut wasm = Vec::new();

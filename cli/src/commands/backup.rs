@@ -58,7 +58,7 @@ impl Backup {
         let file = file.map_err(|error| Failure::io(format!("making {shown}"), &error))?;
         let written = self.write(context, &backup, &key, &state, file);
         if written.is_err() {
-            // Half a backup is none.
+            // An incomplete backup is useless.
             let _ = std::fs::remove_file(&self.file);
         }
         let files = written?;
@@ -102,14 +102,14 @@ impl Backup {
         let mut folders = vec![(state.to_owned(), vec!["ledger"])];
         if !self.without_modules {
             let store = PathBuf::from(&backup.store_directory);
-            // The index last: what it names is there already when it is read.
+            // The index comes last: everything that it names exists when it is read.
             folders.push((store, vec!["oci-layout", "blobs/sha256", "index.json"]));
         }
         for (at, (base, parts)) in folders.iter().enumerate() {
             for part in parts {
                 for name in listed(&base.join(part), part)? {
                     let path = if at == 0 { name.clone() } else { format!("store/{name}") };
-                    // What others keep there is theirs.
+                    // Files of other programs are left out.
                     let Some(entry) = Entry::of(&path) else { continue };
                     context.output.progress(&format!("{path} ({files} files)"));
                     let bytes = read_file(&base.join(&name), FILE_LENGTH_MAX)?;

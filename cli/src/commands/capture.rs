@@ -91,7 +91,7 @@ impl Capture {
         };
         let interrupted = on_interrupt()?;
         let started = client.capture(&request)?;
-        // Not before the node has taken the request: a file that is there is replaced.
+        // Only once the node has accepted the request, since an existing file is replaced.
         let file = match self.open() {
             Ok(file) => file,
             Err(failure) => {

@@ -60,7 +60,7 @@ impl Demo {
         let module = self.module.map_or_else(|| samples::module("monitor"), Ok)?;
         let plan =
             Lab::parse(LAB, "the demo's topology").map_err(|e| Failure::failed(e.to_string()))?;
-        // What a demo that was killed left behind.
+        // Remains of a demo that was killed.
         remove(&plan);
         let step = |text: &str| context.output.progress(text);
         let without_root = !namespaces::userns::is_root();
@@ -88,7 +88,7 @@ impl Demo {
 }
 
 fn remove(plan: &Plan) {
-    // Nothing to remove is as good as removed.
+    // A lab that does not exist needs no removal.
     let _ = topology::down(plan.lab.as_str());
     for router in plan.routers() {
         if let Ok(node) = lab::node_name(&plan.lab, &router.name) {

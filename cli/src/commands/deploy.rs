@@ -143,7 +143,7 @@ fn is_file(module: &str) -> bool {
 
 /// Uploads the module to the node's store; returns its digest.
 pub(crate) fn upload(client: &Client, path: &Path) -> Result<String, Failure> {
-    // Checked here first: a fault is then told of the file.
+    // Checked here first, so that the error names the file.
     let (bytes, _) = read_module(path)?;
     let signatures = signatures_beside(path)?;
     let digest = client.store_module_early(bytes)?.digest;

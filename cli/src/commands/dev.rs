@@ -80,7 +80,7 @@ struct Module {
 
 impl Dev {
     pub(crate) fn run(self, context: &Context<'_>) -> Outcome {
-        // Before the first build: what is saved while it runs is a round of its own.
+        // Before the first build, so that a save during it starts another round.
         let mut watch = match self.once {
             true => None,
             false => Some(Watch::over(&self.directory)?),

@@ -82,7 +82,7 @@ fn page() -> String {
 /// Writes a page for each visible command; returns the files, in order.
 fn pages(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     std::fs::create_dir_all(folder)?;
-    // Not into the folder itself: what else is there is none of ours.
+    // Not into the folder itself, which may contain other files.
     let draft = tempfile::Builder::new().prefix(".tam-man-").tempdir_in(folder)?;
     clap_mangen::generate_to(Arguments::command(), draft.path())?;
     let mut names = std::fs::read_dir(draft.path())?

@@ -104,7 +104,7 @@ fn up(file: &Path, start: Start, flakeway: Option<&Path>, context: &Context<'_>)
     let made = topology::up(&plan, &mut |line| context.output.progress(line)).map_err(of_lab)?;
     let started = nodes::start_all(&plan, start, flakeway.as_deref(), context.output);
     let started = started.inspect_err(|_| {
-        // Nothing stays of a lab that is not whole; the first failure is the one to tell.
+        // An incomplete lab is removed; the first failure is the one to report.
         let _ = topology::down(lab);
         nodes::remove_files(lab);
     })?;
@@ -158,7 +158,7 @@ fn plan_text(plan: &Plan) -> String {
         let kind = match node.kind {
             NodeKind::Host => "host",
             NodeKind::Router => "router",
-            // It has no end of a link: the link has it.
+            // A node in a link is shown with its link.
             NodeKind::Link => continue,
         };
         for (link, end) in plan.ends_at(node.name.as_str()) {
@@ -211,7 +211,7 @@ fn down_all(context: &Context<'_>) -> Outcome {
     if failures.is_empty() {
         return Ok(DONE);
     }
-    // The document is out: what remains is for people, and the status.
+    // The document was printed; failures go to people and into the status.
     context.output.note(&format!("error: {}", failures.join("; ")));
     Ok(ErrorCode::Partial.exit_status())
 }

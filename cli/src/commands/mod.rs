@@ -76,13 +76,13 @@ fn say_that_it_waits(place: &api::client::Place) {
         "waiting for the node at {place}: it may be fetching or compiling a module, or waiting \
          for its cell (`tam events`), or hang (its log)"
     );
-    // Where standard error is closed nobody wants to know.
+    // Nobody reads the note if standard error is closed.
     let _ = writeln!(io::stderr().lock(), "{}", crate::output::escaped(&text));
 }
 
 /// Reads a module and checks that it keeps to the ABI.
 pub fn read_module(path: &Path) -> Result<(Vec<u8>, Checked), Failure> {
-    // Beyond the limit the check says it better than the reading.
+    // For a module beyond the limit the check has the better message.
     let bytes = read_file(path, 2 * abi::layout::MODULE_LENGTH_MAX as u64)?;
     let checked = Unverified(&bytes).check().map_err(|error| {
         Failure::new(ErrorCode::Usage, format!("{}: {error}", path.display()))

@@ -259,7 +259,7 @@ pub(super) fn transfer<T>(
     let is_shown = std::io::stderr().is_terminal();
     let report = move |what: &str, bytes: u64| {
         if is_shown {
-            // Where nobody listens any more, all is done.
+            // The receiver is gone once the transfer has ended.
             let _ = sender.send((what.to_owned(), bytes));
         }
     };

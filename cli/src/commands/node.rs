@@ -105,7 +105,7 @@ pub(crate) fn log_to_standard_error() {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
-        // A line that the disk has no room for is lost; saying so would be a panic (`eprintln!`).
+        // A log line that a full disk refuses is lost; reporting it would panic (`eprintln!`).
         .log_internal_errors(false)
         .init();
 }

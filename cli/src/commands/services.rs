@@ -198,7 +198,7 @@ pub(crate) fn service_counts(stats: &ServiceStats) -> Vec<(String, u64)> {
         ("sent by itself", stats.sent),
         ("sent, no room", stats.sent_dropped),
     ];
-    // Of streams the kernel has the packets.
+    // The kernel counts the packets of streams.
     let streams = stats.streams.as_ref().map(stream_counts);
     let always = |name: &str| match streams {
         None => matches!(name, "packets" | "forwarded"),
@@ -328,7 +328,7 @@ fn ports_text(ports: &[PortInfo]) -> String {
 /// Formats the ports that are off the fast path, with the reason and its effect.
 fn slow_text(ports: &[PortInfo]) -> String {
     let mut text = String::new();
-    // What a mode means is said with the port.
+    // The meaning of a mode is shown with the port.
     let routing = ports.iter().filter(|port| port.bridge.is_none() && port.mode != "tc");
     for port in routing.filter(|port| !port.slow_reasons.is_empty()) {
         let reasons = port.slow_reasons.join("; ");

@@ -470,7 +470,7 @@ impl Subject for Nodes {
     }
 
     fn remove(&mut self, name: &str) -> Result<()> {
-        // Answered when the cell has stopped it.
+        // The node answers once the cell has stopped the service.
         self.node(name)?.client.remove(SERVICE, true)?;
         Ok(())
     }
@@ -497,7 +497,7 @@ impl Subject for Nodes {
 impl Drop for Nodes {
     fn drop(&mut self) {
         for Node { child, .. } in std::mem::take(&mut self.running).into_values() {
-            // The run has failed already; what stays is removed by `tam lab down --all`.
+            // The run has failed already; `tam lab down --all` removes the remains.
             let _ = end(child);
         }
     }
@@ -506,7 +506,7 @@ impl Drop for Nodes {
 /// Asks a node to end, and kills it after [`STOP_TIME_MAX`].
 fn end(mut child: Child) -> Result<()> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    // One that has ended is not waited for yet: the number is still its own.
+    // A child that has ended was not waited for yet, so its number is not reused.
     kill_process(pid.context("its process has no number")?, Signal::TERM)?;
     let end = Instant::now() + STOP_TIME_MAX;
     while child.try_wait()?.is_none() {

@@ -34,7 +34,7 @@ impl Top {
         let client = context.client()?;
         let interval = Duration::from_secs(self.interval);
         let mut before = Reading::take(&client)?;
-        // Standard error is on the same screen from here on.
+        // Notes on standard error would disturb the screen from here on.
         let client = client.with_on_delay(None);
         let plain = self.once || context.output.is_json() || !std::io::stdout().is_terminal();
         let keys = if plain { None } else { Some(Keys::open()?) };

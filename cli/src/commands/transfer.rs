@@ -222,7 +222,7 @@ impl Pull {
         if !come.signatures.is_empty() {
             destination::write(&beside, file.to_string().as_bytes())?;
         } else if beside.exists() {
-            // They were another module's.
+            // The old signatures were another module's.
             std::fs::remove_file(&beside)
                 .map_err(|error| Failure::io(format!("removing {}", beside.display()), &error))?;
         }

@@ -43,7 +43,7 @@ pub fn build(directory: &Path, progress: &mut dyn FnMut(&str)) -> Result<Built, 
         let path = path.to_owned();
         move |source| BuildError::Copy { path, source }
     };
-    // What is between source and module, of a project in C.
+    // Folder of intermediate files of a project in C.
     let between = tempfile::tempdir().map_err(failed(&std::env::temp_dir()))?;
     let began = Instant::now();
     let sources = build_c::sources(directory);
@@ -116,7 +116,7 @@ fn cargo(directory: &Path, toolchain: &Toolchain, needs: Needs) -> Command {
     if let Libraries::Built { rustc, linker, vendored } = &toolchain.libraries {
         let key = TARGET.replace('-', "_").to_uppercase();
         cargo
-            // Without this a shim of rustup's on the path would choose the compiler.
+            // Otherwise a shim of rustup on the path would choose the compiler.
             .env("PATH", "/usr/bin:/bin")
             .env("RUSTC", rustc)
             // -Zbuild-std is open to nightly compilers, or with this to any.

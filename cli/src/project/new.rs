@@ -161,7 +161,7 @@ pub fn create(parent: &Path, name: &Name, template: Template) -> Result<Created,
         .prefix(".tam-new-")
         .tempdir_in(parent)
         .map_err(|source| NewError::Write { path: directory.clone(), source })?;
-    // A private directory until now; the project is as open as its author's others.
+    // The draft directory is private; the project gets the usual permissions.
     let inside = draft.path().join("project");
     let files = match template {
         Template::Packet => PACKET,

@@ -28,7 +28,7 @@ fn within(old: &Value, new: &Value, held: Held, place: &str) {
             for (key, value) in old {
                 let place = format!("{place}.{key}");
                 let new = new.get(key).unwrap_or_else(|| panic!("{place} is gone"));
-                // Where the file lies.
+                // The path of the file differs.
                 let held = if key == "capture" { Held::Shape } else { held };
                 within(value, new, held, &place);
             }

@@ -38,7 +38,7 @@ fn a_new_project_does_what_its_capture_says() {
         let said = text(&once.stdout);
         assert!(said.contains("hops.pcap: 5 packets, as expected"), "{said}");
 
-        // The same by `tam run`, as its page says.
+        // The same results by `tam run`, as its guide says.
         let file = |name: &str| project.join(name).to_str().unwrap().to_owned();
         let [module, capture, expected] =
             ["mine.wasm", "captures/hops.pcap", "captures/hops.toml"].map(file);
@@ -46,7 +46,7 @@ fn a_new_project_does_what_its_capture_says() {
         assert_eq!(status(&run), 0, "{}", text(&run.stderr));
         assert!(text(&run.stdout).contains("all of it"), "{}", text(&run.stdout));
 
-        // What is not as expected fails, and is named.
+        // A wrong expectation fails, and the difference is named.
         replace(&project.join("captures/hops.toml"), "dropped = 2", "dropped = 3");
         let run = tam(&["--json", "run", &module, &capture, "--expect", &expected]);
         let found = document(&run);
@@ -111,7 +111,7 @@ fn whatever_is_saved_is_built_and_run() {
     assert!(fault["error"]["message"].as_str().unwrap().contains("service.c:"), "{fault}");
     assert_eq!((&fault["module"], &fault["status"]), (&Value::Null, &1.into()));
 
-    // Another behaviour is another module, and not what the capture says.
+    // A changed behaviour gives another module, which differs from the expectations.
     replace(&source, "return TAM_PAS;", "return TAM_BOUNCE;");
     let other = dev.round();
     assert_ne!(other["module"]["digest"], first["module"]["digest"]);

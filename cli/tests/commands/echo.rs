@@ -72,7 +72,7 @@ fn echo_answers_pings_and_datagrams_and_nothing_else() {
     for (number, (request, _)) in cases.iter().enumerate() {
         write(&mut writer, number, &request.build());
     }
-    // A ping in two pieces goes on.
+    // A fragmented ping passes.
     for piece in v4(false).icmp_echo(1, 1).payload(&[7; 100]).build_fragments(80) {
         write(&mut writer, cases.len(), &piece);
     }

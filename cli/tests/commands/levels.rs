@@ -146,7 +146,7 @@ fn a_level_in_the_kernel_needs_rights() {
     if !privileged() {
         return;
     }
-    // Where nobody can read it.
+    // A folder that the user "nobody" cannot read.
     let directory = TempDir::new().unwrap();
     std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let program = directory.path().join("tam");
@@ -156,7 +156,7 @@ fn a_level_in_the_kernel_needs_rights() {
         let mut command = Command::new(&program);
         command.uid(NOBODY).gid(NOBODY).args(["--json", "run", "--level", level]);
         command.arg(&module).arg(&capture);
-        // A child of another test may have the copy open for writing until it is another program.
+        // A child of another test may have the copy open for writing until it calls exec.
         let output = loop {
             match command.output() {
                 Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => {}

@@ -88,7 +88,7 @@ fn what_a_user_names_is_written_into_and_never_replaced() {
     assert_eq!(std::fs::read(at("real")).unwrap(), std::fs::read(MODULE).unwrap());
     assert!(at("link.sig").is_file(), "signatures are beside the name");
 
-    // Signatures, manual pages, and what is left of a device's neighbours.
+    // Signatures, manual pages, and files beside a device.
     std::fs::rename(at("monitor.wasm.sig"), at("elsewhere")).unwrap();
     symlink("elsewhere", at("monitor.wasm.sig")).unwrap();
     user.key("bob");

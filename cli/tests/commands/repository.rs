@@ -102,7 +102,7 @@ fn served(directory: &Path, hidden: Option<Digest>, work: impl FnOnce(SocketAddr
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
                 told.send(listener.local_addr().unwrap()).unwrap();
                 let serving = axum::serve(listener, router(store, may)).into_future();
-                // Dropped without a word when the work fails: that ends it, too.
+                // The sender is dropped when the work fails, which also ends the server.
                 tokio::select! { _ = serving => {}, _ = stopped => {} }
             });
         });
@@ -135,7 +135,7 @@ fn a_node_gives_what_it_holds_to_whoever_may_have_it() {
         user.fails(&["pull", &reference, "--key", "bob"], 4, "is not signed by any of these keys");
         user.fails(&["pull", &format!("{address}/monitor:9.9.9")], 3, "does not have the manifest");
         user.fails(&["push", "monitor.wasm", &reference], 6, "answered 405");
-        // A mirror has it where the first one is down.
+        // A mirror has the module while the first registry is down.
         let down = format!("127.0.0.1:1/monitor:{version}");
         let mirrored =
             user.told(&["pull", &down, "--mirror", &address.to_string(), "--time", "30"]);
@@ -158,7 +158,7 @@ fn cosigns_keys_are_taken_and_openssls_signatures_of_them() {
     };
     openssl(&["ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", &path("ec.pem")]);
     openssl(&["ec", "-in", &path("ec.pem"), "-pubout", "-out", &path("ec.pub")]);
-    // The payload that ours is about, signed by the other key.
+    // The same payload signed by the other key.
     user.told(&["push", "monitor.wasm", "oci:layout"]);
     user.told(&["sign", "oci:layout", "--key", "alice"]);
     let store = Store::open(user.0.path().join("layout")).unwrap();
@@ -209,7 +209,7 @@ fn a_directory_is_read_as_it_is_and_nothing_is_made_of_one_that_is_not_there() {
     }
     assert!(!at("nowhere").exists() && std::fs::read_dir(at("other")).unwrap().count() == 0);
 
-    // A layer that says another length than it has.
+    // A layer whose stated length is wrong.
     let size = bytes(&user, "monitor.wasm").len();
     let [from, to] = [size, size - 1].map(|size| format!("\"size\":{size}"));
     edited(&at("layout"), &from, &to);

@@ -156,7 +156,7 @@ fn a_token_is_signed_narrowed_without_the_administrator_and_shown() {
     // A module that is pulled is of no kind.
     let pulls = ["token", "new", "--for", "alice", "--may", "read", "--module", "name:mon*"];
     assert_eq!(user.told(&pulls)["warnings"], serde_json::json!([]));
-    // What can never work is said at once.
+    // A right that can never be used is reported at once.
     let stores = ["token", "new", "--for", "alice", "--may", "store", "--module", "name:mon*"];
     let warned = user.told(&stores);
     let warning = warned["warnings"][0].as_str().unwrap();

@@ -84,7 +84,8 @@ pub fn build(out: &Path) {
     let code = match tools() {
         Ok(tools) => tools.compile(out),
         Err(missing) => {
-            // A file that never exists: Cargo looks again at each build, until they are installed.
+            // A file that never exists makes Cargo run this at each build, until the tools are
+            // installed.
             println!("cargo:rerun-if-changed={}", out.join("never").display());
             format!("pub(super) static COMPILED: Result<Compiled, &str> = Err({missing:?});\n")
         }

@@ -76,7 +76,7 @@ impl Arrivals {
         netns::in_namespace(&line.destination, || {
             let object = load(flows, stamp_at, others)?;
             let arrivals = Self::of(&object, None)?;
-            // Nothing is looked at before the beginning.
+            // Nothing is counted before `begin`.
             if let Some(from) = arrivals.counts.word(0, FROM) {
                 from.store(u64::MAX, Ordering::Release);
             }
@@ -99,7 +99,7 @@ impl Arrivals {
 
     /// Counts frames that are sent from now on; returns the first one's number once it is sent.
     pub(crate) fn begin(&self, generator: &Generator) -> u64 {
-        // One that is not sent yet, whatever happens between these two lines.
+        // A number that is not sent yet, however long these two lines take.
         let number = generator.sent() + generator.sent_within(AHEAD);
         if let Some(from) = self.counts.word(0, FROM) {
             from.store(number, Ordering::Release);
@@ -204,7 +204,7 @@ mod tests {
         let arrivals = Arrivals::of(&object, None).unwrap();
         let program = object.program("arrive").unwrap();
         let arrive = |frame: &[u8]| assert_eq!(program.test_run(frame, None, 1).unwrap().retval, 1);
-        // Two flows, even and odd: 2 comes behind 3 and overtakes nobody of its own.
+        // Two flows, even and odd: 2 comes after 3 and overtakes no frame of its flow.
         for number in [0, 1, 3, 2, 6, 4, 6, 3, 5] {
             arrive(&stamped(number, now_ns()));
         }
@@ -223,7 +223,7 @@ mod tests {
         let arrivals = Arrivals::of(&object, None).unwrap();
         let program = object.program("arrive").unwrap();
         for number in 0..16 {
-            // Those of others come late.
+            // Frames of the other flows are late.
             let ago = if number % 8 < 3 { 50_000_000 } else { 0 };
             program.test_run(&stamped(number, now_ns() - ago), None, 1).unwrap();
         }

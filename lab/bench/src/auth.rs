@@ -129,7 +129,7 @@ fn one_round(
     let mut cases = Vec::new();
     for vouched in [Vouched::Yes, Vouched::No] {
         let mut next = || calls(length, vouched);
-        // Those from anyone are all alike.
+        // Packets from anyone are all the same.
         let (count, again) = if vouched == Vouched::Yes { (count, false) } else { (1, true) };
         let datagrams = Datagrams { count, again, next: &mut next };
         let device = Line::ifindex(&lines[0].source, "s0")?;

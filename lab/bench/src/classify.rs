@@ -107,7 +107,7 @@ struct Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        // What it cannot remove goes with the next run of the same name.
+        // The next run of the same name removes what this cannot.
         let _ = front_door::remove(&self.name);
     }
 }
@@ -194,7 +194,7 @@ impl Bench {
     /// Makes `replay` use the first `count` flows, from the first one on; with `fresh` each packet
     /// gets another source.
     fn play(&self, count: usize, fresh: bool) {
-        // The sources go on where they were, so that none comes twice.
+        // The sources continue, so that none is repeated.
         let sources = self.state.load(0).map_or(0, |state| state[3]);
         self.state.store(0, &[0, count as u64, u64::from(fresh), sources]);
     }

@@ -143,7 +143,7 @@ impl Place<'_> {
         let answer = self.connect()?.ask(page.path, true)?;
         ensure!(answer.is_gzip, "{} came from {} without gzip", page.path, self.address);
         let mut plain = Vec::new();
-        // What is longer than it should be is not read on.
+        // A body that is too long is not read to its end.
         let limit = page.body.len() as u64 + 1;
         MultiGzDecoder::new(&answer.body[..]).take(limit).read_to_end(&mut plain)?;
         ensure!(plain == page.body, "{} came from {} as other bytes", page.path, self.address);
@@ -212,7 +212,7 @@ fn under_load(sites: &Sites, page: &Page, wrk: &Wrk) -> Result<Vec<f64>> {
     let place = sites.of_ours();
     std::thread::scope(|scope| {
         let load = scope.spawn(|| loaded(&place, page, wrk, 1));
-        // In the middle of it.
+        // Sampled in the middle of the load.
         std::thread::sleep(Duration::from_millis(300));
         let lengths = (0..SAMPLES).map(|_| Ok(place.coded(page)?.body.len() as f64)).collect();
         load.join().map_err(|_| anyhow::anyhow!("the load ended"))??;

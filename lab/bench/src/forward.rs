@@ -136,7 +136,7 @@ impl Case {
             FIB_FORWARD => Some(GOAL_XDP),
             KERNEL => {
                 metric.push_str(".over_kernel");
-                // With an ordinary sink, the sink is the limit.
+                // The ordinary sink is slower than the forwarders.
                 (self.kind == Kind::Xdp).then_some(GOAL_KERNEL)
             }
             _ => {

@@ -56,8 +56,8 @@ pub(crate) fn of_length(kind: Kind, length: usize) -> Vec<u8> {
             .patch(UDP_CHECKSUM_OFFSET, &[0, 0])
             .build(),
         Kind::Tcp => {
-            // All of one sequence number: the kernel (GRO) holds a segment without PSH back, for the
-            // next one to be joined to it, and lets later ones overtake it when that cannot be.
+            // All segments have one sequence number. The kernel (GRO) holds a segment without PSH
+            // back to merge it with the next one, and lets later ones overtake it when that fails.
             let flags = protocol::TCP_ACK | protocol::TCP_PSH;
             ip.tcp(SOURCE_PORT, DESTINATION_PORT, flags).payload(&payload).build()
         }

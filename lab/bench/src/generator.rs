@@ -259,7 +259,7 @@ fn spawn(
     std::thread::Builder::new()
         .name("generator".to_owned())
         .spawn(move || {
-            // The thread ends with its traffic, so its namespace and CPU do too.
+            // Namespace and CPU of the thread end with its traffic.
             netns::enter(&source)?;
             let mut cpus = CpuSet::new();
             cpus.set(CPU);
@@ -285,7 +285,7 @@ mod tests {
         let mut all = flows.clone();
         all.sort_unstable();
         assert_eq!(all, (0..FLOWS).collect::<Vec<_>>());
-        // Of 16 blocks, each has its turn among any 34, and none has two in a row.
+        // Each of 16 blocks occurs among any 34 packets, and none twice in a row.
         let blocks: Vec<u32> = flows.iter().map(|flow| flow / (FLOWS / 16)).collect();
         assert!(blocks.windows(2).all(|two| two[0] != two[1]));
         assert!(blocks.windows(34).all(|some| (0..16).all(|block| some.contains(&block))));

@@ -149,8 +149,8 @@ fn measure(
         let case = |&(kind, count)| Case { level, kind, count, is_core_busy: false };
         cases.iter().map(case).collect()
     };
-    // The same alone, while something has the cell's core that is no node: what a core does to its
-    // neighbour is the machine's.
+    // The victim alone, while a load that is no node keeps the cell's core busy: the effect of a
+    // core on its neighbour is the machine's.
     let busy = Case { level: Level::Nic, kind: Hostile::Endless, count: 0, is_core_busy: true };
     let at_nic = of(Level::Nic, nic).into_iter().chain([busy]).collect();
     let window = if options.quick { WINDOW_QUICK } else { WINDOW };
@@ -271,7 +271,7 @@ fn beside(line: &Line, subject: &mut dyn Subject, case: &Case, window: Duration)
     let is_flood = case.kind == Hostile::Flood;
     let flood = is_flood.then_some(Traffic { rate: Some(FLOOD_RATE), flows, ..flood() });
     let (packets, latency) = with(subject, &isolated(Work::Light), |_| {
-        // What hostile modules let pass arrives, too.
+        // Packets that hostile modules pass arrive, too.
         let others = (FLOWS.into(), case.count.into());
         let arrivals = Arrivals::without(line, 1, traffic().stamp_at(), others)?;
         let flood = flood.map(|traffic| start(line, traffic)).transpose()?;

@@ -77,7 +77,7 @@ fn records(
     appends: u64,
 ) -> Result<[f64; 2]> {
     let mut append = subject.ledger(&folder.join(format!("ledger-{round}")), batch)?;
-    // The file is there, and the first record of each meter, which is like all others.
+    // The first batch creates the file and the first record of each meter; later ones are alike.
     let first = append()?;
     let mut written = Vec::new();
     let begun = Instant::now();

@@ -93,7 +93,7 @@ struct Removal(Vec<String>);
 impl Drop for Removal {
     fn drop(&mut self) {
         for name in &self.0 {
-            // One that is gone already is what we want.
+            // A namespace that is gone needs no removal.
             let _ = netns::delete(name);
         }
     }
@@ -184,7 +184,7 @@ impl Line {
     pub(crate) fn beyond(&self) -> Result<Far> {
         let name = format!("{}-far", self.destination.name());
         let removal = Removal(vec![name.clone()]);
-        // One that is left from a run that was killed.
+        // Removes one left by a run that was killed.
         let _ = netns::delete(&name);
         let namespace = NetNs::create(&name)?;
         let far = Far { namespace, _removal: removal };

@@ -95,7 +95,7 @@ fn moved(
     for block in 1..=blocks {
         progress(&format!("block {block} of {blocks}, {steps} moves"));
         bench.block(&vec![Step::Move; steps], &mut moving)?;
-        // As long as a move took so far.
+        // Waits as long as a move took so far.
         let each = Duration::from_secs_f64(median(&moving.took) / 1e6);
         progress(&format!("block {block} of {blocks}, no moves"));
         bench.block(&vec![Step::Quiet(each); steps], &mut quiet)?;

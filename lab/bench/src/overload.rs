@@ -204,7 +204,7 @@ impl Bench<'_> {
                 self.measured.notes.push(format!("{service:?}: not at {level}: {error:#}"));
                 return Ok(());
             }
-            // What was at another level before comes by user level first.
+            // The service was at another level before, and moves by user level.
             self.load(None, Some(TRICKLE))?;
             work(self, level)
         });
@@ -282,10 +282,10 @@ impl Bench<'_> {
             let rounds = self.rounds();
             (self.progress)(&format!("{level}, up to ten times, round {round} of {rounds}"));
             self.round(&mut curve, None)?;
-            // Apart from it: questions take the node's time.
+            // Outside of the rounds, since API requests take the node's time.
             answers.extend(self.overloaded(about * MOST)?);
         }
-        // One that traps too often is taken out of the way.
+        // A service that traps too often is bypassed.
         let handled = self.subject.handled(NODE)? - handled;
         let passed = curve.delivered() * Window::new(self.options.quick).length.as_secs_f64();
         ensure!(
@@ -323,7 +323,7 @@ impl Bench<'_> {
     /// Estimates the highest rate that passes at any load.
     fn about(&mut self, of: Option<&Site<'_>>) -> Result<f64> {
         let flood = self.load(of, None)?.delivered;
-        // What a flood brings may be far below what could be carried: then it goes up from there.
+        // The rate under a flood may be far below the capacity; the search goes up from there.
         SEARCH.iter().try_fold(flood, |most, share| {
             Ok(self.load(of, Some(most * share))?.delivered.max(most))
         })

@@ -76,7 +76,7 @@ impl PlainXsk {
 
 impl Drop for PlainXsk {
     fn drop(&mut self) {
-        // One that ended by itself is what we want, too.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -93,7 +93,7 @@ fn follow(child: &mut Child, latest: Arc<Mutex<Reading>>) -> Result<mpsc::Receiv
                 if let Ok(sample) = serde_json::from_str::<Sample>(&line) {
                     let reading = Reading { packets: sample.packets, nanos: sample.time_ns };
                     *latest.lock().unwrap_or_else(PoisonError::into_inner) = reading;
-                    // Nobody listens after the first.
+                    // The receiver waits for the first report only.
                     let _ = first.send(());
                 }
             }

@@ -12,7 +12,7 @@
 //! CPU 0                  CPU 1                             CPU 0
 //! ```
 //!
-//! All stand ready at the same time and take turns. docs/benchmarks/proxy.md says it in whole sentences.
+//! All are ready at the same time and take turns. Details in docs/benchmarks/proxy.md.
 
 mod sites;
 

@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn ratios_are_of_the_same_round() {
         let mut rounds = Rounds::default();
-        // The machine halves its speed in the second round: the ratio does not.
+        // The machine is half as fast in the second round: the ratio stays the same.
         rounds.add(vec![90.0, 100.0]);
         rounds.add(vec![45.0, 50.0]);
         rounds.add(vec![99.0, 110.0]);

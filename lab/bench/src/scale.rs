@@ -105,7 +105,7 @@ fn measure(
     sessions: u32,
     options: &Options,
 ) -> Result<Seen> {
-    // What the first service of a node makes for all is not of the others.
+    // Resources that a node's first service creates for all are not charged to the others.
     let single = Populated { sessions: 1, ..populated(sessions) };
     subject.populate(NODE, &single)?;
     let before = subject.processes(NODE)?;

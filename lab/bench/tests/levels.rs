@@ -52,7 +52,7 @@ fn both_sets_are_there_and_each_function_has_packets_to_measure() {
 fn a_packet_with_right_checksums_leaves_with_right_checksums() {
     for (function, vectors) in all() {
         for packet in &vectors.packets {
-            // What a tunnel carried may have no header, and so no checksum.
+            // A tunnel's payload may have no header, and so no checksum.
             if wire::parse_frame(packet.after()).is_err() {
                 continue;
             }

@@ -30,7 +30,7 @@ impl Kernel {
         let spec = InstanceSpec {
             window: checked.manifest.window,
             memory_pages_max: checked.memory.pages_max,
-            // Nobody raises the epoch: a start may take as long as it likes.
+            // The epoch is never raised, so a start has no time limit.
             call_slices: 1,
             ..InstanceSpec::default()
         };

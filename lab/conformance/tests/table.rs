@@ -45,7 +45,7 @@ fn run_table(level: &mut dyn Level, refused: usize) {
             Checked::Conforms => conform += 1,
             Checked::Refused => refusals += 1,
             Checked::NotBuilt(why) => {
-                // It counts as the table has it: what is not built is said below.
+                // Counted as the table declares it; services that are not built are reported below.
                 refusals += usize::from(case.refused.contains_key(&word));
                 not_built.insert(why);
             }

@@ -8,7 +8,7 @@ use std::io::Read;
 const BODY_LENGTH_MAX: usize = 150_000;
 
 pub fn encode(bytes: &[u8]) {
-    // What is done with the body: coding and level, length of parts, repetitions, breaks.
+    // Parameters of the run: coding and level, length of parts, repetitions, breaks.
     let Some((&[how, part, repetitions, breaks], rest)) = bytes.split_first_chunk() else { return };
     let coding = Coding::ALL[usize::from(how) % 4];
     let level = |number: u8| Level::new(number % 9 + 1).expect("it is from 1 to 9");

@@ -41,7 +41,7 @@ fn run(mut bytes: &[u8], size: usize, mut harness: Harness) -> Harness {
         for piece in now.chunks(size.min(now.len().max(1))) {
             harness.handle_bytes(side, piece);
         }
-        // Who does not code has nothing to do then.
+        // A filter that does not encode has nothing to do then.
         harness.handle_pause();
         bytes = rest;
     }
@@ -65,7 +65,7 @@ fn requests_by(decoder: &mut RequestDecoder, mut bytes: &[u8]) -> Vec<RequestTra
         match step.event {
             Some(RequestEvent::Head(head, _)) => asked.push(RequestTraits::by(&head)),
             Some(_) => {}
-            // Behind a tunnel are bytes of another protocol.
+            // After a switch to a tunnel come bytes of another protocol.
             None if decoder.awaits_switch() => decoder.switch(Switch::Tunnel),
             None => return asked,
         }
@@ -79,14 +79,14 @@ fn responses(mut bytes: &[u8], asked: Vec<RequestTraits>, is_over: bool) {
     let mut asked = asked.into_iter();
     while !bytes.is_empty() {
         if decoder.awaits_request() {
-            // Answers of ours may be to requests that never went on.
+            // The filter's own responses may be to requests that were not forwarded.
             decoder.expect(asked.next().unwrap_or(other));
         }
         match decoder.decode(bytes) {
             Ok(step) if step.event.is_none() => return,
             Ok(step) => bytes = &bytes[step.consumed..],
             Err(error) => {
-                // A refusal to HEAD has a body, for the connection ends behind it.
+                // A refusal to HEAD has a body, since the connection ends after it.
                 assert!(is_over, "what goes to a client is valid: {error}");
                 return;
             }

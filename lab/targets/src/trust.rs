@@ -27,7 +27,7 @@ pub fn token(bytes: &[u8]) {
     if let Ok(token) = Token::verify(text, &[administrator().public()]) {
         let ask = AccessRequest::to(Operation::Administer);
         let may = token.authorize(&ask, UnixTime(0));
-        // What it may, its grant says, and nothing that was appended.
+        // An accepted token permits what its grant says, and nothing that was appended.
         assert!(may.is_err() || token.grant().missing(&ask, UnixTime(0)).is_empty());
         if let Ok(narrowed) = held.narrow(&Grant::none(), &seed(3)) {
             let narrowed = Token::verify(&narrowed.to_string(), &[administrator().public()]);

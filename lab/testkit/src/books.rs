@@ -85,8 +85,8 @@ impl Books {
             }
             let netlink = net.netlink(name)?;
             for (_, end) in net.plan().ends_at(name) {
-                // Of a frame that its link lost only the sender's device tells: the
-                // receiver's `rx_dropped` has the same ones once more.
+                // A frame lost on its link is counted by the sender's device; the receiver's
+                // `rx_dropped` has the same ones once more.
                 let dropped = netlink.link(&end.device)?.stats.tx_packets_dropped.0;
                 books.devices.insert(format!("{name}.{}.tx_dropped", end.device), dropped);
             }

@@ -99,7 +99,7 @@ pub fn node_file(net: &Net, router: &str, name: &str, store: &Path, more: &str) 
         };
         text += &format!("[[port]]\nname = \"{port}\"\ndevice = \"{}\"\n", end.device);
     }
-    // Last, so that a test can say more of whom the node believes.
+    // Last, so that a test can add keys to the section.
     text + "[trust]\nunsigned = \"accept\"\n"
 }
 
@@ -364,7 +364,7 @@ impl Drop for NodeUnderTest {
         if leftovers(&self.name).is_empty() {
             return;
         }
-        // Only a node that was killed leaves these, and its cell.
+        // Only a killed node leaves these, and its cell.
         let name = self.name.as_str();
         let cleaned = Command::new(tam()).args(["node", "--cleanup", name]).output();
         if !cleaned.as_ref().is_ok_and(|output| output.status.success()) {

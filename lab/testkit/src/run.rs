@@ -45,7 +45,7 @@ impl Running {
     /// There is no such program, or the command is empty.
     pub fn start(namespace: &NetNs, argv: &[&str]) -> Result<Self> {
         let [program, arguments @ ..] = argv else { bail!("there is no program to run") };
-        // Tests that run in the background of a script would have it ignore Ctrl-C.
+        // A background job of a script would ignore SIGINT, and with it Ctrl-C; this resets that.
         let mut command = Command::new("env");
         command.args(["--default-signal=INT", program]).args(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -100,7 +100,7 @@ impl Drop for Running {
 fn read(mut source: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What came before an error is worth showing; the program's status tells the rest.
+        // Output before an error is kept; the program's status tells the rest.
         let _ = source.read_to_end(&mut bytes);
         bytes
     })

@@ -87,7 +87,7 @@ fn down_matching(prefix: &str) -> Result<Down, LabError> {
     for lab in state::list()?.into_iter().filter(|lab| lab.starts_with(prefix)) {
         let done = match load(&lab) {
             Ok(state) => take_down(&state, &mut removed),
-            // Its namespaces go below, by their names.
+            // Its namespaces are removed below, by their names.
             Err(LabError::Damaged { .. }) => state::remove(&lab),
             // Somebody else removed it meanwhile.
             Err(LabError::NoLab { .. }) => Ok(()),

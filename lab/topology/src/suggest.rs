@@ -6,7 +6,7 @@ pub(crate) fn did_you_mean<'c>(
     word: &str,
     candidates: impl IntoIterator<Item = &'c str>,
 ) -> String {
-    // One mistake in short words, one in three letters in longer ones.
+    // One mistake in short words, one per three letters in longer ones.
     let distance_max = (word.chars().count() / 3).max(1);
     candidates
         .into_iter()

@@ -121,11 +121,11 @@ impl Script<'_> {
                 self.execute(&place, exec, &Expected::trapped(message));
             }
             WastDirective::Invoke(call) => self.invoke(&place, &call, &Expected::Anything),
-            // By recursion, which the compiler refuses.
+            // Exhaustion by recursion, which the compiler refuses.
             WastDirective::AssertExhaustion { call, .. } => {
                 self.invoke(&place, &call, &Expected::Trapped(Ending::Exhausted));
             }
-            // Judged when modules are parsed, not when they run.
+            // Directives about parsing, not about execution.
             _ => {}
         }
     }
@@ -257,12 +257,12 @@ impl Script<'_> {
                 let agrees = peer.as_ref().is_none_or(|peer| *peer == kernel);
                 match expected.fits(&kernel) && agrees {
                     true => self.tally.right(),
-                    // Both are right for the module alone: another one, which imports from
-                    // it and could not be linked, has changed its memory or table.
+                    // Both are right for the module alone: another module, which imports from it
+                    // and could not be linked, has changed its memory or table.
                     false if agrees && self.groups[group].is_shared => {
                         self.tally.refused("import", place);
                     }
-                    // An earlier call was refused, and did not do what this one builds upon.
+                    // An earlier call that this one depends on was refused.
                     false if stale => self.tally.refused("after_refused", place),
                     false => {
                         let message = format!(

@@ -519,7 +519,7 @@ fn compare_sequences(flavour: Flavour, goes_round: bool) {
             asks: match random.below(6) {
                 0 | 1 => Asks::Nothing,
                 2 => Asks::Bit,
-                // As far as the access ends, or somewhere else.
+                // The end of the access, or any other length.
                 far => {
                     let bytes = random.below(20) as usize;
                     Asks::Length { bytes, strictly: far == 3, ends: random.below(2) == 0 }

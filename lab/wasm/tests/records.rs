@@ -125,12 +125,12 @@ fn a_full_ring_refuses_frames_and_counts_what_it_lost() {
     let (instance, program) = loaded(GREEDY, Flavour::Xdp);
     let mut ring = instance.records().unwrap();
     let lost = || instance.block().u64(layout::LOST).unwrap().load(Ordering::Acquire);
-    // Far more than the ring has room for.
+    // Far more than the ring holds.
     let runs = 400;
     for _ in 0..runs {
         instance.packet(&program, &packet()).unwrap();
     }
-    // Over its limit; the event is one that the node leaves out.
+    // The frame is over its limit, and the node omits the event.
     assert_eq!(results(&instance), [-3, 0]);
     let (mut frames, mut events) = (0, 0);
     while let Some(is_frame) = ring

@@ -88,7 +88,7 @@ impl Traffic {
         let http_port = listener.local_addr().map_err(failed("HTTP server"))?.port();
         let to = sink.local_addr().map_err(failed("UDP receiver"))?;
         source.connect(to).map_err(failed("UDP sender"))?;
-        // A busy machine may not run the receiver for a while; more than is allowed is not given.
+        // A busy machine may not run the receiver for a while. The kernel caps the size.
         let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&sink, STREAM_BUFFER);
         sink.set_read_timeout(Some(STREAM_PATIENCE)).map_err(failed("UDP receiver"))?;
         // Detached: it ends with the process and holds nothing else.
@@ -216,8 +216,8 @@ fn answer(mut connection: TcpStream) -> std::io::Result<()> {
 
 /// Sends numbered packets at an even rate, in steps of a millisecond.
 fn send(source: &UdpSocket, stopping: &AtomicBool, sent: &AtomicU64) {
-    // What waits in the kernel where this ran before would be overtaken, which is no work of the
-    // node's. Where there is no such core, the order says what it says.
+    // A packet queued on the previous core would be overtaken, which is not the node's fault.
+    // Without such a core the measured order is reported as it is.
     let _ = sandbox::cores::only(sandbox::cores::first());
     let begin = Instant::now();
     let mut packet = [0; STREAM_LENGTH];

@@ -52,7 +52,7 @@ pub fn swap(client: &Client, path: &Path, placing: &Placing<'_>) -> Result<Swapp
         Err(error) => return Err(error.into()),
     };
     let (service, state) = match &old {
-        // What failed is tried again, if nothing else.
+        // A failed service is deployed again even with the same module.
         Some(old) if old.digest == new_digest && old.state == "running" => (old.clone(), "none"),
         Some(old) => replace(client, old, parameters(path, old, placing)?, &new_digest)?,
         None => (client.deploy(&first(placing, &new_digest))?.service, "none"),
@@ -104,7 +104,7 @@ fn replace(
     parameters: BTreeMap<String, String>,
     digest: &str,
 ) -> Result<(ServiceInfo, &'static str), Failure> {
-    // Without rules it has those of the old one.
+    // Without rules the new version keeps those of the old one.
     let mut request = DeployRequest {
         name: Some(old.name.clone()),
         module: digest.to_owned(),
@@ -127,7 +127,7 @@ fn replace(
         if refused.message.contains("--discard-state") && !request.discard_state {
             request.discard_state = true;
         } else if refused.message.contains("is being replaced") && Instant::now() < end {
-            // The version before is watched for a moment still.
+            // The node still watches the previous replacement for a moment.
             std::thread::sleep(LOOK_EVERY);
         } else {
             return Err(refused);

@@ -47,7 +47,7 @@ impl Watch {
                 Err(RecvTimeoutError::Disconnected) => return Err(gone()),
             }
         }
-        // One may be new.
+        // A folder may be new.
         self.add_folders()
     }
 

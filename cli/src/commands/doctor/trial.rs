@@ -96,7 +96,7 @@ struct Removal(String);
 
 impl Drop for Removal {
     fn drop(&mut self) {
-        // The name has this process's number: what could not be deleted is in nobody's way.
+        // The name contains this process's number, so a namespace that remains disturbs nobody.
         let _ = netns::delete(&self.0);
     }
 }

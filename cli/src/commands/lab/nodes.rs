@@ -125,7 +125,7 @@ fn node_file(plan: &Plan, router: &PlannedNode, name: &Name, flakeway: Option<&P
     table.insert("name".to_owned(), name.as_str().into());
     table.entry("store").or_insert_with(|| Kept::Store.path(&plan.lab, &router.name).into());
     table.entry("state").or_insert_with(|| Kept::State.path(&plan.lab, &router.name).into());
-    // A lab is its owner's alone: modules are tried there before anybody signs them.
+    // A lab has one user, who tries modules before anybody signs them.
     let trust = table.entry("trust").or_insert_with(|| toml::Table::new().into());
     if let Some(trust) = trust.as_table_mut().filter(|it| !it.contains_key("signers")) {
         trust.entry("unsigned").or_insert_with(|| "accept".into());

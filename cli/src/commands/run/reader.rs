@@ -85,7 +85,7 @@ fn next_of_pcap<R: Read>(reader: &mut PcapReader<R>) -> Option<Result<Frame, Str
         TsResolution::MicroSecond => 1000,
         TsResolution::NanoSecond => 1,
     };
-    // Raw: a wrong time or snapshot length is no reason to give a packet up.
+    // The raw packet, since a wrong time or snapshot length is no reason to discard it.
     Some(reader.next_raw_packet()?.map_err(|error| words(&error)).map(|packet| Frame {
         time: Duration::from_secs(packet.ts_sec.into())
             + Duration::from_nanos(u64::from(packet.ts_frac) * per_tick),

@@ -15,7 +15,7 @@ pub(super) fn text(session: &SessionDetails) -> Option<String> {
     let SessionHistory { seconds, minutes } = session.used.history.as_ref()?;
     let marks = if output::is_utf8() { BLOCKS } else { ASCII };
     let mut text = rows(session, seconds, "seconds", marks)?.to_string();
-    // As long as all of it is in the seconds, minutes say nothing more.
+    // Minutes add nothing while the seconds cover everything.
     if minutes.len() > 2 {
         text.push('\n');
         text.push_str(&rows(session, minutes, "minutes", marks)?.to_string());
@@ -75,7 +75,7 @@ fn line(
 fn sparkline(values: &[f64], full: f64, marks: [char; 8]) -> String {
     let mark = |value: &f64| {
         let part = if full > 0.0 { value / full } else { 0.0 };
-        // A conversion stays within the numbers that there are.
+        // The conversion saturates.
         let eighth = if *value > 0.0 { (part * 7.0).ceil().max(1.0) as usize } else { 0 };
         marks[eighth.min(7)]
     };

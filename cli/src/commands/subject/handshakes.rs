@@ -60,7 +60,7 @@ pub(super) fn handshakes(count: u32) -> Result<[Duration; 2]> {
     for _ in 0..count {
         now += PACE;
         let [hers, his] = handshake(now, &mut asks, &mut answers)?;
-        // Taken down outside of what is measured.
+        // Ended outside of the measured time.
         asks.table.end(hers.id);
         answers.table.end(his.id);
     }
@@ -89,7 +89,7 @@ pub(super) fn sealing(length: usize, count: u32) -> Result<[Duration; 2]> {
 fn handshake(now: Nanos, asks: &mut Side, answers: &mut Side) -> Result<[Established; 2]> {
     let peer = Peer { address: answers.address, principal: None };
     let (sent, _) = asks.work(|table| Ok(table.connect(now, peer, &mut draw)?.1))?;
-    // To whom a datagram goes: to who answers, or to who asks.
+    // Datagrams in flight: true for one to the responder, false for one to the initiator.
     let mut on_the_way: VecDeque<(bool, Vec<u8>)> = sent.into_iter().map(|it| (true, it)).collect();
     let mut known = [None, None];
     while let Some((to_answerer, datagram)) = on_the_way.pop_front() {

@@ -148,7 +148,7 @@ impl Nuisance {
 
 impl Drop for Nuisance {
     fn drop(&mut self) {
-        // Only after an error, which is reported instead.
+        // Reached only after an error, which is reported instead.
         let _ = self.end();
     }
 }
@@ -293,7 +293,8 @@ mod tests {
         };
         let looked = |lanes: &Lanes, who: &str| lanes.counters()[&format!("looked_{who}")];
         let mut lanes = start();
-        // 4 objects each: it begins behind the packet that leaves fewer than 4,096 of 16,384.
+        // 4 objects each: collection begins after the packet that leaves fewer than 4,096 of
+        // 16,384.
         assert_eq!(lanes.repeat(&frame(1025), 3_073), 3_073);
         assert_eq!(looked(&lanes, "b"), 0);
         assert_eq!(lanes.repeat(&frame(1024), 1), 1);

@@ -45,14 +45,14 @@ fn needs(grant: &Grant, operation: Operation) -> Vec<(bool, &'static str)> {
     let module = (!is_none(&grant.modules), "--module PATTERN");
     let kind = (!is_none(&grant.kinds), "--kind application");
     match operation {
-        // Modules that are read have no kind, and without them the rest can be looked at.
+        // A module that is read has no kind, and the other rights are useful without modules.
         Operation::Read => Vec::new(),
         Operation::Store => vec![module, (has(&grant.kinds, &Kind::Application), kind.1)],
         Operation::Deploy => vec![
             session,
             module,
             kind_in_session(grant),
-            // A service may come to run there from wherever it begins.
+            // A service may be moved to user level from any other.
             (has(&grant.levels, &Level::User), "--level user"),
             (grant.ceilings.0[0] != Some(0), "--most services=N above 0"),
         ],

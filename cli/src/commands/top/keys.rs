@@ -27,7 +27,7 @@ impl Keys {
     pub fn open() -> Result<Self, Failure> {
         let interrupted = on_interrupt()?;
         let input = stdin();
-        // In the background a change of modes would stop the process (POSIX.1-2017, 11.1.4).
+        // A background process that changes the modes would be stopped (POSIX.1-2017, 11.1.4).
         let is_ours = input.is_terminal()
             && termios::tcgetpgrp(&input).is_ok_and(|group| group == rustix::process::getpgrp());
         let before = if is_ours { termios::tcgetattr(&input).ok() } else { None };

@@ -116,7 +116,7 @@ impl Sample {
         let elapsed = now.at.saturating_duration_since(before.at);
         let interval_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX).max(1);
         let rate = |now: u64, before: u64| {
-            // A counter that is smaller began anew.
+            // A counter that became smaller was reset.
             let more = now.checked_sub(before).unwrap_or(now);
             more.saturating_mul(1000) / interval_ms
         };

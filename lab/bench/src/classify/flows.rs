@@ -101,7 +101,7 @@ impl Flows {
                 benign.push(flow);
             }
         }
-        // He knows the algorithm, and supposes that the factors are these.
+        // The attacker knows the algorithm, and guesses these factors.
         let mut supposed = 7;
         let factors = [(); HASH_KEYS].map(|()| split_mix(&mut supposed));
         let mut colliding = Vec::with_capacity(COLLIDING);

@@ -25,7 +25,7 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // It was allowed before; if it is not any more, the thread stays where it is.
+        // The affinity was allowed before; otherwise the thread stays where it is.
         let _ = sched_setaffinity(None, &self.before);
     }
 }

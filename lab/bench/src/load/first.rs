@@ -142,11 +142,12 @@ impl Drop for Drip {
 
 fn drip(socket: &PacketSocket, rate: u32, ended: &AtomicBool) -> Result<()> {
     let thread = rustix::thread::gettid().as_raw_nonzero();
-    // A node's packets come best on its guest core, which the daemon leaves alone.
+    // Packets arrive on the node's guest core, which the daemon does not use.
     let _ = sandbox::cores::only(sandbox::cores::last());
-    // Packets come by interrupts and wait for no daemon; where we may not say so, these do.
+    // Real packets come by interrupts and wait for no daemon; priority imitates that, where
+    // permitted.
     let _ = sandbox::cores::go_first();
-    // Else the kernel may wake the thread 50 µs late; where it does not let us say so, it is.
+    // Otherwise the kernel may wake the thread 50 µs late. A refusal is ignored.
     let _ = std::fs::write(format!("/proc/{thread}/timerslack_ns"), "1000");
     let frame = frame::of_length(frame::Kind::Udp, 64);
     let pace = Duration::from_secs(1) / rate;
@@ -154,7 +155,7 @@ fn drip(socket: &PacketSocket, rate: u32, ended: &AtomicBool) -> Result<()> {
     while !ended.load(Ordering::Acquire) {
         socket.send(&frame).context("sending a frame")?;
         let now = Instant::now();
-        // Late frames are not caught up with: a burst would be another traffic.
+        // Late frames are not sent in a burst, which would be other traffic.
         due = now.max(due + pace);
         std::thread::sleep(due - now);
     }

@@ -77,7 +77,7 @@ fn text(size: Size, mark: u32) -> String {
 fn step(number: u32) -> String {
     let word = WINDOW_ADDRESS + WORDS_AT + number % WORDS * 4;
     let turn = 1 + number % 31;
-    // An odd factor for each step, from the golden ratio: none is like another.
+    // An odd factor for each step, from the golden ratio, so that all differ.
     let factor = (number + 1).wrapping_mul(0x9e37_79b9) | 0x4000_0001;
     format!(
         "(local.set $h (i32.mul (i32.rotl (i32.xor (local.get $h) \

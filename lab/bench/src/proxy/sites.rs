@@ -100,7 +100,7 @@ impl Sites {
             (&plain_at_xdp, PLAIN_AT_XDP, Service::Connections),
             (&filter_at_xdp, FILTER_AT_XDP, Service::PassThrough),
         ] {
-            // Ports for streams alone, as whoever runs a proxy has them, but for the last two.
+            // Ports for streams alone, as for a dedicated proxy, but for the last two.
             let at_tc = ![PLAIN_AT_XDP, FILTER_AT_XDP].contains(&name);
             subject.start(&Plan { at_tc, ..streams::plan(&site.line, name, service) }, 0)?;
         }
@@ -236,7 +236,7 @@ fn haproxy_in(site: &Site, folder: &Path, name: &str, source: &str) -> Result<Pr
 }
 
 fn nginx_proxy(site: &Site, folder: &Path) -> Result<Process> {
-    // Where it is built in there is no such file.
+    // The file does not exist where the module is built in.
     let load = match Path::new(STREAM_MODULE).exists() {
         true => format!("load_module {STREAM_MODULE};"),
         false => String::new(),
@@ -245,7 +245,7 @@ fn nginx_proxy(site: &Site, folder: &Path) -> Result<Process> {
         "{load}\nstream {{ server {{ listen {PROXY}:{NGINX_TCP} backlog=4096; \
          proxy_pass {ORIGIN}; }} }}"
     );
-    // What a client is slow to take stays in memory, as with the others.
+    // Data for slow clients stays in memory, as in the other proxies.
     let http = format!(
         "tcp_nodelay on; keepalive_requests 100000000; \
          upstream u {{ server {ORIGIN}; keepalive 128; keepalive_requests 100000000; }} \

@@ -30,7 +30,7 @@ pub(super) fn start(place: (&NetNs, usize), folder: &Path) -> Result<Process> {
     let folder = within(folder, "icecast")?;
     let file = folder.join("icecast.xml");
     std::fs::write(&file, configuration(&folder)).context("writing Icecast's configuration")?;
-    // It does not run as root; who it is instead writes the logs.
+    // Icecast does not run as root; its user has to own the logs.
     for path in [&folder, &within(&folder, "log")?] {
         std::os::unix::fs::chown(path, Some(NOBODY), None).context("giving Icecast its folder")?;
     }

@@ -139,7 +139,7 @@ impl Playing {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     return played - self.at <= BEHIND_MAX;
                 }
-                // It has gone.
+                // The client has gone.
                 _ => return false,
             }
         }
@@ -200,7 +200,7 @@ impl Attentive {
         let mut stream = netns::in_namespace(namespace, connect)?
             .with_context(|| format!("listening at {at}"))?;
         is_ready(&stream)?;
-        // Without chunks, which HTTP/1.0 does not have.
+        // HTTP/1.0, which has no chunks.
         write!(stream, "GET {path} HTTP/1.0\r\nHost: {at}\r\nUser-Agent: attentive\r\n\r\n")?;
         let (head, body) = read_head(&mut stream).context("what a listener is answered")?;
         ensure!(head.contains(" 200 "), "no stream at {at}{path}: {head}");
@@ -214,7 +214,7 @@ impl Attentive {
             // At least one frame, or it has heard nothing.
             while frames.count == 0 || !is_over.load(Ordering::Relaxed) {
                 let read = match stream.read(&mut buffer) {
-                    // A process that was stopped and goes on.
+                    // The process was stopped and continues.
                     Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                     read => read.context("nothing comes any more")?,
                 };

@@ -188,7 +188,7 @@ mod tests {
             looked: Some(looked),
             ..Point::default()
         };
-        // What is looked at just behind a change is of neither phase.
+        // Values just after a change belong to neither phase.
         let points = vec![point(0.1, 99.0), point(1.0, 4.0), point(2.1, 99.0), point(3.0, 5.0)];
         let drawn = drawn(Vec::new(), points, PHASE_QUICK);
         assert_eq!(drawn.compared[0].ours, Some(1.25));

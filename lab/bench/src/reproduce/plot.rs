@@ -161,7 +161,7 @@ fn curves(area: &Area<'_>, panel: Panel, drawn: &Drawn) -> Drawing {
         let name = beside.name.to_owned();
         legend.push(Entry { name, colour: BLACK, sign: Sign::Line });
     }
-    // What was measured first, the paper's values behind it.
+    // Measured curves first, then the paper's values.
     legend.sort_by_key(|entry| entry.sign == Sign::Dashes);
     legend.dedup_by(|entry, before| {
         let is_same = entry.name == before.name && entry.sign == before.sign;
@@ -415,7 +415,7 @@ mod tests {
         assert_eq!(powers.len(), 2);
         assert!(powers.iter().all(|(x, y)| (y - x - 1.0).abs() < 1e-9));
         assert!(places(false, false, 0.0..9.0).iter().all(|(x, y)| (y - 10.0 * x).abs() < 1e-9));
-        // There is no place for the origin on an axis of powers.
+        // The origin has no position on a logarithmic axis.
         assert_eq!(places(false, true, 0.0..9.0).len(), 50);
     }
 }

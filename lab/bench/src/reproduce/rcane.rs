@@ -206,7 +206,7 @@ impl Receiver {
         let over = Arc::clone(&ended);
         let thread = std::thread::spawn(move || {
             let mut came = Vec::with_capacity(1 << 20);
-            // Nothing of the packet but who sent it is looked at.
+            // Only the packet's sender is evaluated.
             let mut byte = [0; 1];
             while !over.load(Ordering::Relaxed) {
                 if let Ok((_, from)) = socket.recv_from(&mut byte) {

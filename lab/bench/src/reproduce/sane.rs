@@ -201,7 +201,7 @@ impl Hashers {
         let user = program.start(&engine, &spec)?;
         let mut hashers = Self { native: Native::start()?, user, nic: Ours::load(module)? };
         for length in LENGTHS {
-            // They fill their memory here: what is measured is hashing alone.
+            // Memory is filled here, so that hashing alone is measured.
             let (digest, _) = hashers.native.hash(length, 1)?;
             let user = hashers.at_user(Memory::New, length)?;
             let nic = hashers.nic.handle(&wanted(Memory::New, length)?, 0)?.packet;
@@ -306,7 +306,7 @@ impl Native {
 
 impl Drop for Native {
     fn drop(&mut self) {
-        // It ends with its input; what is left of it is nothing that a benchmark needs.
+        // The process ends with its input; its status does not matter.
         self.ask = None;
         let _ = self.child.wait();
     }

@@ -116,7 +116,7 @@ fn pass(lab: &mut Lab<'_>, all: &[Site], way: Way) -> Result<(Pass, Duration)> {
     (lab.progress)(&format!("{}: {} servers, {AT_ONCE} at once", way.name(), all.len()));
     let (addresses, (sender, looks)) = (&addresses, mpsc::channel());
     let visited = std::thread::scope(|scope| {
-        // Its end is the end of the looks.
+        // Dropping the sender ends the samples.
         let mut look = move |done, connected| Ok(sender.send((done, connected))?);
         let visit = move || visits::visit(addresses, AT_ONCE, &mut look);
         let thread = scope.spawn(move || on_cpu(LOAD_CPU, || netns::in_namespace(source, visit)));

@@ -157,7 +157,7 @@ impl Drop for Process {
             std::thread::sleep(LOOK_INTERVAL);
         }
         if matches!(self.child.try_wait(), Ok(None)) {
-            // Those first whose numbers could be given to others once their parent is gone.
+            // Children first, since their numbers could be reused once their parent is gone.
             children.into_iter().for_each(|child| signal(child, Signal::KILL));
             let _ = self.child.kill();
             let _ = self.child.wait();

@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 /// Time for a response; longer than any that works.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Connection from a namespace.
+/// HTTP client with one connection, opened from a namespace.
 pub(crate) struct Client {
     runtime: Runtime,
     requests: SendRequest<Empty<Bytes>>,

@@ -58,7 +58,7 @@ mod tests {
         turns.recv().unwrap();
         turns.recv().unwrap();
         works.end().unwrap();
-        // Whoever sent is gone.
+        // Runs until the sender is gone.
         while turns.recv().is_ok() {}
         let (sender, turns) = std::sync::mpsc::channel();
         let fails = Worker::start(0, move || {

@@ -60,7 +60,7 @@ impl Cinema {
         let film: Arc<[u8]> = film.into();
         let for_all = Arc::clone(&over);
         let thread = std::thread::Builder::new().name("cinema".to_owned()).spawn(move || {
-            // One that may run elsewhere is as good; what it starts is where it is.
+            // Running on another CPU would be as good.
             let _ = sandbox::cores::only(LOAD_CPU);
             while !for_all.load(Ordering::Relaxed) {
                 let Ok((stream, _)) = listener.accept() else {
@@ -68,7 +68,7 @@ impl Cinema {
                     continue;
                 };
                 let (film, over) = (Arc::clone(&film), Arc::clone(&for_all));
-                // Whoever leaves early has seen enough.
+                // A client that leaves early is no error.
                 std::thread::spawn(move || drop(show(stream, &film, seconds, &over)));
             }
         });

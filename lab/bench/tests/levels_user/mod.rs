@@ -22,7 +22,7 @@ impl User {
         let spec = InstanceSpec {
             window: checked.manifest.window,
             memory_pages_max: checked.memory.pages_max,
-            // Nobody raises the epoch: a call may take as long as it likes.
+            // The epoch is never raised, so a call has no time limit.
             call_slices: 1,
             ..InstanceSpec::default()
         };

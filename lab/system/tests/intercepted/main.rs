@@ -80,7 +80,7 @@ fn each_direction_ends_by_itself() {
     client.write_all(b"question").unwrap();
     client.shutdown(Shutdown::Write).unwrap();
     assert_eq!(read_all(&mut accepted), b"question");
-    // The other way is open for as long as the server likes.
+    // The other direction stays open.
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(lab.counts().open(), 1);
     accepted.write_all(b"answer").unwrap();
@@ -88,7 +88,7 @@ fn each_direction_ends_by_itself() {
     assert_eq!(read_all(&mut client), b"answer");
     wait_for(SOON, || (lab.counts().ended == 1).then_some(())).expect("it has ended");
 
-    // And the other way round.
+    // The server closes first.
     let mut client = lab.connect(listener.local_addr().unwrap());
     let (mut accepted, _) = listener.accept().unwrap();
     accepted.write_all(b"greeting").unwrap();
@@ -310,7 +310,7 @@ fn ten_thousand_connections_are_open_at_once() {
     let server = SocketAddr::new(lab.server_address(false), PORT);
     let (listens, all_open, all_said) = (Barrier::new(2), Barrier::new(3), Barrier::new(3));
     std::thread::scope(|scope| {
-        // Each has its own two ends: who said what is told by its port.
+        // The port identifies the connection's ends.
         let serving = scope.spawn(|| {
             let listener = lab.listener_of_own(server);
             listens.wait();
@@ -367,8 +367,8 @@ fn an_interception_leaves_nothing_and_slows_nobody_down() {
     assert!(others(), "this lab's own table marks packets");
     lab.remove_marks();
     assert!(!others(), "ours is for marked ones");
-    // One that ends without a word leaves rules, which whoever comes next removes; not those of one
-    // that goes on.
+    // An interception that is killed leaves rules, which the next one removes, but not those of a
+    // running one.
     let dead = lab.net.within("r1", || {
         let netlink = Netlink::open().unwrap();
         drop(Interception::begin(&netlink, 4).unwrap());

@@ -117,7 +117,7 @@ fn what_both_ends_are_told_goes_together_when_they_talk_by_turns() {
             let before = sent_to(&lab, "client").0;
             client.write_all(part.as_bytes()).unwrap();
             if !part.ends_with('?') {
-                // Who may say more is told that what he said has come.
+                // An open sender gets its bytes acknowledged.
                 wait_for(SOON, || (sent_to(&lab, "client").0 > before).then_some(())).unwrap();
             }
         }

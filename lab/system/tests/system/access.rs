@@ -266,7 +266,7 @@ fn what_runs_ends_with_its_capability_and_outlives_daemons_until_then() {
         (told.service.as_deref(), told.reason.as_deref()),
         (Some("short"), Some("its capability has ended"))
     );
-    // What principals have is not the operator's to forget by the way.
+    // An apply by the operator keeps principals' services.
     let applied = client.apply(&api::ApplyRequest {
         text: String::new(),
         file: "empty.toml".into(),

@@ -147,7 +147,8 @@ fn packets_of_an_association_call_modules_and_are_answered() {
     assert_eq!((stats.calls, stats.established, stats.dropped.len()), (8, 2, 0), "{stats:?}");
     wait_for(SOON, || (node.stats().live == 0).then_some(())).expect("both have ended");
     node.line.books();
-    // It is nothing that anybody desires: an apply leaves it, and no start brings it back.
+    // The service is not part of the desired state: an apply leaves it, and no restart brings it
+    // back.
     let text = String::new();
     let applied =
         node.line.node.client().apply(&api::ApplyRequest { text, ..Default::default() }).unwrap();
@@ -182,7 +183,7 @@ fn nobody_calls_what_he_may_not() {
         assert!(matches!(refused, CallError::Ended(_)), "{refused}");
     }
     assert_eq!(node.stats().live, 0);
-    // A client says who he is to the node that he means, and to no other.
+    // A client reveals its identity only to the node that it expects.
     let settings = Settings { node: Some(key(99).public()), ..node.settings(ALICE, &alice) };
     let other_node = node.line.net.within("client", || Caller::connect(node.v4, settings));
     assert!(matches!(other_node.unwrap(), Err(CallError::OtherNode { .. })));
@@ -231,7 +232,7 @@ fn what_is_revoked_calls_nothing_any_more_within_a_second() {
     let client = node.line.node.client();
     client.revoke(&api::RevokeRequest { revoke }).unwrap();
     assert!(since.elapsed() < Duration::from_secs(1));
-    // What she has sealed before is worth nothing, and she hears that it has ended.
+    // Packets sealed before are refused, and the client is notified of the end.
     hers.send(&recorded).unwrap();
     assert!(matches!(hers.answer(SOON), Err(CallError::Ended(_))));
     assert!(node.connect(node.v4, ALICE, &alice).is_err());

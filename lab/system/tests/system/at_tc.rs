@@ -80,7 +80,7 @@ fn what_is_for_no_stream_goes_by_the_kernel_or_is_dropped_by_a_rule() {
     let more = |name: &str| after[name] - before.get(name).copied().unwrap_or_default();
     assert!(more("kernel_slow") >= 10, "{after:?}");
     assert_eq!(more("drop_rule"), 10, "{after:?}");
-    // Before the service was there: past it, to the end.
+    // A connection older than the service bypasses it to its end.
     line.node.remove("streams").unwrap();
     let listener = server(&line, false, PORT);
     let (mut client, mut accepted) = pair(&line, &listener);

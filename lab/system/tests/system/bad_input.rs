@@ -57,7 +57,7 @@ fn send_all(line: &Line) {
         }
         frame[..6].copy_from_slice(&router);
         if let Err(outcome) = wire::parse_frame(&frame) {
-            // A rule cannot be asked about it.
+            // No rule can match it.
             let is_hidden = has_rules && outcome == wire::Outcome::VlanDepth;
             let name = if is_hidden { "drop_vlan_depth" } else { outcome.name() };
             *expected.entry(name.to_owned()).or_default() += 1;

@@ -106,7 +106,8 @@ fn a_session_is_held_to_its_time_below_and_others_lose_nothing() {
             // What an account holds in the beginning is used up.
             std::thread::sleep(Duration::from_millis(1_000));
             let (used, fair) = rate(&line, "heavy", Duration::from_secs(4), speed);
-            // Never more; how near to it is for `tam bench isolation`, as a sender may be stalled.
+            // Never more. `tam bench isolation` measures how close it comes, as a sender may be
+            // stalled.
             assert!((fair * 0.5..fair * 1.05).contains(&used), "{level}: {used} of {fair}");
             // Something else is promised while it runs. Both levels have one account; that `nic` keeps to
             // it tests of the front door show (`an_account_fills_with_the_kernels_ticks_…`).

@@ -136,7 +136,7 @@ fn answers_during(line: &Line, act: impl FnOnce()) -> (Duration, Duration, usize
                 let begin = Instant::now();
                 line.node.client().node().unwrap();
                 times.push(begin.elapsed());
-                // As often as a monitor may ask, and no load of its own.
+                // At the rate of a monitoring program, which is no load of its own.
                 std::thread::sleep(Duration::from_millis(10));
             }
             times
@@ -210,7 +210,7 @@ fn modules_made_to_blow_up_the_compiler_end_within_its_limits_while_the_node_ans
     });
     eprintln!("{runs} ran; {count} answers, 99 of 100 within {usual:?}, all within {most:?}");
     assert!(runs > 0, "small ones are modules like others");
-    // A busy host may keep one waiting; a daemon that compiles itself would keep all of them.
+    // A busy host may delay one answer; a daemon that compiles itself would delay all.
     assert!(count > 0 && usual < ANSWERS_WITHIN, "{usual:?}");
     // And it compiles what comes.
     assert!(explode(&line, "after all of them", &long(10)));

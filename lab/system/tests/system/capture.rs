@@ -78,7 +78,7 @@ impl Setting {
         let mut payload = [0; 16];
         (0..SERVED * 3 / 4).for_each(|_| assert_eq!(served.recv(&mut payload).unwrap(), 10));
         (0..PLAIN).for_each(|_| assert_eq!(plain.recv(&mut payload).unwrap(), 10));
-        // What the cell and the rings have is at the daemon.
+        // By then records of the cell and the rings have reached the daemon.
         std::thread::sleep(Duration::from_millis(300));
     }
 
@@ -216,7 +216,7 @@ fn packets_of_packet_ports_are_captured_as_they_came_and_left() {
     let refused =
         count(came, &|p| p.rule == Some(setting.dropping) && was(p, "drop_rule") && p.dropped);
     assert_eq!(refused, REFUSED, "{packets:#?}");
-    // What neither rule takes is the kernel's.
+    // Packets without a rule are forwarded by the kernel.
     let plain = |p: &CapturedPacket| p.rule.is_none() && is_for(p, PORT + 2);
     assert_eq!(count(came, &|p| plain(p) && p.outcome.is_some() && hops(p) == 64), PLAIN);
     // In the order in which they happened, by one clock.

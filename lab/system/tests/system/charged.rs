@@ -38,7 +38,7 @@ fn ticking() -> String {
 /// (proc(5)).
 fn kernels_account(process: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
-    // Behind the name, which may have blanks in it.
+    // After the name, which may contain blanks.
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_ascii_whitespace().collect();
     let ticks = |at: usize| fields[at].parse::<u64>().unwrap();
     Duration::from_millis((ticks(11) + ticks(12)) * 1000 / USER_HZ)
@@ -92,7 +92,7 @@ fn what_sessions_are_charged_is_what_the_kernel_says_that_their_cell_used() {
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 for sender in &senders {
-                    // Nobody listens behind the node, and the server says so.
+                    // No program listens at the server, which answers with ICMP errors.
                     let _ = sender.send(b"work");
                 }
                 std::thread::sleep(Duration::from_micros(300));

@@ -55,7 +55,7 @@ fn a_killed_daemon_without_services_leaves_plain_forwarding_and_its_successor_ad
     let workers = line.node.workers().unwrap();
     line.node.kill().unwrap();
     assert!(workers.into_iter().all(gone), "a cell without services is of no use");
-    // What is pinned forwards on.
+    // Pinned programs continue to forward.
     assert_ne!(leftovers(line.node.name()), [""; 0]);
     assert!(traces(&line.net).xdp);
     line.acquaint();
@@ -163,7 +163,7 @@ mod alone {
             return;
         }
         let net = Net::line(1500).unwrap();
-        // As on a router that nobody prepared: the node must switch this off, and on again.
+        // As on an unprepared router: the node must switch this off, and on again.
         let device = net.end("r1", "client").unwrap().device.clone();
         let features = ["ethtool", "-K", &device, "gro", "on", "rxvlan", "on"];
         assert!(net.run("r1", &features, PROGRAM_TIME_MAX).unwrap().status.success());

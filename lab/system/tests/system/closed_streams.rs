@@ -37,7 +37,7 @@ fn serve(listener: &TcpListener, over: &AtomicBool) {
             continue;
         };
         let mut head = [0; 256];
-        // Who has gone needs no answer.
+        // A client that has gone needs no response.
         let _ = stream.set_nonblocking(false);
         let _ = stream.set_read_timeout(Some(PATIENCE));
         let _ = stream.read(&mut head).and_then(|_| stream.write_all(RESPONSE));
@@ -50,7 +50,7 @@ fn request(to: SocketAddr) -> Option<bool> {
     stream.set_read_timeout(Some(SOON)).unwrap();
     stream.write_all(REQUEST).ok()?;
     let mut answer = Vec::new();
-    // One that is reset has what came before.
+    // A reset connection still has the bytes before it.
     let _ = stream.read_to_end(&mut answer);
     let answer = String::from_utf8_lossy(&answer);
     answer.ends_with("hello").then(|| answer.contains("x-filtered: 1"))

@@ -25,7 +25,7 @@ impl Drop for Ends<'_> {
 
 /// Waits until the kernel holds no BPF object that it did not hold before; it frees them late.
 pub fn assert_no_bpf_since(before: &bpf::Inventory) {
-    // systemd's programs come and go with its units.
+    // systemd loads and unloads programs with its units.
     let ours = |it: &String| !it.contains(" sd_");
     let new = || {
         let new = bpf::Inventory::take().unwrap().new_since(before);
@@ -103,7 +103,8 @@ impl Line {
     /// Returns a UDP socket of a host with a large receive buffer, bound to its IPv4 address.
     pub fn udp(&self, host: &str, port: u16) -> UdpSocket {
         let address = SocketAddr::from((self.net.v4(host, "r1").unwrap(), port));
-        // A socket that this test has closed is open for a moment in what another test forks.
+        // A socket that this test has closed stays open for a moment in a process that another test
+        // forks.
         let bind = || match self.net.within(host, || UdpSocket::bind(address)).unwrap() {
             Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => None,
             bound => Some(bound.unwrap()),

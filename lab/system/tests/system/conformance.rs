@@ -54,7 +54,7 @@ fn agree(bench: &Bench, chosen: impl Fn(&Case) -> bool) {
     let cases = cases();
     let carried = |case: &&Case| {
         case.is_routable()
-            // What is left without an IP packet goes nowhere.
+            // A frame that no longer holds an IP packet is dropped.
             && case.expected.frame.as_ref().is_none_or(|frame| frame.len() > ETHERNET_LENGTH)
             && case.before.iter().chain([&case.frame]).all(|f| f.len() <= FRAME_LENGTH_MAX)
             && chosen(case)
@@ -198,7 +198,7 @@ impl Bench {
             Ending::Pass(_) | Ending::Reroute(_) if grown("vlan") => {
                 ended(l3_offset(frame).is_some_and(|at| at > ETHERNET_LENGTH))
             }
-            // Nothing that could be routed is left of it.
+            // The frame is no longer routable.
             Ending::Pass(_) if grown("malformed") => ended(l3_offset(frame).is_none()),
             Ending::Bounce if after.bounced > before.bounced => {
                 let mut frame = frame.to_vec();

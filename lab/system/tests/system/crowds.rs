@@ -95,7 +95,8 @@ fn a_thousand_listeners_at_a_node_outlive_their_origin_and_each_other() {
     assert_eq!((station.connections(), open(&line, "streams")), (1, LISTENERS as u64));
     (0..PAUSE).for_each(|number| crowd.pauses(number));
 
-    // Killed in the middle of a body, which is not whole then; there again after a while.
+    // The station is killed in the middle of a body, which is then incomplete, and returns after a
+    // while.
     station.dies(Death::Killed);
     crowd.hear(Duration::from_millis(1_500));
     station.reopens(&line, Framing::UntilClose);
@@ -105,7 +106,7 @@ fn a_thousand_listeners_at_a_node_outlive_their_origin_and_each_other() {
     up_to(&mut crowd, joined, PAUSE..LISTENERS + LATE);
     assert_eq!(station.connections(), 2);
 
-    // A tenth, nothing, and as before: nobody misses anything.
+    // At a tenth of the rate, at zero, and as before: no listener misses a frame.
     for per_second in [REAL_TIME / 10.0, 0.0, REAL_TIME] {
         station.plays_at(per_second);
         crowd.hear(Duration::from_secs(1));
@@ -120,7 +121,7 @@ fn a_thousand_listeners_at_a_node_outlive_their_origin_and_each_other() {
     up_to(&mut crowd, station.number() + 10, PAUSE..LISTENERS + LATE);
     assert_eq!(station.connections(), 3);
 
-    // Who has paused hears all of it now.
+    // Listeners that paused receive everything now.
     (0..PAUSE).for_each(|number| crowd.listens(number));
     up_to(&mut crowd, station.number(), 0..LISTENERS + LATE);
     assert_eq!(open(&line, "streams"), (LISTENERS + LATE) as u64);
@@ -244,7 +245,7 @@ fn clients_who_come_and_leave_at_any_moment_leave_nothing_and_disturb_nobody() {
     let mut crowd = Crowd::new(&line, line.server(PORT), PATH);
     crowd.join(STEADY);
     let mut dice = Dice(seed | 1);
-    // Once beforehand: what is made at the first visit stays.
+    // One visit before, since objects of the first visit stay.
     let warm = visits(&line, &mut dice, Duration::from_secs(1));
     settled(&line);
     let before = held(&line, "streams");

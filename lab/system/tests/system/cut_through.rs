@@ -81,7 +81,7 @@ fn a_rule_sends_packets_straight_out_by_a_port_on_its_sessions_share() {
     let [share] = used.send.as_slice() else { panic!("{:?}", used.send) };
     assert_eq!((share.sent_nic_bytes, share.sent_bytes), (came * FRAME, came * FRAME));
     assert_eq!(share.dropped_nic, sent - came);
-    // And the words say what happens.
+    // The explanation matches.
     let explained = ExplainRequest {
         packet: Some(format!(
             "proto udp src {} dst {} dport {PORT} in left",
@@ -118,7 +118,7 @@ fn whoever_may_not_send_by_a_port_adds_no_rule_that_does() {
     let says = refused(&rule("dst 10.2.0.0/16", "out right", "gold"));
     assert!(says.contains("traffic 10.2.0.0/16"), "{says}");
     alice.add_rules(&rule(matched, "out right", "gold")).unwrap();
-    // The operator may, and a port that is not there is nobody's.
+    // The operator may, and a missing port belongs to no session.
     line.node.client().add_rules(&rule("dst 10.3.0.0/16", "out left", "plain")).unwrap();
     let unknown = line.node.client().add_rules(&rule("dst 10.4.0.0/16", "out rigth", "gold"));
     let says = unknown.unwrap_err().to_string();

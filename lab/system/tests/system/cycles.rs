@@ -86,7 +86,7 @@ fn a_frame_that_a_module_sends_round_and_round_ends_with_a_reason() {
             let rounds = stats.redirected;
             assert!(rounds > ROUNDS * u64::from(frame), "{level}: {rounds} rounds");
         }
-        // It is over, and said.
+        // The cycle has ended, and is reported.
         let books = line.books();
         std::thread::sleep(SOON / 10);
         assert_eq!(stats(&line, "round").packets, books.node.services["round"].packets, "{level}");

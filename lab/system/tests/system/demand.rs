@@ -281,7 +281,7 @@ fn registries_that_lie_are_silent_or_down_cost_time_and_never_bring_a_wrong_modu
     assert_eq!(deployed.service.digest, digest.to_string());
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     assert_eq!((lies.asked_for("/blobs/"), silent.asked_for("/blobs/")), (2, 1));
-    // The silent one rests: the next module does not wait for it.
+    // The silent registry is skipped: the next module does not wait for it.
     let deployed = node.client().deploy(&request(Digest::of(&next))).unwrap();
     assert_eq!(deployed.service.name, "next");
     assert_eq!(silent.asked_for("/blobs/"), 1);
@@ -403,7 +403,7 @@ fn what_a_capability_does_not_reach_is_not_there_and_is_not_even_fetched_if_that
     let may_not = with(&Grant { operations: Extent::only([Operation::Read]), ..Grant::all() });
     assert_eq!(code(may_not.deploy(&request(&other))).0, ErrorCode::Refused);
     assert_eq!(second.stats().unwrap().demand.requests, 0);
-    // By name it is known only when it has come: the same answer, and nothing is kept.
+    // Its name is known only once it was fetched: the same answer, and nothing is kept.
     let by_name = with(&deploys(&["name:pass*"]));
     let (kind, not_his) = code(by_name.deploy(&request(&other)));
     let absent = Digest::of(b"absent").to_string();
@@ -415,10 +415,10 @@ fn what_a_capability_does_not_reach_is_not_there_and_is_not_even_fetched_if_that
     assert!(!holds(&second, &other));
     let paid = billed(&second, key(ALICE).public(), "best-effort").unwrap();
     assert_eq!(paid.fetches, 1, "what came was paid for");
-    // His miss is nobody else's, and what he may have comes.
+    // The refused fetch affects nobody else, and permitted modules are fetched.
     second.client().deploy(&request(&other)).unwrap();
     assert_eq!(by_name.deploy(&request(&mine)).unwrap().service.name, "pass-mine");
-    // Held or not, it is not his.
+    // The principal has no right to it, held or not.
     let (_, held) = code(by_name.deploy(&request(&other)));
     assert_eq!(without_spelling(held, &other), not_his);
 }
@@ -440,7 +440,7 @@ fn a_node_starts_with_a_digest_that_it_does_not_hold() {
     };
     assert!(runs(&second), "{}", second.log());
     assert_eq!(billed(&second, key_of(&second), "system").unwrap().fetches, 1);
-    // Also when its store is gone: what shall run is wanted.
+    // Also when its store is gone: the desired services' modules are fetched.
     second.stop().unwrap();
     std::fs::remove_dir_all(second.directory().join("store")).unwrap();
     second.start_again(&world.net, "r2").unwrap();

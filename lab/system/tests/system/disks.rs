@@ -127,7 +127,7 @@ fn a_node_without_room_for_its_state_refuses_changes_and_goes_on() {
     line.node.deploy(&service_module("monitor").unwrap(), &icmp).unwrap();
     add_rule(&line, 1).unwrap();
     disk.fill();
-    // A state that still fits into pages that are free is taken: until one is not.
+    // States that fit into free pages are accepted, until one does not.
     let mut taken = 2;
     while taken < 2000 && add_rule(&line, taken).is_ok() {
         taken += 1;
@@ -181,7 +181,7 @@ fn a_store_without_room_or_that_is_read_only_refuses_modules_and_the_node_goes_o
         let error = line.node.client().store_module(other.clone()).unwrap_err();
         let said = error.to_string();
         assert!(said.contains("store") && said.contains(says), "{said}");
-        // Who does not wait for the disk is refused when he deploys it.
+        // Storing without waiting for the disk is refused at the deployment.
         let client = line.node.client();
         let digest = client.store_module_early(other.clone()).unwrap().digest;
         let name = Some("early".to_owned());
@@ -199,7 +199,7 @@ fn a_store_without_room_or_that_is_read_only_refuses_modules_and_the_node_goes_o
     disk.remount("ro");
     refused("Read-only file system");
     disk.remount("rw");
-    // What was refused left nothing half; it can be stored now.
+    // The refused module left no partial file, and can be stored now.
     line.node.client().store_module(other.clone()).unwrap();
     let again = Service { name: "again", rules: &["ip 6"], ..Service::default() };
     line.node.deploy(&other, &again).unwrap();

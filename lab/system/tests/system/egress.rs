@@ -188,7 +188,7 @@ fn each_session_sends_its_share_of_a_port_and_those_without_one_the_rest() {
     let before = line.books();
     let (counts, took) = line.flood(Duration::from_secs(2));
     assert_near(parts(counts), [0.5, 0.2, 0.3]);
-    // Never more than the port's rate: what it is ahead, and a packet of each, is for nothing.
+    // Never more than the port's rate, apart from the burst and a packet of each session.
     let bits = counts.iter().sum::<f64>() * PACKET_BITS;
     let most = 20e6 * took.as_secs_f64() * 1.02 + 10.0 * PACKET_BITS;
     assert!(bits < most, "{bits} of {most} bits in {took:?}");
@@ -229,8 +229,9 @@ fn below_user_level_no_session_sends_more_than_its_share_and_the_others_what_is_
         let before = line.books();
         let (counts, took) = line.flood(Duration::from_secs(2));
         assert_near(of_rate(counts, took, 20e6), [0.5, 0.2, 0.29]);
-        // What a port has left goes to those without a share, and nothing to those with one. At `nic`
-        // tests of the front door show it (`those_without_a_share_have_what_is_left_together_…`).
+        // The rest of a port's rate goes to sessions without a share, and none of it to those with
+        // one. At `nic` tests of the front door show it
+        // (`those_without_a_share_have_what_is_left_together_…`).
         if level == "kernel" {
             let none = SessionChange { send: Some(BTreeMap::new()), ..SessionChange::default() };
             line.node.client().set_session("silver", &none).unwrap();
@@ -423,7 +424,7 @@ fn a_service_moves_while_its_packets_wait_and_none_overtakes_another() {
         for _ in 0..2 {
             line.node.client().move_service("moving", "user").unwrap();
             burst();
-            // It goes down when nothing of it waits, or stays.
+            // It moves when none of its packets waits, or stays.
             let _ = line.node.client().move_service("moving", "kernel");
             burst();
         }

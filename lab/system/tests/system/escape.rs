@@ -303,7 +303,7 @@ fn cells_and_compilers_have_the_descriptors_that_they_need_and_no_rights() {
             line.split_whitespace().next().unwrap().to_owned()
         };
         assert_eq!((&*limit("Max processes"), &*limit("Max core file size")), ("0", "0"));
-        // Nobody but root looks into it: it belongs to root.
+        // Only root may read it: it belongs to root.
         use std::os::unix::fs::MetadataExt;
         assert_eq!(fs::metadata(format!("/proc/{pid}/mem")).unwrap().uid(), 0);
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();

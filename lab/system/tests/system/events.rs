@@ -135,7 +135,7 @@ fn a_cell_that_does_not_answer_is_told_of() {
     let told = wait_until(&line.node, EventKind::CellSilent, |seen| !seen.is_empty());
     assert!(told[0].text.contains("does not answer"), "{told:?}");
     assert_eq!(line.node.client().node().unwrap().cell, "silent");
-    // Of two moves that wait the later one counts, and the other says so.
+    // Of two pending moves the later one is performed, and the other is refused as superseded.
     let mover = |level: &'static str| {
         let client = line.node.client().clone();
         std::thread::spawn(move || client.move_service("monitor", level).map(|moved| moved.level))

@@ -180,7 +180,7 @@ fn a_link_delays_loses_reorders_and_repeats_and_each_packet_is_counted() {
     let since = |name: &str| (after.of(name) - before.of(name)) as usize;
     after.assert_balance();
 
-    // Who is missing was lost, who came twice was repeated, and nothing else happened.
+    // Missing packets were lost, repeated ones duplicated, and nothing else happened.
     let overrun = (lab.overrun() - overrun) as usize;
     assert_eq!(since("received"), DATAGRAMS - overrun);
     let mut numbers: Vec<usize> = arrived.iter().map(|(number, _)| *number).collect();

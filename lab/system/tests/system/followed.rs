@@ -263,7 +263,7 @@ const TABLE: &[Followed] = &[
                 &["sysctl -qw net.ipv6.conf.all.forwarding=1"],
                 This(V6, "kernel_other", false),
             ),
-            // Without it the FIB helper knows no way; the kernel does.
+            // Without it the FIB helper finds no route; the kernel does.
             change(
                 &[],
                 "sysctl -qw net.ipv6.conf.to-client.forwarding=0",
@@ -524,7 +524,7 @@ impl Flows {
             "ip nexthop add id 7 via SERVER dev to-server",
             "ip route add 10.99.0.0/24 nhid 7",
             "ip route add fd99::/64 via SERVER6 dev to-server",
-            // Else the kernel looks after them now and then, and each time all is forgotten.
+            // Otherwise the kernel probes them now and then, which flushes the cache each time.
             "ip neighbour replace CLIENT dev to-client lladdr CLIENT_MAC nud permanent",
             "ip neighbour replace CLIENT6 dev to-client lladdr CLIENT_MAC nud permanent",
             "ip neighbour replace SERVER dev to-server lladdr SERVER_MAC nud permanent",
@@ -541,7 +541,7 @@ impl Flows {
     fn run(&self, command: &str) -> Result<(), String> {
         let elsewhere = command.split_once(": ").filter(|(host, _)| HOSTS.contains(host));
         let (host, text) = elsewhere.unwrap_or(("r1", command));
-        // Longer names first: one is the beginning of another.
+        // Longer names first, since one may be the prefix of another.
         let text = self
             .names
             .iter()

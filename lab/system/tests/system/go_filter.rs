@@ -40,7 +40,7 @@ fn answers<'scope>(
             let body = answer(&String::from_utf8_lossy(&head));
             let length = body.len();
             let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close");
-            // Who has gone needs no answer.
+            // A client that has gone needs no response.
             let _ = stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes());
         }
     });
@@ -85,7 +85,7 @@ fn a_go_filter_at_a_node_edits_what_curl_and_a_server_say() {
         let counted = line.node.service("streams").unwrap().stats.counters;
         assert_eq!(counted.get("requests"), Some(&2), "{counted:?}");
 
-        // It falls, its service's policy holds, and another one takes its place.
+        // The instance traps, its service's policy applies, and a new one replaces it.
         let came = curl("/panic");
         assert!(came.starts_with("HTTP/1.1 503"), "{came}");
         let again = wait_for(SOON, || curl("/p").contains("x-added: go").then_some(()));

@@ -183,7 +183,8 @@ fn a_module_tells_the_one_before_it_what_to_do() {
         let line = graph(levels);
         let flow = Flow::new(&line);
         assert_eq!(word(&flow.one(1, 0, 0).unwrap(), SECOND_COUNT), 1);
-        // From now on the first forwards by itself; the packet that says so still came here.
+        // From now on the first module forwards itself; the packet with the message still arrived
+        // here.
         assert_eq!(word(&flow.one(2, 0, 2).unwrap(), SECOND_COUNT), 2);
         let by_itself = || (word(&flow.one(3, 0, 0)?, SECOND_COUNT) == 0).then_some(());
         assert!(

@@ -173,7 +173,7 @@ fn a_flood_of_ten_times_the_load_wakes_the_second_part_and_leaves_the_others_alo
     }
     for levels in [["nic", "nic"], ["nic", "user"]] {
         let guarded = Guarded::up(levels, "2", "100");
-        // Behind it a service of somebody who pays.
+        // After the guard comes a service of a paying principal.
         let rules: &[_] = &["in left proto udp"];
         let paid = Service { level: levels[0], rules, ..Service::default() };
         guarded.line.node.deploy(&service_module("monitor").unwrap(), &paid).unwrap();

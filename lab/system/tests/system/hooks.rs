@@ -95,7 +95,7 @@ fn beside_traffic(line: &Line, act: impl FnOnce(&AtomicU32)) {
                 number += 1;
                 std::thread::sleep(Duration::from_millis(1));
             }
-            // So that who waits for the next one does not wait for long.
+            // One more packet, so that a waiting receiver returns soon.
             sender.send(&u32::MAX.to_be_bytes()).unwrap();
             number
         });
@@ -130,7 +130,7 @@ fn hooks_take_turns_and_others_work_meanwhile() {
     receiver.set_read_timeout(Some(SOON)).unwrap();
     let mut payload = [0; 4];
     beside_traffic(&line, |seen| {
-        // Somebody else's packets came while a hook ran: it stood still for them.
+        // The victim's packets arrived during a callback, which was preempted for them.
         let takes_turns = |what: &str, act: &mut dyn FnMut()| {
             let (since, before) = (Instant::now(), seen.load(Ordering::Relaxed));
             act();

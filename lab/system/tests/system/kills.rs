@@ -55,7 +55,7 @@ fn ask(line: &Line, what: u64) {
 /// `None` while this is not so.
 fn settled(line: &Line, dead_cell: Option<u32>) -> Option<()> {
     let node = line.node.client().node().ok()?;
-    // The daemon may not have heard of it yet.
+    // The daemon may not have noticed the cell's death yet.
     let heard = dead_cell.is_none_or(|dead| node.cell_pid != Some(dead));
     let services = line.node.client().services().ok()?.services;
     let run = services.iter().all(|service| service.state == "running");
@@ -99,7 +99,7 @@ mod alone {
                     scope.spawn(move || ask(asked, what));
                     std::thread::sleep(Duration::from_micros(pause));
                     let daemon = line.node.pid().unwrap();
-                    // Three of four meet the daemon, two the cell.
+                    // Three of four kills hit the daemon, two the cell.
                     match who {
                         0 | 1 => kill(daemon),
                         2 => kill(cell),

@@ -69,7 +69,7 @@ fn memory_and_host_functions_beyond_a_capability_are_refused_and_named() {
     let alice = operator.clone().with_token(token(ROOT, ALICE, &grant));
     refused_for(&alice, &tells, "lacks function event");
     deploy(&alice, &small).unwrap();
-    // What runs counts with what is to run.
+    // Running services count towards the ceiling.
     refused_for(&alice, &large, "ceiling memory");
     alice.remove("small", true).unwrap();
     deploy(&alice, &large).unwrap();
@@ -120,7 +120,7 @@ fn a_second_administrator_takes_the_place_of_one_whose_key_is_lost() {
     assert_eq!(revoked.services, ["small"]);
     let (code, _) = deploy(&alice, &digest).unwrap_err();
     assert_eq!(code, ErrorCode::Refused);
-    // Whoever finds the lost key takes nothing back with it.
+    // The lost key cannot undo this.
     let finder = operator.clone().with_token(token(ROOT, 21, &Grant::all()));
     let revoke = vec![key(SECOND_ROOT).public().to_string()];
     assert!(finder.revoke(&api::RevokeRequest { revoke }).is_err());

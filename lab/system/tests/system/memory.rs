@@ -275,7 +275,7 @@ fn memory_bombs_get_what_was_promised_and_their_neighbour_notices_nothing() {
     let mut payload = [0; 64];
     for number in 0..40u32 {
         for bomb in &bombs {
-            // What comes out of it nobody waits for, and the server says so.
+            // No program receives its packets, and the server answers with ICMP errors.
             let _ = bomb.send(b"boom");
         }
         sender.send(&number.to_be_bytes()).unwrap();
@@ -321,7 +321,7 @@ fn what_is_charged_is_what_the_processes_have_in_memory() {
         let cell = resident(line.node.cell().unwrap());
         (cell, resident(line.node.pid().unwrap()))
     };
-    // What a first service, a first message and their like bring once.
+    // One-time allocations of the first service, the first message and so on.
     line.grower_in("gold", "first");
     line.grow("first", 1);
     line.node.remove("first").unwrap();

@@ -58,7 +58,7 @@ fn a_message_changes_what_a_service_does_while_packets_pass() {
         assert_eq!(say(&[mark]), [Some(0)], "taken");
         assert_eq!(marked(), mark);
     }
-    // What the module does not take, it says, and goes on as before.
+    // The module answers an invalid message with an error, and continues unchanged.
     assert_eq!((say(&[64]), say(b"")), (vec![Some(-2)], vec![Some(-1)]));
     assert_eq!(marked(), 63);
     let balance = line.balance_since(&before);

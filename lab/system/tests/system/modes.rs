@@ -14,7 +14,7 @@ fn with_bridge(mtu: u32) -> Net {
     let end = net.end("r1", "server").unwrap();
     let (v4, v6) = (end.v4, end.v6);
     for arguments in [
-        // One that snoops joins a group of its own, and tells its neighbours.
+        // A snooping bridge would join a multicast group and send reports.
         format!("link add br0 mtu {mtu} type bridge mcast_snooping 0"),
         "link set to-server master br0".to_owned(),
         "addr flush dev to-server".to_owned(),
@@ -26,7 +26,7 @@ fn with_bridge(mtu: u32) -> Net {
         let output = net.run("r1", &argv, PROGRAM_TIME_MAX).unwrap();
         assert!(output.status.success(), "{output:#?}");
     }
-    // What is below would join packets, if the node did not see to it.
+    // The lower device would merge packets, unless the node switches that off.
     let gro = ["ethtool", "-K", "to-server", "gro", "on"];
     assert!(net.run("r1", &gro, PROGRAM_TIME_MAX).unwrap().status.success());
     net

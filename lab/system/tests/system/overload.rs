@@ -122,7 +122,7 @@ fn a_service_comes_down_from_a_user_level_that_is_overloaded() {
             ports.iter().map(|port| port.socket_ring_full + port.socket_dropped).sum::<u64>()
         };
         let begun = lost();
-        // Nobody knows which of the two this machine lets run: so the cell stands still for a moment.
+        // The machine may run either process first, so the cell is stopped for a moment.
         line.signal_cell(Signal::STOP);
         let overloaded = wait_for(SOON, || (lost() > begun).then_some(()));
         line.signal_cell(Signal::CONT);

@@ -90,7 +90,7 @@ fn while_a_closed_service_is_down_its_rules_say_so_and_why_does() {
     line.acquaint();
     deploy(&line, "guard", "user", 7000, "closed", &[]);
     let flows = Flows::new(&line, &[7000]);
-    // Killed again and again it stays away long enough to be looked at.
+    // After repeated kills the cell stays down long enough for a check.
     let closed = || {
         let rules = line.node.client().rules().ok()?.rules;
         rules.iter().any(|rule| rule.reach.contains("dropped")).then_some(())
@@ -158,7 +158,7 @@ fn a_service_that_traps_too_often_is_bypassed_until_it_is_deployed_again() {
         }
         let bypassed = || traps().filter(|(_, state)| state == "bypassed");
         wait_for(SOON, bypassed).unwrap_or_else(|| panic!("{level}: {:?}", traps()));
-        // What trapped it, and what it dropped, goes by it now.
+        // Packets that trapped it or that it dropped bypass it now.
         let forwarded = outcome(&line, "forwarded");
         for payload in [b"T", b"x"] {
             sender.send(payload).unwrap();

@@ -157,7 +157,7 @@ fn comes_and_goes(line: &Line, third: &str, round: usize) {
     assert!(reason.contains(DEVICE) && reason.contains("gone"), "{reason}");
     let log = line.node.log();
     assert_eq!(log.matches("the port is away").count(), round, "{log}");
-    // Packets routed there are the kernel's, which knows no way.
+    // Packets routed there are left to the kernel, which has no route.
     let said = ping("1");
     assert!(said.contains("Unreachable"), "{said}");
     let came = received(line, "port3");

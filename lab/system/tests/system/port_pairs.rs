@@ -127,7 +127,7 @@ fn from_each_kind_of_port_to_each_all_arrives_and_is_paid_for_or_the_rule_is_ref
                 used.iter().find(|share| share.port == *to).unwrap().sent_bytes
             };
             let before = sent();
-            // Addresses of nobody here: no route leads anywhere.
+            // Addresses that do not exist here: no route matches.
             let (near, far) = ([2, 0, 0, 0, 9, 1], destination(&net, from));
             let frame = FrameBuilder::new().ethernet(near, far);
             let frame = frame.ipv4([192, 0, 2, 1], [192, 0, 2, 2], 9);

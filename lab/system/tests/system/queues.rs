@@ -154,7 +154,7 @@ fn what_a_dead_cell_had_waiting_takes_no_room_of_the_next_one() {
     line.signal_cell(Signal::CONT);
     assert_eq!(numbers(&receiver).len() as u32, PACKETS, "all of its queue is there");
     let lost = u64::from(2 * PACKETS);
-    // What a service never saw, because its cell died, is in no counter of a service.
+    // Packets that a service never saw, because its cell died, are in no counter of a service.
     let balance = Books::settled(&line.net, &line.node).unwrap().since(&before);
     assert!(balance.holds(), "{balance}");
     assert_eq!(balance.drops, BTreeMap::from([("cell.lost_with_cells".to_owned(), lost)]));

@@ -177,7 +177,7 @@ impl Drop for Station {
         if let Ok(mut air) = self.air.lock() {
             air.is_over = true;
         }
-        // One that has panicked plays no more.
+        // A station that has panicked plays no more.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -206,7 +206,7 @@ impl Air {
         let Some(Ok((stream, _))) = self.listener.as_ref().map(TcpListener::accept) else { return };
         self.connections += 1;
         let has_titles = self.programme.title.is_some();
-        // Who leaves before it is answered is no listener.
+        // A client that leaves before the response is no listener.
         self.playing.extend(Player::admit(stream, self.framing, has_titles).ok());
     }
 
@@ -214,7 +214,7 @@ impl Air {
         let frame = (self.programme.frame)(self.number);
         let title = self.programme.title.map(|title| title(self.number)).unwrap_or_default();
         self.number += 1;
-        // Who has gone hears nothing more.
+        // Clients that have gone are removed.
         self.playing.retain_mut(|player| player.play(&frame, &title).is_ok());
     }
 }

@@ -155,7 +155,7 @@ impl<'line> Icecast<'line> {
         );
         let file = folder.join("icecast.xml");
         std::fs::write(&file, configuration).unwrap();
-        // It does not run as root; who it is instead writes the logs.
+        // Icecast does not run as root; its user has to own the logs.
         std::os::unix::fs::chown(folder, Some(65_534), Some(65_534)).unwrap();
         let file = file.display().to_string();
         let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];

@@ -22,7 +22,7 @@ fn what_a_cell_gives_to_the_kernel_passes_its_reverse_path_filter() {
     }
     let net = Net::line(1500).unwrap();
     set_filter(&net, "1");
-    // Its packets have no route with which they could leave, and another source than they came with.
+    // Its packets have no egress route, and a different source address.
     let node = NodeUnderTest::start_with(&net, "r1", "fast_path = \"never\"").unwrap();
     let line = Line { node, net };
     line.acquaint();

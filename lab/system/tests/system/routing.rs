@@ -185,7 +185,8 @@ impl Routed {
     /// nothing has changed for it, and does not compute a route over it again.
     fn loses_the_better_link(&self) {
         self.converges(3);
-        // All that they have been told, also of what they do not reach. BGP has no such list.
+        // All announcements that they have received, also of unreachable networks. BGP has no such
+        // list.
         let told = |side: &Side| {
             let told = self.birdc(side, &["ospf", "state", "all"]).stdout;
             assert!(told.contains("10.77.3.0/24") != told.contains("no OSPF"), "{told}");
@@ -254,7 +255,7 @@ fn routed(config: impl Fn(&Side) -> String) {
     routed.carries("left");
     assert!(routed.outcome(0, "left", "forwarded") >= before + DATAGRAMS, "by r1's fast path, too");
 
-    // The better way goes, and comes back.
+    // The better link goes down, and comes back.
     routed.link("to-r1", "down");
     routed.loses_the_better_link();
     routed.carries("right");

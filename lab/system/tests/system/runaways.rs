@@ -106,7 +106,7 @@ fn a_module_that_never_ends_has_at_most_ten_milliseconds_wherever_it_runs() {
     assert!(least < AT_MOST, "on_packet had {least:?}");
     line.node.client().remove_session("on-packet", true).unwrap();
 
-    // Where it cannot be interrupted it has fuel, and that takes time.
+    // In-kernel programs cannot be interrupted; fuel bounds them, and fuel takes time.
     for level in ["nic", "kernel"] {
         let wasm =
             module("below", &format!("window = 64\nmemory_pages_max = 1\n{BELOW}"), &on_packet);

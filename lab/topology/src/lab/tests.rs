@@ -18,7 +18,7 @@ impl Scratch {
         match up(&scratch.plan, &mut |_| {}) {
             Ok(_) => Some(scratch),
             Err(error) if error.to_string().contains("lacks the kind 'vlan'") => {
-                // Nothing stays of a lab that this kernel cannot make.
+                // A lab that this kernel cannot make leaves nothing.
                 let left = netns::list().unwrap();
                 let prefix = format!("tam-{}-", scratch.plan.lab);
                 assert!(!left.iter().any(|name| name.starts_with(&prefix)), "{left:?}");
@@ -177,7 +177,7 @@ fn a_link_with_a_delay_has_a_bridge_without_addresses_in_it() {
         assert!(said.contains("LOWER_UP") && said.contains(&format!("mtu {mtu} ")), "{said}");
         assert_eq!(lab.run("link-1", &format!("ip -oneline address show dev {device}")), "");
     }
-    // Nothing is in the hosts but what a link has without it.
+    // The hosts have only the devices of an ordinary link.
     assert!(lab.run("a", "ip -oneline link").contains("to-b@"));
     assert!(lab.run("b", "ip -oneline address").contains("10.77.1.2/24"));
     // No node bridges: nothing passes.

@@ -49,7 +49,7 @@ impl Peer for Wasmtime {
         self.store.set_fuel(FUEL).map_err(|error| error.to_string())?;
         match function.call(&mut self.store, &values, &mut results) {
             Ok(()) => returned(results.iter().map(|value| match value {
-                // Which function it is has another number in every engine.
+                // Every engine numbers functions differently.
                 Val::FuncRef(function) => Some(u64::from(function.is_some())),
                 _ => bits(value.i32(), value.i64()),
             })),

@@ -127,7 +127,7 @@ fn functions(count: usize, statements: usize, last: impl Fn(usize) -> String) ->
 /// Returns `values` values that are all live across a call.
 pub fn alive(values: usize) -> String {
     let locals: String = (0..values).map(|n| format!("(local $v{n} i32)")).collect();
-    // Each another one: equal ones would be one.
+    // All values differ, since equal ones would be merged.
     let value = |n: usize| format!("(i32.mul {} (i32.const {}))", byte(n), 2 * n + 3);
     let set: String = (0..values).map(|n| format!("(local.set $v{n} {})", value(n))).collect();
     let sum: String = (0..values).map(|n| add(&format!("(local.get $v{n})"))).collect();

@@ -54,7 +54,7 @@ impl Axis {
         if self.is_log { log_ticks(range) } else { linear_ticks(range) }
     }
 
-    /// Returns what stands beside a tick; `range` says how exact it is to be.
+    /// Returns the label of a tick; `range` determines its precision.
     pub(super) fn label(self, place: f64, range: &Range<f64>) -> String {
         match self.is_log {
             true => short(self.value(place)),

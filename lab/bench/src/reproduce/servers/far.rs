@@ -116,7 +116,7 @@ impl Servers {
         }
         let Some(Asking { stream, site, .. }) = self.asking.remove(&number) else { return Ok(()) };
         if let Some(served) = self.all.get(site).filter(|_| is_whole) {
-            // What a client says behind its request is of no interest.
+            // Bytes after the request are ignored.
             self.sockets.remove(&stream)?;
             let answer = answer(&served.page);
             self.served.push(Served { stream, site, begun: Instant::now(), answer, sent: 0 });
@@ -133,7 +133,7 @@ impl Served {
             match self.stream.write(self.answer.get(self.sent..due).unwrap_or_default()) {
                 Ok(length) if length > 0 => self.sent += length,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
-                // It has gone.
+                // The client has gone.
                 _ => return false,
             }
         }
