@@ -42,7 +42,7 @@ pub fn open(path: &Path) -> Result<File, Failure> {
 
 /// Returns true if files may be created and removed beside this one: not beside devices, pipes and
 /// the descriptors in `/dev/fd`.
-pub fn has_company(path: &Path) -> bool {
+pub fn allows_siblings(path: &Path) -> bool {
     match std::fs::metadata(path) {
         Ok(found) => found.is_file() && !path.starts_with("/dev") && !path.starts_with("/proc"),
         Err(_) => true,
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_refused_and_stays() {
+    fn unwritable_files_are_refused_and_unchanged() {
         let folder = folder();
         let error = write(folder.path(), b"x").unwrap_err();
         assert!(error.message.contains("directory"), "{}", error.message);
@@ -194,11 +194,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_put_beside_what_is_no_file() {
+    fn no_file_is_put_beside_devices_and_pipes() {
         let folder = folder();
-        assert!(has_company(&folder.path().join("fresh")));
+        assert!(allows_siblings(&folder.path().join("fresh")));
         for alone in ["/dev/null", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"] {
-            assert!(!has_company(Path::new(alone)), "{alone}");
+            assert!(!allows_siblings(Path::new(alone)), "{alone}");
         }
     }
 }

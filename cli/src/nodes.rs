@@ -76,7 +76,7 @@ pub fn written_down(node: &Name) -> Result<Option<(RemoteNode, Option<String>)>,
         let message = format!("{}: {problem}", path.display());
         Failure::new(ErrorCode::Usage, message).help("each node has an address and a key, as in [edge1] address = \"192.0.2.1:7443\", key = \"ed25519/…\"")
     };
-    let text = String::from_utf8(bytes).map_err(|_| wrong("it is no text".to_owned()))?;
+    let text = String::from_utf8(bytes).map_err(|_| wrong("it is not UTF-8 text".to_owned()))?;
     let mut nodes: BTreeMap<Name, Known> =
         toml::from_str(&text).map_err(|error: toml::de::Error| {
             let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count()) + 1;

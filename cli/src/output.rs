@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_would_obey_is_escaped() {
+    fn control_characters_of_terminals_are_escaped() {
         assert_eq!(escaped("a\u{1b}[2Jb\n\u{202e}c\u{9b}"), "a\\u{1b}[2Jb\\n\\u{202e}c\\u{9b}");
         assert_eq!(escaped_lines("a\nb\u{7}"), "a\nb\\u{7}");
         assert_eq!(escaped("São Paulo"), "São Paulo");

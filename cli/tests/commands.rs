@@ -246,7 +246,7 @@ fn a_capture_that_is_cut_off_is_partly_done() {
 }
 
 #[test]
-fn what_cannot_be_run_on_is_refused() {
+fn files_that_are_no_captures_are_refused() {
     let directory = TempDir::new().unwrap();
     let (module, capture) = (module(&directory, MARKER), capture(&directory, 1));
     let (module, capture) = (module.to_str().unwrap(), capture.to_str().unwrap());

@@ -4,7 +4,7 @@
 //! the file. The node is asked twice: first what would change, with the manifests of modules that
 //! it lacks; only when it accepts all of that are its modules uploaded and the text applied.
 
-use super::deploy::signatures_beside;
+use super::deploy::read_signatures;
 use super::{Context, read_module};
 use crate::failure::{Failure, Outcome};
 use crate::style::{Ink, Stream};
@@ -123,7 +123,7 @@ impl Text {
             let of_line =
                 |failure: Failure| Failure { message: named.at(&failure.message), ..failure };
             let (bytes, checked) = read_module(&beside.join(module)).map_err(of_line)?;
-            let signatures = signatures_beside(&beside.join(module)).map_err(of_line)?;
+            let signatures = read_signatures(&beside.join(module)).map_err(of_line)?;
             let digest = module_store::Digest::of(&bytes).to_string();
             let manifest = serde_json::to_value(&checked.manifest).map_err(|error| {
                 Failure::failed(format!("writing the manifest of {module}: {error}"))

@@ -63,7 +63,7 @@ impl BenchCommand {
         if report.is_valid() {
             return Ok(DONE);
         }
-        context.output.note("error: a baseline was too slow: this run says nothing");
+        context.output.note("error: a baseline was too slow, so the results of this run are not valid; run it again on an idle machine");
         Ok(ErrorCode::Failed.exit_status())
     }
 }

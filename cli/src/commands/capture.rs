@@ -124,7 +124,7 @@ impl Capture {
         if matches!(ended, "interrupted" | "seconds") {
             self.give(&mut sink, &rest.packets)?;
         }
-        self.tell(sink, &started, rest.lost, ended)
+        self.summarize(sink, &started, rest.lost, ended)
     }
 
     /// Returns whether packets go to standard output.
@@ -161,7 +161,7 @@ impl Capture {
         sink.flush().map(|open| (!open).then_some("closed"))
     }
 
-    fn tell(
+    fn summarize(
         &self,
         mut sink: Sink<'_>,
         started: &CaptureStarted,

@@ -31,11 +31,11 @@ struct Fit {
     reason: String,
     /// Cost of a packet at the level, where the compiler can tell.
     cost: Option<Cost>,
-    refusals: Vec<Found>,
+    refusals: Vec<LevelRefusal>,
 }
 
 /// Reason why a module does not fit, with its source line when there is debug information.
-struct Found {
+struct LevelRefusal {
     refusal: Refusal,
     line: Option<String>,
 }
@@ -109,16 +109,16 @@ fn below(
         Err(refusals) => {
             let found = |refusal: Refusal| {
                 let line = lines.and_then(|lines| lines.at(refusal.place?));
-                Found { refusal, line }
+                LevelRefusal { refusal, line }
             };
-            let refusals: Vec<Found> = refusals.into_iter().map(found).collect();
-            let reason = refusals.first().map_or_else(String::new, Found::to_string);
+            let refusals: Vec<LevelRefusal> = refusals.into_iter().map(found).collect();
+            let reason = refusals.first().map_or_else(String::new, LevelRefusal::to_string);
             Fit { level, fits: false, declared, reason, cost: None, refusals }
         }
     }
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for LevelRefusal {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.line {
             Some(line) => write!(out, "{line}: {}", self.refusal),

@@ -145,7 +145,7 @@ fn is_file(module: &str) -> bool {
 pub(crate) fn upload(client: &Client, path: &Path) -> Result<String, Failure> {
     // Checked here first, so that the error names the file.
     let (bytes, _) = read_module(path)?;
-    let signatures = signatures_beside(path)?;
+    let signatures = read_signatures(path)?;
     let digest = client.store_module_early(bytes)?.digest;
     if let Some(file) = signatures {
         client.add_signatures(&digest, &file)?;
@@ -154,7 +154,7 @@ pub(crate) fn upload(client: &Client, path: &Path) -> Result<String, Failure> {
 }
 
 /// Returns the signatures that `tam sign` wrote beside a module, or `None`.
-pub(crate) fn signatures_beside(path: &Path) -> Result<Option<String>, Failure> {
+pub(crate) fn read_signatures(path: &Path) -> Result<Option<String>, Failure> {
     let file = super::module::file_of(path)?;
     Ok((!file.signatures().is_empty()).then(|| file.to_string()))
 }

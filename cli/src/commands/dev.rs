@@ -93,7 +93,7 @@ impl Dev {
                 })?;
                 context.output.print(&line)?
             } else {
-                round.tell(context)?
+                round.print(context)?
             };
             debug_assert_eq!(told, DONE);
             let Some(watch) = &mut watch else { return Ok(round.status) };
@@ -179,7 +179,7 @@ impl Round {
     }
 
     /// Prints the round for people: results to standard output, problems to standard error.
-    fn tell(&self, context: &Context<'_>) -> Outcome {
+    fn print(&self, context: &Context<'_>) -> Outcome {
         if let Some(module) = &self.module {
             let Module { name, version, size_bytes, took_ms, .. } = module;
             let digest = short_digest(&module.digest);

@@ -61,7 +61,8 @@ fn script(shell: Shell) -> Result<String, Failure> {
     let name = shell.to_string();
     let shells = Shells::builtins();
     let known = shells.completer(&name);
-    let known = known.ok_or_else(|| Failure::failed(format!("{name} cannot ask for names")))?;
+    let known =
+        known.ok_or_else(|| Failure::failed(format!("completion for {name} is not supported")))?;
     let mut script = Vec::new();
     known
         .write_registration(VARIABLE, "tam", "tam", "tam", &mut script)

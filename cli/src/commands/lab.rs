@@ -298,7 +298,7 @@ fn read_plan(file: &Path) -> Result<Plan, Failure> {
     let bytes = read_file(file, FILE_LENGTH_MAX)?;
     let shown = file.display().to_string();
     let text = String::from_utf8(bytes)
-        .map_err(|_| Failure::new(ErrorCode::Usage, format!("{shown} is no text")))?;
+        .map_err(|_| Failure::new(ErrorCode::Usage, format!("{shown} is not UTF-8 text")))?;
     topology::Lab::parse(&text, &shown).map_err(|error| of_plan(&error))
 }
 

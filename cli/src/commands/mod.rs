@@ -62,7 +62,7 @@ impl Context<'_> {
 
     /// Returns a client of the named node, or of the only node of this machine.
     pub fn client_of(&self, node: Option<&units::Name>) -> Result<Client, Failure> {
-        let client = nodes::asked(node)?.with_on_delay(Some(say_that_it_waits));
+        let client = nodes::asked(node)?.with_on_delay(Some(note_delay));
         Ok(match &self.token {
             Some(file) => client.with_token(held_token(file)?.to_string()),
             None => client,
@@ -71,7 +71,7 @@ impl Context<'_> {
 }
 
 /// Notes on standard error that a node has not answered yet.
-fn say_that_it_waits(place: &api::client::Place) {
+fn note_delay(place: &api::client::Place) {
     let text = format!(
         "waiting for the node at {place}: it may be fetching or compiling a module, or waiting \
          for its cell (`tam events`), or hang (its log)"

@@ -31,7 +31,7 @@ const TICK: Duration = Duration::from_millis(200);
 
 /// Location of this user's modules.
 #[derive(Debug, Args)]
-pub struct Place {
+pub struct StoreOption {
     /// The directory of modules, in OCI layout [default: ~/.local/share/tamandua/modules]
     #[arg(long, value_name = "DIRECTORY")]
     store: Option<PathBuf>,
@@ -54,7 +54,7 @@ pub struct Remote {
 }
 
 /// Module that a command works on.
-pub(super) enum Subject {
+pub(super) enum ModuleLocation {
     /// A `.wasm` file.
     File(PathBuf),
     /// Module of a store by its name; the empty name means the store's only module.
@@ -78,7 +78,7 @@ pub(super) struct Module {
     pub(super) carried: Vec<Signature>,
 }
 
-impl Place {
+impl StoreOption {
     /// Opens the store; creates it if it does not exist.
     pub(super) fn open(&self) -> Result<Store, Failure> {
         Store::open(self.directory()?).map_err(stored)
@@ -97,44 +97,44 @@ impl Place {
         Ok(base.join("tamandua/modules"))
     }
 
-    /// Resolves a text to a destination: like [`Place::subject`], but creates a directory that does
-    /// not exist.
-    pub(super) fn destination(&self, text: &str) -> Result<Subject, Failure> {
+    /// Resolves a text to a destination: like [`StoreOption::resolve`], but creates a directory
+    /// that does not exist.
+    pub(super) fn destination(&self, text: &str) -> Result<ModuleLocation, Failure> {
         match layout_of(text) {
             Some((directory, name)) => {
                 let store = Store::open(directory).map_err(stored)?;
-                Ok(Subject::Stored(store, name.to_owned()))
+                Ok(ModuleLocation::Stored(store, name.to_owned()))
             }
-            None => self.subject(text),
+            None => self.resolve(text),
         }
     }
 
     /// Resolves a text to a module: a file, `oci:DIRECTORY[:NAME]`, a directory in OCI layout, a
     /// registry's reference, or a name of this user's store.
-    pub(super) fn subject(&self, text: &str) -> Result<Subject, Failure> {
+    pub(super) fn resolve(&self, text: &str) -> Result<ModuleLocation, Failure> {
         if let Some((directory, name)) = layout_of(text) {
-            return Ok(Subject::Stored(existing(directory)?, name.to_owned()));
+            return Ok(ModuleLocation::Stored(existing(directory)?, name.to_owned()));
         }
         let path = Path::new(text);
         if text.ends_with(".wasm") || path.is_file() {
-            return Ok(Subject::File(path.to_owned()));
+            return Ok(ModuleLocation::File(path.to_owned()));
         }
         if path.join("oci-layout").is_file() {
-            return Ok(Subject::Stored(Store::open(path).map_err(stored)?, String::new()));
+            return Ok(ModuleLocation::Stored(Store::open(path).map_err(stored)?, String::new()));
         }
         if oci_client::address::is_reference(text) {
             let reference = text.parse::<Reference>();
             let wrong = |error: oci_client::address::ReferenceError| {
                 Failure::new(ErrorCode::Usage, error.to_string())
             };
-            return reference.map(Subject::Remote).map_err(wrong);
+            return reference.map(ModuleLocation::Remote).map_err(wrong);
         }
         if text.contains('/') {
             let message = format!("there is no file {text}, and it names no registry");
             return Err(Failure::new(ErrorCode::NotFound, message)
                 .help("a registry is named as in localhost:5000/monitor or ghcr.io/team/monitor"));
         }
-        Ok(Subject::Stored(self.open()?, text.to_owned()))
+        Ok(ModuleLocation::Stored(self.open()?, text.to_owned()))
     }
 }
 
@@ -161,7 +161,7 @@ fn existing(directory: &str) -> Result<Store, Failure> {
     Err(Failure::new(code, message).help("`tam push MODULE oci:DIRECTORY` makes one"))
 }
 
-impl Subject {
+impl ModuleLocation {
     /// Reads the module if it is on this machine; `None` for a registry's, which has to be pulled.
     pub(super) fn local(&self) -> Result<Option<Module>, Failure> {
         match self {
@@ -173,7 +173,7 @@ impl Subject {
 }
 
 /// Returns the path of a module's signature file, `MODULE.wasm.sig`.
-pub(super) fn beside(module: &Path) -> PathBuf {
+pub(super) fn signature_path(module: &Path) -> PathBuf {
     let mut name = module.as_os_str().to_owned();
     name.push(".sig");
     PathBuf::from(name)
@@ -181,7 +181,7 @@ pub(super) fn beside(module: &Path) -> PathBuf {
 
 /// Reads the signature file beside a module; empty when there is none.
 pub(super) fn file_of(module: &Path) -> Result<SignatureFile, Failure> {
-    let path = beside(module);
+    let path = signature_path(module);
     if !path.exists() {
         return Ok(SignatureFile::default());
     }

@@ -85,9 +85,9 @@ fn set_bpf(enabled: bool, context: &Context<'_>) -> Outcome {
 
 fn cleanup(name: &Name, context: &Context<'_>) -> Outcome {
     if !daemon::is_known(name) {
-        let message = format!("there is nothing of a node '{name}' on this machine");
+        let message = format!("node '{name}' left nothing on this machine");
         let failure = Failure::new(ErrorCode::NotFound, message);
-        return Err(failure.help("'tam doctor' names the nodes that left something"));
+        return Err(failure.help("`tam doctor` lists the nodes with remains"));
     }
     let removed = daemon::cleanup(name)?;
     let document = json!({"schema_version": SCHEMA_VERSION, "node": name, "removed": removed});

@@ -57,7 +57,7 @@ pub struct Ping {
 }
 
 /// Node to call: address and expected key.
-struct Place {
+struct Target {
     address: SocketAddr,
     key: Option<PublicKey>,
     token: Option<String>,
@@ -71,7 +71,7 @@ struct Sent {
 impl Ping {
     pub(crate) fn run(&self, context: &Context<'_>) -> Outcome {
         let digest = self.digest()?;
-        let place = self.place(context)?;
+        let place = self.target(context)?;
         let within = Duration::from_millis(self.within_ms);
         let mut caller = match place.token {
             None => Caller::anyone(place.address),
@@ -93,7 +93,7 @@ impl Ping {
         }
         let (handshake, principal) = (caller.handshake_took(), caller.principal());
         caller.end();
-        self.tell(context, place.address, &digest, &sent, handshake, principal)
+        self.print(context, place.address, &digest, &sent, handshake, principal)
     }
 
     fn digest(&self) -> Result<Digest, Failure> {
@@ -108,11 +108,11 @@ impl Ping {
         }
     }
 
-    fn place(&self, context: &Context<'_>) -> Result<Place, Failure> {
+    fn target(&self, context: &Context<'_>) -> Result<Target, Failure> {
         let given = context.token.as_deref().map(|file| held_token(file).map(|it| it.to_string()));
         let given = given.transpose()?;
         if let Ok(address) = self.at.parse() {
-            return Ok(Place { address, key: self.node_key, token: given });
+            return Ok(Target { address, key: self.node_key, token: given });
         }
         let known = match Name::new(&self.at) {
             Ok(name) => nodes::written_down(&name)?,
@@ -128,7 +128,7 @@ impl Ping {
                 format!("'{}' in nodes.toml is no ADDRESS:PORT, as packets need it", node.address);
             Failure::new(ErrorCode::Usage, message)
         })?;
-        Ok(Place { address, key: self.node_key.or(Some(node.key)), token: given.or(token) })
+        Ok(Target { address, key: self.node_key.or(Some(node.key)), token: given.or(token) })
     }
 
     /// Sends one packet; returns the time until the answer.
@@ -172,7 +172,7 @@ impl Ping {
         context.output.note(&line);
     }
 
-    fn tell(
+    fn print(
         &self,
         context: &Context<'_>,
         address: SocketAddr,
@@ -216,19 +216,19 @@ impl Ping {
 
 /// Returns true if an answer belongs to this packet; a module may have changed the number.
 fn is_for(answer: &Answer, digest: &Digest, number: u64) -> bool {
-    let told = answer.payload.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
-    let is_before = told.is_some_and(|told| told < number);
+    let echoed = answer.payload.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
+    let is_before = echoed.is_some_and(|echoed| echoed < number);
     answer.digest == *digest.bytes() && !is_before
 }
 
 fn unanswered(is_known: bool) -> Failure {
-    let failure = Failure::new(ErrorCode::Unreachable, "nobody has answered");
+    let failure = Failure::new(ErrorCode::Unreachable, "the node has answered none of the packets");
     failure.help(match is_known {
         true => {
-            "the module must be on the node or in one of its repositories, granted by the token with the host functions that it imports (`tam check`) and level user, and bounce what it gets; there, `tam events` says what is missing"
+            "the module must be on the node or in one of its repositories, granted by the token with the host functions that it imports (`tam check`) and level user, and bounce its packets; on the node, `tam events` says what is missing"
         }
         false => {
-            "without --token a node runs what its [trust] anyone names; there, `tam events` says what is missing"
+            "without --token a node runs only modules that its [trust] anyone names; on the node, `tam events` says what is missing"
         }
     })
 }

@@ -1,7 +1,7 @@
 //! `tam run`: runs a module over a capture, packet by packet, in this process.
 //!
 //! ```text
-//! FILE.pcap ─▶ capture ─▶ parse_frame ─▶ lanes ─▶ instance ─▶ fate ─▶ report
+//! FILE.pcap ─▶ capture ─▶ parse_frame ─▶ lanes ─▶ instance ─▶ outcome ─▶ report
 //!                             │                  (engine, kernel)   ├▶ OUT.pcap
 //!                             │                                     └▶ expect
 //!                             └─▶ frames that no rule can match: the front door's own outcome
@@ -24,7 +24,7 @@ use abi::{Checked, Level};
 use api::ErrorCode;
 use capture::{Capture, CaptureWriter};
 use clap::Args;
-use expect::{Expectation, Found};
+use expect::{Actual, Expectation};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use units::Name;
@@ -91,7 +91,7 @@ impl Run {
         let ports = (0..).zip(names).map(|(id, name)| (name.to_string(), id)).collect();
         let mut lanes = Lanes::start(&bytes, &checked, parameters, ports, self.level)?;
         let mut report = Report::new(&checked, &bytes, &self.capture);
-        let mut found = Found::default();
+        let mut found = Actual::default();
         while let Some(frame) = capture.next_frame() {
             let frame = match frame {
                 Ok(frame) => frame,

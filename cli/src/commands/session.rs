@@ -369,7 +369,7 @@ fn memory_used(session: &SessionDetails) -> u64 {
 fn memory_text(memory: &MemoryUse) -> String {
     let refused = match memory.refused {
         0 => String::new(),
-        refused => format!(", {refused} times refused more"),
+        refused => format!(", refused more {refused} times"),
     };
     format!("at most {}{refused}", size(memory.peak_bytes))
 }
@@ -470,14 +470,14 @@ mod tests {
         session.used.memory = Some(memory);
         let text = show_text(&session);
         let line =
-            "memory        64MiB          3MiB                at most 5MiB, 2 times refused more";
+            "memory        64MiB          3MiB                at most 5MiB, refused more 2 times";
         assert!(text.lines().any(|it| it == line), "{text}");
         session.used.memory.as_mut().unwrap().refused = 0;
         assert!(show_text(&session).lines().any(|it| it.ends_with("at most 5MiB")));
     }
 
     #[test]
-    fn what_is_not_measured_is_no_zero() {
+    fn missing_measurements_are_not_zero() {
         let quiet = SessionDetails { used: api::SessionUse::default(), ..gold() };
         let text = show_text(&quiet);
         assert!(text.contains("cpu           1ms/4ms+extra  -     -"), "{text}");

@@ -40,7 +40,7 @@ use units::Name;
 /// Time within which a node has to end after it was asked to.
 const STOP_TIME_MAX: Duration = Duration::from_secs(10);
 /// Interval at which a node is polled for its end.
-const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Name of the measured service on the node.
 const SERVICE: &str = "measured";
 /// Module that drops every packet: the shortest one.
@@ -116,7 +116,7 @@ pub struct Nodes {
     root: SecretKey,
     touch: BTreeMap<u32, Lanes>,
     /// Load on a node's API by hostile principals, while it runs.
-    nuisance: Option<isolation::Nuisance>,
+    hostile_load: Option<isolation::HostileLoad>,
 }
 
 impl Nodes {
@@ -132,7 +132,7 @@ impl Nodes {
             running: BTreeMap::new(),
             root,
             touch: BTreeMap::new(),
-            nuisance: None,
+            hostile_load: None,
         })
     }
 
@@ -379,7 +379,7 @@ impl Subject for Nodes {
 
     fn isolate(&mut self, name: &str, isolated: &Isolated<'_>) -> Result<()> {
         let Node { port, client, .. } = self.node(name)?;
-        self.nuisance = isolation::isolate(&Name::new(name)?, client, port, isolated)?;
+        self.hostile_load = isolation::isolate(&Name::new(name)?, client, port, isolated)?;
         Ok(())
     }
 
@@ -394,8 +394,8 @@ impl Subject for Nodes {
     }
 
     fn rejoin(&mut self, name: &str, hostile: u16) -> Result<()> {
-        if let Some(mut nuisance) = self.nuisance.take() {
-            nuisance.end()?;
+        if let Some(mut hostile_load) = self.hostile_load.take() {
+            hostile_load.end()?;
         }
         isolation::rejoin(&self.node(name)?.client, hostile)
     }
@@ -405,7 +405,7 @@ impl Subject for Nodes {
         isolation::admit(client, port, party)
     }
 
-    fn tell(&mut self, name: &str, service: &str, message: &[u8]) -> Result<()> {
+    fn send_message(&mut self, name: &str, service: &str, message: &[u8]) -> Result<()> {
         let answers = self.node(name)?.client.message(service, message)?.answers;
         ensure!(answers.iter().all(|it| *it == Some(0)), "'{service}' does not take a message");
         Ok(())
@@ -515,7 +515,7 @@ fn end(mut child: Child) -> Result<()> {
             child.wait()?;
             bail!("it did not end within {} s and was killed", STOP_TIME_MAX.as_secs());
         }
-        std::thread::sleep(LOOK_INTERVAL);
+        std::thread::sleep(POLL_INTERVAL);
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! `tam push`, `tam pull`: modules to and from repositories.
 
 use super::Context;
-use super::module::{self, Module, Place, Remote, Subject, failed, listed, stored};
-use super::sign::{Found, texts};
+use super::module::{self, Module, ModuleLocation, Remote, StoreOption, failed, listed, stored};
+use super::sign::{VerifiedModule, texts};
 use crate::destination;
 use crate::failure::{Failure, Outcome};
 use crate::output::Rows;
@@ -27,7 +27,7 @@ pub struct Push {
     #[arg(value_name = "REFERENCE")]
     to: String,
     #[command(flatten)]
-    place: Place,
+    place: StoreOption,
     #[command(flatten)]
     remote: Remote,
 }
@@ -49,22 +49,22 @@ pub struct Pull {
     #[arg(long = "mirror", value_name = "HOST[:PORT][/PREFIX]")]
     mirrors: Vec<String>,
     #[command(flatten)]
-    place: Place,
+    place: StoreOption,
     #[command(flatten)]
     remote: Remote,
 }
 
 impl Push {
     pub(crate) fn run(&self, context: &Context<'_>) -> Outcome {
-        let from = self.place.subject(&self.module)?;
+        let from = self.place.resolve(&self.module)?;
         let Some(module) = from.local()? else {
             let message = format!("{} is in a registry already", self.module);
             return Err(Failure::new(ErrorCode::Usage, message)
                 .help("`tam pull` it first, or copy it with skopeo"));
         };
         let place = match self.place.destination(&self.to)? {
-            Subject::Remote(reference) => self.to_registry(context, reference, &module)?,
-            Subject::Stored(store, name)
+            ModuleLocation::Remote(reference) => self.to_registry(context, reference, &module)?,
+            ModuleLocation::Stored(store, name)
                 if self.to.starts_with("oci:") || self.to.contains('/') =>
             {
                 to_store(&store, &name, &module)?
@@ -135,11 +135,11 @@ fn to_store(store: &Store, name: &str, module: &Module) -> Result<String, Failur
 }
 
 /// Note about signatures that cannot be kept at the destination.
-const LEFT_BEHIND: &str = "its signatures are about how it was packed there, and stay behind; sign it anew with `tam sign`";
+const LEFT_BEHIND: &str = "its signatures sign the image at the source and are not valid here; sign it again with `tam sign`";
 
 /// Fetched module with its verified signers.
-struct Come {
-    found: Found,
+struct Fetched {
+    found: VerifiedModule,
     wasm: Vec<u8>,
     /// Signatures that are valid for the module's bytes alone.
     signatures: Vec<Signature>,
@@ -153,29 +153,29 @@ struct Come {
 impl Pull {
     pub(crate) fn run(&self, context: &Context<'_>) -> Outcome {
         let known = module::keys(&self.keys)?;
-        let (from, pulled) = match self.place.subject(&self.from)? {
-            Subject::Remote(reference) => {
+        let (from, pulled) = match self.place.resolve(&self.from)? {
+            ModuleLocation::Remote(reference) => {
                 let (registry, pulled) = self.pull(context, &reference)?;
                 (format!("{registry}/{}", reference.name), pulled)
             }
-            Subject::Stored(store, name) if self.from.contains(['/', ':']) => {
+            ModuleLocation::Stored(store, name) if self.from.contains(['/', ':']) => {
                 let read = oci_client::directory::read(&store, &name);
                 (self.from.clone(), read.map_err(|error| failed(&error))?)
             }
             _ => return Err(self.nowhere()),
         };
-        let come = Come {
-            found: Found::of_pulled(&pulled, &known),
+        let fetched = Fetched {
+            found: VerifiedModule::of_pulled(&pulled, &known),
             wasm: pulled.wasm.clone(),
             signatures: pulled.own_signatures().to_vec(),
             is_less: self.loses(&pulled),
             from,
             resolved: pulled.resolved,
         };
-        self.must_be_signed(&come)?;
+        self.must_be_signed(&fetched)?;
         let keep = |store: &Store| pulled.store(store).map_err(|error| failed(&error));
-        let place = self.put(&come, keep)?;
-        self.tell(context, &come, &place)
+        let place = self.put(&fetched, keep)?;
+        self.print(context, &fetched, &place)
     }
 
     fn nowhere(&self) -> Failure {
@@ -194,14 +194,14 @@ impl Pull {
         !pulled.signatures.is_empty() && !kept
     }
 
-    fn must_be_signed(&self, come: &Come) -> Result<(), Failure> {
-        if self.keys.is_empty() { Ok(()) } else { come.found.must_be_signed(&self.from) }
+    fn must_be_signed(&self, fetched: &Fetched) -> Result<(), Failure> {
+        if self.keys.is_empty() { Ok(()) } else { fetched.found.must_be_signed(&self.from) }
     }
 
     /// Stores the module at its destination; returns the location in words.
     fn put(
         &self,
-        come: &Come,
+        fetched: &Fetched,
         keep: impl FnOnce(&Store) -> Result<(), Failure>,
     ) -> Result<String, Failure> {
         let Some(path) = &self.output else {
@@ -210,16 +210,16 @@ impl Pull {
             return Ok(store.directory().display().to_string());
         };
         let mut file = SignatureFile::default();
-        for signature in &come.signatures {
+        for signature in &fetched.signatures {
             let added = file.add(signature.clone());
             added.map_err(|error| Failure::new(ErrorCode::Limit, error.to_string()))?;
         }
-        destination::write(path, &come.wasm)?;
-        if !destination::has_company(path) {
+        destination::write(path, &fetched.wasm)?;
+        if !destination::allows_siblings(path) {
             return Ok(path.display().to_string());
         }
-        let beside = module::beside(path);
-        if !come.signatures.is_empty() {
+        let beside = module::signature_path(path);
+        if !fetched.signatures.is_empty() {
             destination::write(&beside, file.to_string().as_bytes())?;
         } else if beside.exists() {
             // The old signatures were another module's.
@@ -229,24 +229,24 @@ impl Pull {
         Ok(path.display().to_string())
     }
 
-    fn tell(&self, context: &Context<'_>, come: &Come, place: &str) -> Outcome {
-        let lone = self.output.as_ref().filter(|path| !destination::has_company(path));
-        if let Some(path) = lone.filter(|_| !come.signatures.is_empty()) {
+    fn print(&self, context: &Context<'_>, fetched: &Fetched, place: &str) -> Outcome {
+        let lone = self.output.as_ref().filter(|path| !destination::allows_siblings(path));
+        if let Some(path) = lone.filter(|_| !fetched.signatures.is_empty()) {
             let path = path.display();
-            context.output.note(&format!("its signatures stay behind: {path} is no regular file, so there is no place beside it"));
+            context.output.note(&format!("its signatures were not written: {path} is no regular file, so no signature file can stand beside it"));
         }
-        if come.is_less {
+        if fetched.is_less {
             context.output.note(LEFT_BEHIND);
         }
-        let found = &come.found;
+        let found = &fetched.found;
         let document = json!({
             "schema_version": SCHEMA_VERSION,
             "name": found.name,
             "version": found.version,
             "digest": found.digest,
             "image": found.image,
-            "from": come.from,
-            "resolved": come.resolved,
+            "from": fetched.from,
+            "resolved": fetched.resolved,
             "place": place,
             "signers": texts(&found.verified.signers),
             "strangers": texts(&found.verified.strangers),
@@ -257,7 +257,7 @@ impl Pull {
             let mut add = |name: &str, value: String| rows.add([name.to_owned(), value]);
             add("module", format!("{} {}", found.name, found.version));
             add("digest", found.digest.to_string());
-            add("from", format!("{}@{}", come.from, come.resolved));
+            add("from", format!("{}@{}", fetched.from, fetched.resolved));
             add("to", place.to_owned());
             let (signers, strangers) = (&found.verified.signers, &found.verified.strangers);
             match (signers.is_empty(), strangers.is_empty()) {
@@ -308,7 +308,7 @@ impl Pull {
 /// Returns the failure of all mirrors: the first error, with those of the others.
 fn all_failed(errors: &[RepositoryError]) -> Failure {
     let Some((first, others)) = errors.split_first() else {
-        return Failure::failed("nobody was asked");
+        return Failure::failed("no registry was asked");
     };
     let mut failure = failed(first);
     for other in others {

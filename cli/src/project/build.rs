@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_project_is_named() {
+    fn a_folder_without_a_project_is_named() {
         let directory = tempfile::tempdir().unwrap();
         let refused = || build(directory.path(), &mut |_| ()).unwrap_err();
         assert!(matches!(refused(), BuildError::NoProject(_)));

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_not_touched() {
+    fn existing_files_are_not_touched() {
         let parent = tempfile::tempdir().unwrap();
         std::fs::write(parent.path().join("taken"), "mine").unwrap();
         let error = create(parent.path(), &name("taken"), Template::Packet).unwrap_err();

@@ -125,7 +125,7 @@ fn whatever_is_saved_is_built_and_run() {
 }
 
 #[test]
-fn what_is_no_project_is_said() {
+fn a_folder_without_a_project_is_reported() {
     let directory = TempDir::new().unwrap();
     let output = tam(&["--json", "dev", "--once", directory.path().to_str().unwrap()]);
     assert_eq!(status(&output), 3);

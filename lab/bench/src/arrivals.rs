@@ -43,7 +43,7 @@ pub(crate) struct Counts {
 const AHEAD: Duration = Duration::from_millis(10);
 /// Time within which the generator must have sent that much; after it the generator has failed and
 /// reports why.
-const PATIENCE: Duration = Duration::from_secs(2);
+const START_TIMEOUT: Duration = Duration::from_secs(2);
 /// Words of [`Counts`].
 const FROM: usize = 0;
 const PAUSE: usize = 4;
@@ -105,7 +105,7 @@ impl Arrivals {
             from.store(number, Ordering::Release);
         }
         let begun = Instant::now();
-        while generator.sent() < number && begun.elapsed() < PATIENCE {
+        while generator.sent() < number && begun.elapsed() < START_TIMEOUT {
             std::thread::sleep(Duration::from_millis(1));
         }
         number

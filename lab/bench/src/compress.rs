@@ -63,7 +63,7 @@ struct Sites {
 }
 
 /// Measured server: its line, its address, and the processes that work for it.
-struct Place<'a> {
+struct Endpoint<'a> {
     line: &'a Line,
     address: String,
     processes: Vec<u32>,
@@ -123,17 +123,17 @@ impl Sites {
         Ok(Self { ours, others, nginx, node, _origins: origins })
     }
 
-    fn of_ours(&self) -> Place<'_> {
-        Place { line: &self.ours, address: ORIGIN.to_owned(), processes: self.node.clone() }
+    fn of_ours(&self) -> Endpoint<'_> {
+        Endpoint { line: &self.ours, address: ORIGIN.to_owned(), processes: self.node.clone() }
     }
 
-    fn of_nginx(&self, level: u16) -> Place<'_> {
+    fn of_nginx(&self, level: u16) -> Endpoint<'_> {
         let address = format!("{PROXY}:{}", PORT_FIRST + level - 1);
-        Place { line: &self.others, address, processes: self.nginx.pids() }
+        Endpoint { line: &self.others, address, processes: self.nginx.pids() }
     }
 }
 
-impl Place<'_> {
+impl Endpoint<'_> {
     fn connect(&self) -> Result<Client> {
         Client::connect(&self.line.source, self.address.parse()?)
     }
@@ -241,7 +241,7 @@ fn note(page: &Page, ours: &[f64], (level, theirs): (u16, f64)) -> String {
     )
 }
 
-fn loaded(place: &Place<'_>, page: &Page, wrk: &Wrk, seconds: u64) -> Result<Seen> {
+fn loaded(place: &Endpoint<'_>, page: &Page, wrk: &Wrk, seconds: u64) -> Result<Seen> {
     let url = format!("http://{}{}", place.address, page.path);
     let load = Load { url: &url, connections: page.connections, header: Some(ACCEPTS), seconds };
     let seen = wrk.run(&place.line.source, &load)?;
@@ -250,7 +250,7 @@ fn loaded(place: &Place<'_>, page: &Page, wrk: &Wrk, seconds: u64) -> Result<See
     Ok(seen)
 }
 
-fn one(options: &Options, place: &Place<'_>, page: &Page, wrk: &Wrk) -> Result<Run> {
+fn one(options: &Options, place: &Endpoint<'_>, page: &Page, wrk: &Wrk) -> Result<Run> {
     let before = cpu_time(&place.processes)?;
     let seen = loaded(place, page, wrk, streams::seconds(options.quick))?;
     let used = cpu_time(&place.processes)?.saturating_sub(before);
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn each_value_is_beside_nginxs_of_the_same_round() {
+    fn values_are_compared_with_nginx_of_the_same_round() {
         let run = |factor: f64| Run { requests: 100.0 * factor, cpu: 5.0, first_byte: 7.0 };
         let [requests, cpu, first_byte] =
             measurements("25k", &[[run(1.4), run(1.0)], [run(0.7), run(0.5)]]);

@@ -374,7 +374,7 @@ pub trait Subject {
     ///
     /// # Errors
     /// The node refuses, or the service does not accept it.
-    fn tell(&mut self, name: &str, service: &str, message: &[u8]) -> Result<()>;
+    fn send_message(&mut self, name: &str, service: &str, message: &[u8]) -> Result<()>;
 
     /// Returns the counters of a service's module, by name.
     ///

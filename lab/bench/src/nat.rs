@@ -46,7 +46,7 @@ const MASQUERADE: &str = "table ip out { chain out { type nat hook postrouting p
 const BASELINE: &str = "kernel masquerading";
 
 /// Three setups of translation, each in its line; the first two with a node.
-struct Ways {
+struct Setups {
     slow: Line,
     fast: Line,
     kernel: Line,
@@ -62,16 +62,16 @@ pub(crate) fn run(
 ) -> Result<Measured> {
     line::needs_two_cpus()?;
     progress("making three lines of namespaces");
-    let ways =
-        Ways { slow: Line::new("slow")?, fast: Line::new("fast")?, kernel: Line::new("kernel")? };
-    nft(&ways.slow.node, SLOW)?;
-    nft(&ways.kernel.node, MASQUERADE)?;
-    let plans = [("bench-nat-slow", &ways.slow), ("bench-nat-fast", &ways.fast)]
+    let setups =
+        Setups { slow: Line::new("slow")?, fast: Line::new("fast")?, kernel: Line::new("kernel")? };
+    nft(&setups.slow.node, SLOW)?;
+    nft(&setups.kernel.node, MASQUERADE)?;
+    let plans = [("bench-nat-slow", &setups.slow), ("bench-nat-fast", &setups.fast)]
         .map(|(name, line)| line.plan(name, Some(Service::Nat)));
     let names = plans.each_ref().map(|plan| plan.name.as_str());
     let measured = with_nodes(&plans, subject, progress, |subject, progress| {
         std::thread::sleep(NOTICED_WITHIN);
-        take_turns(options, &ways, names, subject, progress)
+        take_turns(options, &setups, names, subject, progress)
     });
     let notes = vec![format!(
         "{LENGTH}-byte datagrams of {FLOWS} flows from inside to outside; a fast port's packets \
@@ -82,12 +82,12 @@ pub(crate) fn run(
 
 fn take_turns(
     options: &Options,
-    ways: &Ways,
+    setups: &Setups,
     [slow, fast]: [&str; 2],
     subject: &mut dyn Subject,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Vec<Measurement>> {
-    let sinks = [&ways.slow, &ways.fast, &ways.kernel].map(|line| Sink::new(line, Kind::Xdp));
+    let sinks = [&setups.slow, &setups.fast, &setups.kernel].map(|line| Sink::new(line, Kind::Xdp));
     let [slow_sink, fast_sink, kernel_sink] = sinks;
     let (slow_sink, fast_sink, kernel_sink) = (slow_sink?, fast_sink?, kernel_sink?);
     let traffic = Traffic { flows: FLOWS, ..Traffic::flood(LENGTH) };
@@ -116,9 +116,9 @@ fn take_turns(
                 );
                 Ok(rate)
             };
-            let slow = ours(slow, &ways.slow, &slow_sink)?;
-            let fast = ours(fast, &ways.fast, &fast_sink)?;
-            values.push([slow, fast, rate(&ways.kernel, &kernel_sink)?]);
+            let slow = ours(slow, &setups.slow, &slow_sink)?;
+            let fast = ours(fast, &setups.fast, &fast_sink)?;
+            values.push([slow, fast, rate(&setups.kernel, &kernel_sink)?]);
         }
     }
     Ok(LEVELS.into_iter().zip(&all).flat_map(|(level, values)| compared(level, values)).collect())

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_compared_with_its_own_baseline() {
+    fn rounds_are_compared_with_their_own_baseline() {
         let seen = |packet| Seen {
             memory: 2.0 * PAGE,
             together: 1.0,

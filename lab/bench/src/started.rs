@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_has_started_is_stopped_and_the_first_failure_is_said() {
+    fn started_nodes_are_stopped_and_the_first_failure_is_returned() {
         let said = |result: Result<()>| result.unwrap_err().to_string();
         let (result, log) = done(2, true);
         assert_eq!(said(result), "2 does not start");

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_frame_is_an_error() {
+    fn text_that_is_no_frame_is_an_error() {
         for text in [
             "ipv5",
             "hex=0",

@@ -16,7 +16,7 @@ use units::Nanos;
 /// Time that one program may take.
 const TIME_MAX: Duration = Duration::from_secs(60);
 /// Interval at which this side checks whether the program has ended.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Length of a token longer than message 1, so that the program gets a cookie first, in bytes.
 const LONG_TOKEN: usize = 3000;
 
@@ -73,7 +73,7 @@ struct Side {
 impl Side {
     fn new(token: &str) -> Result<Self> {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
-        socket.set_read_timeout(Some(LOOK_EVERY))?;
+        socket.set_read_timeout(Some(POLL_INTERVAL))?;
         let mut seed = Seed::from([0; 32]);
         random(&mut *seed);
         let key = SecretKey::from_seed(&seed);

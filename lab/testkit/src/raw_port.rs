@@ -64,7 +64,7 @@ impl RawPort {
         }
     }
 
-    /// Returns all frames that `wanted` accepts, until none has come for [`SILENCE`].
+    /// Returns all frames that `wanted` accepts, until none has come for 0.2 s.
     ///
     /// # Errors
     /// The device disappears.

@@ -10,11 +10,11 @@ use netlink::{DuplicateDetection, Netlink, Route, VethEnd};
 use units::Name;
 
 use crate::error::LabError;
-use crate::plan::{LinkEnd, NodeKind, Plan, PlannedLink, PlannedNode, Through};
+use crate::plan::{LinkEnd, LinkNode, NodeKind, Plan, PlannedLink, PlannedNode};
 use crate::state::no_node;
 
 /// Time within which a new link has to report a carrier; it normally takes milliseconds.
-const CARRIER_PATIENCE: Duration = Duration::from_secs(10);
+const CARRIER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Offloads switched off on every device, so that every packet is one frame as on the wire with a
 /// complete checksum (design: the way of a packet). On veth a partial checksum would otherwise
@@ -116,36 +116,36 @@ fn set_parameters(kind: NodeKind) -> Result<(), sysctl::SysctlError> {
 
 fn build_link(plan: &Plan, link: &PlannedLink, sites: &[Site<'_>]) -> Result<(), LabError> {
     let [one, other] = &link.ends;
-    let first = Jack { site: site_of(plan, &one.node, sites)?, device: &one.device };
-    let second = Jack { site: site_of(plan, &other.node, sites)?, device: &other.device };
+    let first = CableEnd { site: site_of(plan, &one.node, sites)?, device: &one.device };
+    let second = CableEnd { site: site_of(plan, &other.node, sites)?, device: &other.device };
     let mut inner = Vec::new();
     match &link.through {
         None => cable([first, second], link.mtu)?,
         Some(through) => {
             let site = site_of(plan, &through.node, sites)?;
-            let [left, right] = Through::PORTS.map(|device| Jack { site, device });
-            let [tick, tock] = Through::CLOCK.map(|device| Jack { site, device });
+            let [left, right] = LinkNode::PORTS.map(|device| CableEnd { site, device });
+            let [tick, tock] = LinkNode::CLOCK.map(|device| CableEnd { site, device });
             cable([left, first], link.mtu)?;
             cable([right, second], link.mtu)?;
             cable([tick, tock], CLOCK_MTU)?;
             inner.extend([left, right, tick, tock]);
         }
     }
-    for Jack { site, device } in &inner {
+    for CableEnd { site, device } in &inner {
         let netlink = &site.netlink;
         let up = netlink.link(device).and_then(|found| netlink.set_up(found.index));
         up.map_err(|source| network(site.node, source))?;
     }
     let ends = [(first, one), (second, other)];
-    for (Jack { site, .. }, end) in ends {
+    for (CableEnd { site, .. }, end) in ends {
         build_end(link, end, &site.netlink).map_err(|source| network(site.node, source))?;
     }
     // With both ends up: only then does veth tell the other end that it can redirect here.
-    for Jack { site, device } in inner.iter().chain([&first, &second]) {
+    for CableEnd { site, device } in inner.iter().chain([&first, &second]) {
         set_gro(site, device)?;
         wait_running(&[device], site)?;
     }
-    for (Jack { site, .. }, end) in ends {
+    for (CableEnd { site, .. }, end) in ends {
         wait_running(&[&end.address_device], site)?;
     }
     Ok(())
@@ -153,19 +153,19 @@ fn build_link(plan: &Plan, link: &PlannedLink, sites: &[Site<'_>]) -> Result<(),
 
 /// End of a cable: a device in a site.
 #[derive(Clone, Copy)]
-struct Jack<'site> {
+struct CableEnd<'site> {
     site: &'site Site<'site>,
     device: &'site str,
 }
 
 /// Connects two devices by a veth pair that is down and has the offloads of [`OFF_EVERYWHERE`] off.
-fn cable(ends: [Jack<'_>; 2], mtu: u32) -> Result<(), LabError> {
+fn cable(ends: [CableEnd<'_>; 2], mtu: u32) -> Result<(), LabError> {
     let pair =
-        ends.map(|Jack { site, device }| VethEnd { name: device, namespace: &site.namespace });
-    let [Jack { site, .. }, _] = ends;
+        ends.map(|CableEnd { site, device }| VethEnd { name: device, namespace: &site.namespace });
+    let [CableEnd { site, .. }, _] = ends;
     let made = site.netlink.create_veth(pair, mtu);
     made.map_err(|source| network(site.node, source))?;
-    for Jack { site, device } in ends {
+    for CableEnd { site, device } in ends {
         offloads(site, || offload::disable(device, &OFF_EVERYWHERE).map(drop))?;
     }
     Ok(())
@@ -232,7 +232,7 @@ fn build_end(
 fn wait_running(devices: &[&str], site: &Site<'_>) -> Result<(), LabError> {
     for device in devices {
         let found = site.netlink.link(device);
-        let runs = found.and_then(|it| site.netlink.wait_running(it.index, CARRIER_PATIENCE));
+        let runs = found.and_then(|it| site.netlink.wait_running(it.index, CARRIER_TIMEOUT));
         runs.map_err(|source| network(site.node, source))?;
     }
     Ok(())

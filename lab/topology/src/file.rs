@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use units::{BitsPerSecond, Name};
 
 use crate::error::{Place, PlanError};
-use crate::plan::{LinkWish, NodeKind, NodeWish, Plan, plan};
+use crate::plan::{LinkSpec, NodeKind, NodeSpec, Plan, plan};
 use crate::quality::{self, Quality, parse_rate};
 use crate::read::{Field, Fields, Source};
 use crate::suggest::did_you_mean_or_list;
@@ -85,7 +85,7 @@ fn limit(
 }
 
 /// Returns the nodes: hosts first, then routers, each in the order of the file.
-fn nodes_of(root: &Fields<'_, '_>) -> Result<Vec<NodeWish>, PlanError> {
+fn nodes_of(root: &Fields<'_, '_>) -> Result<Vec<NodeSpec>, PlanError> {
     let mut nodes = Vec::new();
     let mut lines = BTreeMap::new();
     for (key, what, kind, allowed) in [
@@ -101,13 +101,13 @@ fn nodes_of(root: &Fields<'_, '_>) -> Result<Vec<NodeWish>, PlanError> {
             }
             lines.insert(name.clone(), place.line);
             let node = table.get("node").map(|field| field.foreign_table()).transpose()?;
-            nodes.push(NodeWish { name, kind, node: node.unwrap_or_default() });
+            nodes.push(NodeSpec { name, kind, node: node.unwrap_or_default() });
         }
     }
     Ok(nodes)
 }
 
-fn link_of(table: &Fields<'_, '_>, nodes: &[NodeWish]) -> Result<LinkWish, PlanError> {
+fn link_of(table: &Fields<'_, '_>, nodes: &[NodeSpec]) -> Result<LinkSpec, PlanError> {
     let field = table.required("ends", "ends = [\"client\", \"r1\"]")?;
     let ends = field.texts()?;
     let [first, second] = ends.as_slice() else {
@@ -125,7 +125,7 @@ fn link_of(table: &Fields<'_, '_>, nodes: &[NodeWish]) -> Result<LinkWish, PlanE
     // A link with a quality has the rate as a part of it.
     let rate = table.get("rate").filter(|_| quality.is_none());
     let rate = rate.map(|field| rate_of(&field)).transpose()?;
-    Ok(LinkWish {
+    Ok(LinkSpec {
         ends,
         // Both were just found to be in a range far below.
         mtu: mtu.and_then(|mtu| u32::try_from(mtu).ok()).unwrap_or(MTU_USUAL),
@@ -136,7 +136,7 @@ fn link_of(table: &Fields<'_, '_>, nodes: &[NodeWish]) -> Result<LinkWish, PlanE
 }
 
 /// Returns the index of a node in the list.
-fn end_of((name, place): &(&str, Place), nodes: &[NodeWish]) -> Result<usize, PlanError> {
+fn end_of((name, place): &(&str, Place), nodes: &[NodeSpec]) -> Result<usize, PlanError> {
     nodes.iter().position(|node| node.name.as_str() == *name).ok_or_else(|| {
         let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
         PlanError::UnknownEnd {

@@ -37,6 +37,6 @@ mod suggest;
 pub use error::{LabError, Place, PlanError};
 pub use file::{LINKS_MAX, Lab, NODES_MAX};
 pub use lab::{Down, Up, command_in, down, down_all, exec, up};
-pub use plan::{LinkEnd, NodeKind, Plan, PlannedLink, PlannedNode, PlannedRoute, Through};
+pub use plan::{LinkEnd, LinkNode, NodeKind, Plan, PlannedLink, PlannedNode, PlannedRoute};
 pub use quality::{Millionths, Quality};
 pub use state::{NodeProcess, STATE_DIRECTORY, State, list, load, record_pid};

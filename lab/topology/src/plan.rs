@@ -93,12 +93,12 @@ pub struct PlannedLink {
     pub vlan: Option<u16>,
     /// Node in the link with its quality, if the link has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub through: Option<Through>,
+    pub through: Option<LinkNode>,
 }
 
-/// Node in a link; its ports are [`Through::PORTS`] and [`Through::CLOCK`].
+/// Node in a link; its ports are [`LinkNode::PORTS`] and [`LinkNode::CLOCK`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Through {
+pub struct LinkNode {
     /// Name of the node.
     pub node: Name,
     /// Quality that the node gives the link.
@@ -155,7 +155,7 @@ impl Plan {
     }
 }
 
-impl Through {
+impl LinkNode {
     /// Devices towards the link's first end and its second, which are the node's ports.
     pub const PORTS: [&str; 2] = ["left", "right"];
     /// Devices of a cable from the node to itself, by which its service measures time.
@@ -163,14 +163,14 @@ impl Through {
 }
 
 /// Node as the file describes it.
-pub(crate) struct NodeWish {
+pub(crate) struct NodeSpec {
     pub(crate) name: Name,
     pub(crate) kind: NodeKind,
     pub(crate) node: toml::Table,
 }
 
 /// Link as the file describes it; its ends are indexes in the list of nodes.
-pub(crate) struct LinkWish {
+pub(crate) struct LinkSpec {
     pub(crate) ends: [usize; 2],
     pub(crate) mtu: u32,
     pub(crate) vlan: Option<u16>,
@@ -179,7 +179,7 @@ pub(crate) struct LinkWish {
 }
 
 /// Makes the plan. There are at most [`crate::LINKS_MAX`] links, and their ends exist.
-pub(crate) fn plan(lab: Name, nodes: Vec<NodeWish>, links: Vec<LinkWish>) -> Plan {
+pub(crate) fn plan(lab: Name, nodes: Vec<NodeSpec>, links: Vec<LinkSpec>) -> Plan {
     let mut taken = vec![BTreeSet::new(); nodes.len()];
     let mut names: BTreeSet<Name> = nodes.iter().map(|node| node.name.clone()).collect();
     let planned: Vec<PlannedLink> = (1..=u8::MAX)
@@ -187,7 +187,7 @@ pub(crate) fn plan(lab: Name, nodes: Vec<NodeWish>, links: Vec<LinkWish>) -> Pla
         .map(|(number, link)| planned_link(number, link, &nodes, &mut taken, &mut names))
         .collect();
     let routes = routes(&nodes, &links, &planned);
-    let planned_node = |(wish, routes): (NodeWish, _)| PlannedNode {
+    let planned_node = |(wish, routes): (NodeSpec, _)| PlannedNode {
         namespace: format!("{NAMESPACE_PREFIX}{lab}-{}", wish.name),
         name: wish.name,
         kind: wish.kind,
@@ -196,7 +196,7 @@ pub(crate) fn plan(lab: Name, nodes: Vec<NodeWish>, links: Vec<LinkWish>) -> Pla
     };
     let within = planned.iter().filter_map(|link| link.through.as_ref()).map(|through| {
         let (name, kind) = (through.node.clone(), NodeKind::Link);
-        (NodeWish { name, kind, node: toml::Table::new() }, Vec::new())
+        (NodeSpec { name, kind, node: toml::Table::new() }, Vec::new())
     });
     let nodes = nodes.into_iter().zip(routes).chain(within).map(planned_node).collect();
     Plan { schema_version: SCHEMA_VERSION, lab, nodes, links: planned }
@@ -204,8 +204,8 @@ pub(crate) fn plan(lab: Name, nodes: Vec<NodeWish>, links: Vec<LinkWish>) -> Pla
 
 fn planned_link(
     number: u8,
-    link: &LinkWish,
-    nodes: &[NodeWish],
+    link: &LinkSpec,
+    nodes: &[NodeSpec],
     taken: &mut [BTreeSet<String>],
     names: &mut BTreeSet<Name>,
 ) -> PlannedLink {
@@ -223,7 +223,7 @@ fn planned_link(
         LinkEnd { node: nodes[own].name.clone(), device, address_device, v4, v6 }
     });
     let through = link.quality.clone();
-    let through = through.map(|quality| Through { node: link_name(number, names), quality });
+    let through = through.map(|quality| LinkNode { node: link_name(number, names), quality });
     PlannedLink { number, ends, mtu: link.mtu, rate: link.rate, vlan: link.vlan, through }
 }
 

@@ -381,12 +381,12 @@ struct Step {
     stores: bool,
     width: usize,
     offset: usize,
-    asks: Asks,
+    condition: Condition,
 }
 
 /// Condition of a step.
 #[derive(Clone, Copy, Debug)]
-enum Asks {
+enum Condition {
     Nothing,
     /// The step's bit of operand b is set.
     Bit,
@@ -402,12 +402,12 @@ enum Asks {
 /// Number of steps of a sequence.
 const STEPS: usize = 6;
 /// Number of addresses of a sequence, from the window's first byte on.
-const PLACES: usize = 24;
+const ADDRESSES: usize = 24;
 /// Number of iterations of a counted sequence.
-const TURNS: usize = 8;
+const ITERATIONS: usize = 8;
 
-/// Returns a module that executes the steps at an address in the window, or at each of [`TURNS`] of
-/// them.
+/// Returns a module that executes the steps at an address in the window, or at each of
+/// [`ITERATIONS`] of them.
 fn sequence(steps: &[Step], goes_round: bool) -> String {
     let base = if goes_round { 0 } else { WINDOW };
     let body: String = (0..)
@@ -421,16 +421,16 @@ fn sequence(steps: &[Step], goes_round: bool) -> String {
                 let turned = "(i64.rotl (local.get $sum) (i64.const 7))";
                 format!("(local.set $sum (i64.add {turned} ({} {at})))", LOADS[index].1)
             };
-            let question = match step.asks {
-                Asks::Nothing => return access,
-                Asks::Bit => {
+            let question = match step.condition {
+                Condition::Nothing => return access,
+                Condition::Bit => {
                     format!(
                         "i32.and (i32.load (i32.const {})) (i32.const {})",
                         ORDER + 8,
                         1 << number
                     )
                 }
-                Asks::Length { bytes, strictly, .. } => {
+                Condition::Length { bytes, strictly, .. } => {
                     let compare = if strictly { "lt" } else { "le" };
                     let number = bytes.wrapping_sub(if goes_round { WINDOW } else { 0 }) as i32;
                     format!(
@@ -440,7 +440,7 @@ fn sequence(steps: &[Step], goes_round: bool) -> String {
                     )
                 }
             };
-            if let Asks::Length { ends: true, .. } = step.asks {
+            if let Condition::Length { ends: true, .. } = step.condition {
                 return format!("(br_if $done (i32.eqz ({question}))) {access}");
             }
             format!("(if ({question}) (then {access}))")
@@ -452,11 +452,11 @@ fn sequence(steps: &[Step], goes_round: bool) -> String {
             "(local.set $at (i32.const {WINDOW}))
              (loop $next {body} (br_if $next (i32.ne (i32.const {})
                (local.tee $at (i32.add (local.get $at) (i32.const 1))))))",
-            WINDOW + TURNS
+            WINDOW + ITERATIONS
         )
     } else {
         let at = format!("(i32.load (i32.const {}))", ORDER + 4);
-        format!("(local.set $at (i32.rem_u {at} (i32.const {PLACES}))) {body}")
+        format!("(local.set $at (i32.rem_u {at} (i32.const {ADDRESSES}))) {body}")
     };
     format!(
         r#"(module (memory (export "memory") 1)
@@ -474,21 +474,21 @@ impl Model {
     fn run_steps(mut self, steps: &[Step], goes_round: bool, order: Order) -> Self {
         self.memory[ORDER..ORDER + 24].copy_from_slice(&order.bytes());
         let mut sum = order.value;
-        let first = if goes_round { 0 } else { order.a as usize % PLACES };
-        for at in first..first + if goes_round { TURNS } else { 1 } {
+        let first = if goes_round { 0 } else { order.a as usize % ADDRESSES };
+        for at in first..first + if goes_round { ITERATIONS } else { 1 } {
             for (number, step) in steps.iter().enumerate() {
                 let address = WINDOW + at + step.offset;
                 let window = self.packet.len().min(WINDOW_LENGTH);
-                let is_done = match step.asks {
-                    Asks::Nothing => true,
-                    Asks::Bit => order.b & 1 << number != 0,
-                    Asks::Length { bytes, strictly, .. } => {
+                let is_done = match step.condition {
+                    Condition::Nothing => true,
+                    Condition::Bit => order.b & 1 << number != 0,
+                    Condition::Length { bytes, strictly, .. } => {
                         at + bytes + usize::from(strictly) <= window
                     }
                 };
-                match step.asks {
+                match step.condition {
                     _ if is_done => {}
-                    Asks::Length { ends: true, .. } => break,
+                    Condition::Length { ends: true, .. } => break,
                     _ => continue,
                 }
                 if step.stores {
@@ -516,13 +516,13 @@ fn compare_sequences(flavour: Flavour, goes_round: bool) {
             stores: random.below(3) == 0,
             width: 1 << random.below(4),
             offset: random.below(12) as usize,
-            asks: match random.below(6) {
-                0 | 1 => Asks::Nothing,
-                2 => Asks::Bit,
+            condition: match random.below(6) {
+                0 | 1 => Condition::Nothing,
+                2 => Condition::Bit,
                 // The end of the access, or any other length.
                 far => {
                     let bytes = random.below(20) as usize;
-                    Asks::Length { bytes, strictly: far == 3, ends: random.below(2) == 0 }
+                    Condition::Length { bytes, strictly: far == 3, ends: random.below(2) == 0 }
                 }
             },
         });

@@ -24,7 +24,7 @@ const STREAM_LENGTH: usize = 200;
 /// Bytes that may wait for the stream's receiver: a second of it, each packet at its true cost.
 const STREAM_BUFFER: usize = 4 << 20;
 /// Time to wait for packets in flight after the last was sent.
-const STREAM_PATIENCE: Duration = Duration::from_millis(300);
+const STREAM_DRAIN_TIME: Duration = Duration::from_millis(300);
 
 /// Measurements of one phase.
 #[derive(Clone, Debug, Serialize)]
@@ -90,7 +90,7 @@ impl Traffic {
         source.connect(to).map_err(failed("UDP sender"))?;
         // A busy machine may not run the receiver for a while. The kernel caps the size.
         let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&sink, STREAM_BUFFER);
-        sink.set_read_timeout(Some(STREAM_PATIENCE)).map_err(failed("UDP receiver"))?;
+        sink.set_read_timeout(Some(STREAM_DRAIN_TIME)).map_err(failed("UDP receiver"))?;
         // Detached: it ends with the process and holds nothing else.
         std::thread::spawn(move || serve(&listener));
         let (stopping, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));

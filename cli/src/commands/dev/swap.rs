@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Time to wait until a version that has just been swapped in can be replaced: the node watches it
 /// first.
 const READY_WITHIN: Duration = Duration::from_secs(10);
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Service to swap into, and the settings to deploy it with when it does not run yet.
 pub struct Placing<'a> {
@@ -128,7 +128,7 @@ fn replace(
             request.discard_state = true;
         } else if refused.message.contains("is being replaced") && Instant::now() < end {
             // The node still watches the previous replacement for a moment.
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         } else {
             return Err(refused);
         }

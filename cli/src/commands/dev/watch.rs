@@ -38,7 +38,11 @@ impl Watch {
 
     /// Waits for the next change, then until no more follow for [`QUIET`].
     pub fn changed(&mut self) -> Result<(), Failure> {
-        let gone = || Failure::failed("the files can be watched no longer");
+        let gone = || {
+            Failure::failed(
+                "the kernel no longer reports changes of the project's files; start `tam dev` again",
+            )
+        };
         while !is_change(&self.events.recv().map_err(|_| gone())?) {}
         loop {
             match self.events.recv_timeout(QUIET) {

@@ -231,14 +231,14 @@ mod tests {
     }
 
     #[test]
-    fn without_a_veth_what_needs_one_is_missing_and_the_rest_is_tried() {
+    fn without_a_veth_its_trials_are_missing_and_the_others_run() {
         let checks = run(&trials(), || anyhow::bail!("not permitted"));
         let found: Vec<&str> = checks.iter().map(|check| check.found.as_str()).collect();
         assert_eq!(found, ["not permitted", "there is no veth to try it on", "no file"]);
     }
 
     #[test]
-    fn without_a_namespace_nothing_is_known_and_the_reason_is_said_once() {
+    fn without_a_namespace_all_results_are_unknown_with_one_reason() {
         let checks = unknown(&TRIALS, &"not permitted");
         assert!(checks.iter().all(|check| check.state == State::Unknown));
         assert_eq!(checks.iter().filter(|check| check.found == "not permitted").count(), 1);

@@ -12,7 +12,7 @@ use api::{Client, ErrorCode};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use toml::{Table, Value};
-use topology::{NodeKind, Plan, Through};
+use topology::{LinkNode, NodeKind, Plan};
 use units::Name;
 
 /// Name of the service and of its module.
@@ -54,14 +54,14 @@ pub fn module_for(plan: &Plan, named: Option<&Path>) -> Result<Option<PathBuf>, 
 }
 
 /// Adds to a node file the settings of a node in a link, beside its name and its paths.
-pub fn add_to(table: &mut Table, through: &Through, module: &Path) {
+pub fn add_to(table: &mut Table, through: &LinkNode, module: &Path) {
     let text = |text: &str| Value::String(text.to_owned());
     let texts = |all: &[&str]| Value::Array(all.iter().copied().map(text).collect());
     let table_of = |fields: Vec<(&str, Value)>| {
         fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect::<Table>()
     };
-    let [left, right] = Through::PORTS;
-    let [tick, tock] = Through::CLOCK;
+    let [left, right] = LinkNode::PORTS;
+    let [tick, tock] = LinkNode::CLOCK;
     let port = |device: &str| table_of(vec![("name", text(device)), ("device", text(device))]);
     let mut clock = port(tick);
     clock.insert("rate".to_owned(), text(CLOCK_RATE));
@@ -85,7 +85,7 @@ pub fn add_to(table: &mut Table, through: &Through, module: &Path) {
         ("rules", texts(&rules)),
         ("parameters", Value::Table(through.quality.parameters())),
     ]);
-    table.insert("bridge".to_owned(), texts(&Through::PORTS));
+    table.insert("bridge".to_owned(), texts(&LinkNode::PORTS));
     table.insert("port".to_owned(), Value::Array(ports.to_vec()));
     table.insert("session".to_owned(), Value::Array(vec![Value::Table(session)]));
     table.insert("service".to_owned(), Value::Array(vec![Value::Table(service)]));
@@ -133,7 +133,7 @@ pub fn text(plan: &Plan) -> String {
 }
 
 /// Returns the link that a node is placed in, with its quality; `None` for a router's node.
-pub fn through<'plan>(plan: &'plan Plan, node: &Name) -> Option<&'plan Through> {
+pub fn through<'plan>(plan: &'plan Plan, node: &Name) -> Option<&'plan LinkNode> {
     let kind = plan.node(node.as_str())?.kind;
     let all = plan.links.iter().filter_map(|link| link.through.as_ref());
     all.filter(|_| kind == NodeKind::Link).find(|through| through.node == *node)

@@ -1,6 +1,6 @@
 //! Capture files of Ethernet frames: reading and writing.
 
-use super::lanes::{Done, Fate};
+use super::lanes::{FrameOutcome, FrameResult};
 use super::reader::{CaptureError, Frame, Reader, words};
 use crate::destination;
 use crate::failure::Failure;
@@ -76,7 +76,7 @@ impl CaptureWriter {
     }
 
     /// Writes the frames that leave the module.
-    pub fn write(&mut self, time: Duration, done: &Done) -> Result<(), Failure> {
+    pub fn write(&mut self, time: Duration, done: &FrameResult) -> Result<(), Failure> {
         leaving(done).try_for_each(|frame| self.write_frame(time, &frame))
     }
 
@@ -97,12 +97,12 @@ impl CaptureWriter {
 
 /// Returns the frames that leave a module: the packet unless it was dropped, and the frames that
 /// the module sent itself.
-pub fn leaving(done: &Done) -> impl Iterator<Item = Cow<'_, [u8]>> {
-    let packet = match &done.fate {
-        Fate::Verdict(Verdict::Pass { .. } | Verdict::Redirect { .. }) => {
+pub fn leaving(done: &FrameResult) -> impl Iterator<Item = Cow<'_, [u8]>> {
+    let packet = match &done.outcome {
+        FrameOutcome::Verdict(Verdict::Pass { .. } | Verdict::Redirect { .. }) => {
             Some(Cow::Borrowed(&done.bytes[..]))
         }
-        Fate::Verdict(Verdict::Bounce) => {
+        FrameOutcome::Verdict(Verdict::Bounce) => {
             let mut bounced = done.bytes.clone();
             if let Some(macs) = bounced.get_mut(..12) {
                 macs.rotate_left(6);

@@ -47,7 +47,7 @@ pub struct Expectation {
 
 /// Actual results of a capture.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct Actual {
     /// Verdict of each packet, in the words of `tam run`.
     pub verdicts: Vec<String>,
     /// Frames that left the module.
@@ -76,7 +76,7 @@ impl Expectation {
 
     /// Returns the differences between expected and actual results as sentences; empty when there
     /// are none.
-    pub fn differences(&self, found: &Found) -> Result<Vec<String>, Failure> {
+    pub fn differences(&self, found: &Actual) -> Result<Vec<String>, Failure> {
         let mut differences = Vec::new();
         let pairs = self.verdicts.iter().zip(&found.verdicts).enumerate();
         for (at, (expected, verdict)) in pairs.filter(|(_, (one, other))| one != other) {
@@ -106,7 +106,7 @@ impl Expectation {
         Ok(differences)
     }
 
-    fn compare_out(&self, found: &Found, differences: &mut Vec<String>) -> Result<(), Failure> {
+    fn compare_out(&self, found: &Actual, differences: &mut Vec<String>) -> Result<(), Failure> {
         let Some(path) = &self.out else { return Ok(()) };
         let mut capture = Capture::open(path)?;
         let mut expected = Vec::new();
@@ -147,8 +147,8 @@ mod tests {
         Expectation::read(&path)
     }
 
-    fn found(verdicts: &[&str]) -> Found {
-        Found {
+    fn found(verdicts: &[&str]) -> Actual {
+        Actual {
             verdicts: verdicts.iter().map(|&verdict| verdict.to_owned()).collect(),
             out: Vec::new(),
             counters: [("dropped".to_owned(), 1)].into(),

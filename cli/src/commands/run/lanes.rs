@@ -26,7 +26,7 @@ const CALL_SLICES: u64 = 50;
 
 /// Outcome of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum FrameOutcome {
     /// The module returned a verdict.
     Verdict(Verdict),
     /// The module trapped: the packet is dropped, the instance replaced.
@@ -43,9 +43,9 @@ pub enum Fate {
 
 /// Result of a frame.
 #[derive(Clone, Debug)]
-pub struct Done {
+pub struct FrameResult {
     /// Outcome.
-    pub fate: Fate,
+    pub outcome: FrameOutcome,
     /// Bytes of the frame after the call.
     pub bytes: Vec<u8>,
     /// Frames that the module sent.
@@ -130,36 +130,43 @@ impl Lanes {
     ///
     /// # Errors
     /// The module cannot run any more.
-    pub fn handle(&mut self, frame: &Frame) -> Result<Done, Failure> {
-        let left = |fate| Done { fate, bytes: frame.bytes.clone(), sent: vec![], events: vec![] };
+    pub fn handle(&mut self, frame: &Frame) -> Result<FrameResult, Failure> {
+        let left = |outcome| FrameResult {
+            outcome,
+            bytes: frame.bytes.clone(),
+            sent: vec![],
+            events: vec![],
+        };
         if frame.bytes.is_empty() || frame.bytes.len() > PACKET_LENGTH_MAX as usize {
-            return Ok(left(Fate::NoPacket));
+            return Ok(left(FrameOutcome::NoPacket));
         }
         let parsed = match wire::parse_frame(&frame.bytes) {
             Ok(parsed) => parsed,
-            Err(outcome) => return Ok(left(Fate::FrontDoor(outcome.name()))),
+            Err(outcome) => return Ok(left(FrameOutcome::FrontDoor(outcome.name()))),
         };
         if parsed.is_link_local(&frame.bytes) {
-            return Ok(left(Fate::FrontDoor("kernel_link_local")));
+            return Ok(left(FrameOutcome::FrontDoor("kernel_link_local")));
         }
         let meta = meta(&parsed, frame.time.as_millis() as u64);
         self.tick(meta.now_ms)?;
         let packet = OwnedPacket::new(frame.bytes.clone());
         let lane = self.division.lane_of(&packet, meta.flow_hash, || meta);
-        let Some(instance) = self.instances[lane].as_mut() else { return Ok(left(Fate::Down)) };
+        let Some(instance) = self.instances[lane].as_mut() else {
+            return Ok(left(FrameOutcome::Down));
+        };
         let Handled { bytes, verdict, emitted } = match instance.on_packet(&frame.bytes, &meta) {
             Ok(handled) => handled,
-            Err(NotHandled::Packet(why)) => return Ok(left(Fate::NotRun(why.to_string()))),
+            Err(NotHandled::Packet(why)) => return Ok(left(FrameOutcome::NotRun(why.to_string()))),
             Err(NotHandled::Failed(failure)) => return Err(failure),
         };
-        let fate = match verdict {
-            Ok(verdict) => Fate::Verdict(verdict),
+        let outcome = match verdict {
+            Ok(verdict) => FrameOutcome::Verdict(verdict),
             Err(trap) => {
                 self.replace(lane)?;
-                Fate::Trapped(trap)
+                FrameOutcome::Trapped(trap)
             }
         };
-        Ok(Done { fate, bytes, sent: emitted.sent, events: emitted.events })
+        Ok(FrameResult { outcome, bytes, sent: emitted.sent, events: emitted.events })
     }
 
     /// Runs `on_timer` when due by the capture's time stamps, as a cell does by the clock.

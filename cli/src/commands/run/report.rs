@@ -1,7 +1,7 @@
 //! Report of `tam run`: each packet, then a summary.
 
 use super::capture::Fault;
-use super::lanes::{Done, Fate};
+use super::lanes::{FrameOutcome, FrameResult};
 use super::reader::Frame;
 use crate::commands::{Context, short_digest};
 use crate::failure::{DONE, Outcome};
@@ -124,21 +124,23 @@ impl Report {
     }
 
     /// Adds one packet; returns its outcome in words.
-    pub fn add(&mut self, frame: &Frame, done: &Done) -> String {
-        let verdict = fate_text(&done.fate, &self.manifest);
+    pub fn add(&mut self, frame: &Frame, done: &FrameResult) -> String {
+        let verdict = outcome_text(&done.outcome, &self.manifest);
         *self.summary.entry(verdict.clone()).or_default() += 1;
         self.bytes_in += frame.bytes.len() as u64;
-        self.not_run += u64::from(matches!(done.fate, Fate::NotRun(_)));
+        self.not_run += u64::from(matches!(done.outcome, FrameOutcome::NotRun(_)));
         if matches!(
-            done.fate,
-            Fate::Verdict(Verdict::Pass { .. } | Verdict::Bounce | Verdict::Redirect { .. })
+            done.outcome,
+            FrameOutcome::Verdict(
+                Verdict::Pass { .. } | Verdict::Bounce | Verdict::Redirect { .. }
+            )
         ) {
             self.bytes_out += done.bytes.len() as u64;
         }
         self.sent += done.sent.len() as u64;
         self.events += done.events.len() as u64;
-        let trap = match &done.fate {
-            Fate::Trapped(trap) => {
+        let trap = match &done.outcome {
+            FrameOutcome::Trapped(trap) => {
                 *self.traps.entry(trap.kind.name().to_owned()).or_default() += 1;
                 Some(trap.to_string())
             }
@@ -157,8 +159,8 @@ impl Report {
             length_out: done.bytes.len(),
             changes: changes(&frame.bytes, &done.bytes),
             trap,
-            not_run: match &done.fate {
-                Fate::NotRun(why) => Some(why.clone()),
+            not_run: match &done.outcome {
+                FrameOutcome::NotRun(why) => Some(why.clone()),
                 _ => None,
             },
             sent: done.sent.len(),
@@ -272,24 +274,24 @@ impl Report {
 }
 
 /// Describes the outcome of a packet in the words of verdicts and counters.
-fn fate_text(fate: &Fate, manifest: &Manifest) -> String {
-    match fate {
-        Fate::Verdict(Verdict::Pass { edge, reroute }) => {
+fn outcome_text(outcome: &FrameOutcome, manifest: &Manifest) -> String {
+    match outcome {
+        FrameOutcome::Verdict(Verdict::Pass { edge, reroute }) => {
             let edge = if *edge == 0 { String::new() } else { format!(" by {edge}") };
             format!("pass{edge}{}", if *reroute { " reroute" } else { "" })
         }
-        Fate::Verdict(Verdict::Drop { reason }) => match manifest.reasons.get(reason) {
+        FrameOutcome::Verdict(Verdict::Drop { reason }) => match manifest.reasons.get(reason) {
             Some(name) => format!("drop {name}"),
             None => format!("drop {reason}"),
         },
-        Fate::Verdict(Verdict::Bounce) => "bounce".to_owned(),
-        Fate::Verdict(Verdict::Redirect { port }) => format!("redirect {port}"),
-        Fate::Verdict(Verdict::Raise) => "raise".to_owned(),
-        Fate::Trapped(_) => "trap".to_owned(),
-        Fate::FrontDoor(outcome) => (*outcome).to_owned(),
-        Fate::NoPacket => "no packet".to_owned(),
-        Fate::Down => "down".to_owned(),
-        Fate::NotRun(_) => "not run".to_owned(),
+        FrameOutcome::Verdict(Verdict::Bounce) => "bounce".to_owned(),
+        FrameOutcome::Verdict(Verdict::Redirect { port }) => format!("redirect {port}"),
+        FrameOutcome::Verdict(Verdict::Raise) => "raise".to_owned(),
+        FrameOutcome::Trapped(_) => "trap".to_owned(),
+        FrameOutcome::FrontDoor(outcome) => (*outcome).to_owned(),
+        FrameOutcome::NoPacket => "no packet".to_owned(),
+        FrameOutcome::Down => "down".to_owned(),
+        FrameOutcome::NotRun(_) => "not run".to_owned(),
     }
 }
 
@@ -356,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_changed_range_is_listed_once() {
+    fn changed_ranges_are_listed_once() {
         let change =
             |offset, old: &str, new: &str| Change { offset, old: old.into(), new: new.into() };
         let expected = [change(1, "02", "ff"), change(3, "0405", "0e0f")];

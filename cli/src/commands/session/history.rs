@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_the_lowest_and_the_promise_and_more_the_highest() {
+    fn zero_is_the_lowest_mark_and_the_reservation_or_more_the_highest() {
         for (values, full, blocks, ascii) in [
             (vec![], 1.0, "", ""),
             (vec![0.0, 0.0], 0.0, "▁▁", "__"),

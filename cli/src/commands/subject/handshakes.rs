@@ -20,7 +20,7 @@ struct Side {
 }
 
 /// Datagrams that a side sends, and its association once there is one.
-type Done = (Vec<Vec<u8>>, Option<Established>);
+type Progress = (Vec<Vec<u8>>, Option<Established>);
 
 impl Side {
     fn new(number: u8) -> Result<Self> {
@@ -32,7 +32,10 @@ impl Side {
     }
 
     /// Runs an action on the table and adds its time to the side's.
-    fn work(&mut self, act: impl FnOnce(&mut Associations) -> Result<Vec<Effect>>) -> Result<Done> {
+    fn work(
+        &mut self,
+        act: impl FnOnce(&mut Associations) -> Result<Vec<Effect>>,
+    ) -> Result<Progress> {
         let begun = Instant::now();
         let effects = act(&mut self.table);
         self.worked += begun.elapsed();

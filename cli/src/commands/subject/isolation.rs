@@ -95,7 +95,7 @@ pub(super) fn store(client: &Client, text: &str) -> Result<String> {
 
 /// Hostile principal that acts through the API.
 #[derive(Debug)]
-struct Busy {
+struct HostileClient {
     kind: Hostile,
     /// Name of its session and of its service.
     name: String,
@@ -104,16 +104,16 @@ struct Busy {
 
 /// Threads of hostile requests to the API; they end when this is dropped.
 #[derive(Debug)]
-pub(super) struct Nuisance {
+pub(super) struct HostileLoad {
     ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<()>>>,
 }
 
-impl Nuisance {
+impl HostileLoad {
     /// Core of the daemon and the generator.
     const CPU: usize = 0;
 
-    fn begin(client: Client, all: Vec<Busy>, module: String, port: String) -> Self {
+    fn begin(client: Client, all: Vec<HostileClient>, module: String, port: String) -> Self {
         let ended = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&ended);
         let thread = std::thread::spawn(move || {
@@ -122,7 +122,7 @@ impl Nuisance {
             while !over.load(Ordering::Relaxed) {
                 let Some(one) = turns.next() else { return Ok(()) };
                 let acted = match one.kind {
-                    Hostile::Rules => come_and_go(&client, &one.name, &port),
+                    Hostile::Rules => add_and_remove_rule(&client, &one.name, &port),
                     _ => replace(&client, one, &module),
                 };
                 // The node may refuse, as one version is watched before the next may come.
@@ -146,7 +146,7 @@ impl Nuisance {
     }
 }
 
-impl Drop for Nuisance {
+impl Drop for HostileLoad {
     fn drop(&mut self) {
         // Reached only after an error, which is reported instead.
         let _ = self.end();
@@ -154,7 +154,7 @@ impl Drop for Nuisance {
 }
 
 /// Adds and removes a rule of the session.
-fn come_and_go(client: &Client, name: &str, port: &str) -> Result<()> {
+fn add_and_remove_rule(client: &Client, name: &str, port: &str) -> Result<()> {
     let rule = RuleRequest::new(format!("in {port} {UNUSED} src 10.255.0.1"), "drop");
     let rule = RuleRequest { session: Some(name.to_owned()), ..rule };
     let added = client.add_rules(&RulesRequest { rules: vec![rule] })?;
@@ -165,7 +165,7 @@ fn come_and_go(client: &Client, name: &str, port: &str) -> Result<()> {
 }
 
 /// Replaces the service by another version.
-fn replace(client: &Client, one: &Busy, module: &str) -> Result<()> {
+fn replace(client: &Client, one: &HostileClient, module: &str) -> Result<()> {
     client.deploy(&DeployRequest {
         name: Some(one.name.clone()),
         module: module.to_owned(),
@@ -184,7 +184,7 @@ pub(super) fn isolate(
     client: &Client,
     port: &str,
     isolated: &Isolated<'_>,
-) -> Result<Option<Nuisance>> {
+) -> Result<Option<HostileLoad>> {
     let Isolated { victim, level, hostile, kinds } = *isolated;
     let session = |name: String| SessionRequest { name, ..SessionRequest::default() };
     client.create_session(&SessionRequest {
@@ -208,7 +208,7 @@ pub(super) fn isolate(
             // As many objects as keep the collector busy for a millisecond.
             Hostile::Garbage => drop(client.message(&name, &100_000_u32.to_le_bytes())?),
             Hostile::Rules | Hostile::Reloads => {
-                by_api.push(Busy { kind, name, rule });
+                by_api.push(HostileClient { kind, name, rule });
             }
             _ => {}
         }
@@ -217,7 +217,7 @@ pub(super) fn isolate(
         return Ok(None);
     }
     let (module, client) = (store(client, DROPS)?, Client::of(node));
-    Ok(Some(Nuisance::begin(client, by_api, module, port.to_owned())))
+    Ok(Some(HostileLoad::begin(client, by_api, module, port.to_owned())))
 }
 
 const fn hostile_text(kind: Hostile) -> &'static str {

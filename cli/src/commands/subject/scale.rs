@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_takes_is_read() {
+    fn memory_and_time_of_a_process_are_read() {
         let own = process(std::process::id());
         assert!(resident(&own).unwrap() > 0 && used(&own).unwrap() > Duration::ZERO);
         assert!(processes(std::process::id()).is_err(), "it has no cell");

@@ -90,7 +90,7 @@ fn set<T: Ord>(
 }
 
 fn usage(option: &str, value: &str, wanted: &str) -> Failure {
-    Failure::new(ErrorCode::Usage, format!("'{value}' is nothing for {option}; it takes {wanted}"))
+    Failure::new(ErrorCode::Usage, format!("'{value}' is no value of {option}; it takes {wanted}"))
 }
 
 /// Parses a ceiling; returns the resource's index and its limit.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Longest time until a signal is noticed.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Keys that end the picture: `q`, `Q`, and Ctrl-C and Ctrl-D where they come as bytes.
 const ENDS: [u8; 4] = [b'q', b'Q', 3, 4];
 
@@ -44,7 +44,7 @@ impl Keys {
     pub fn ended_within(&self, time: Duration) -> bool {
         let end = Instant::now() + time;
         loop {
-            let left = end.saturating_duration_since(Instant::now()).min(LOOK_EVERY);
+            let left = end.saturating_duration_since(Instant::now()).min(POLL_INTERVAL);
             if self.interrupted.load(Ordering::Relaxed) || self.ending_key_within(left) {
                 return true;
             }

@@ -17,9 +17,9 @@ use crate::frame;
 use crate::line::Line;
 
 /// Polling interval; the time stamp is the program's, so it costs no precision.
-const LOOK: Duration = Duration::from_micros(200);
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 /// Time after which a first packet counts as lost.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PACKET_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time within which frames in flight have arrived.
 const ON_ITS_WAY: Duration = Duration::from_millis(5);
 
@@ -39,7 +39,7 @@ const CAME: usize = 1;
 
 /// Arrival of a first packet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Came {
+pub(crate) struct Arrival {
     /// Time of the monotonic clock, in nanoseconds.
     pub(crate) nanos: u64,
     /// Distance to the packet before it, in nanoseconds: by this much sooner the service may have
@@ -49,12 +49,12 @@ pub(crate) struct Came {
 
 /// XDP program in place until dropped.
 #[derive(Debug)]
-pub(crate) struct First {
+pub(crate) struct FirstPacket {
     words: MappedArray<Words>,
     _link: Link,
 }
 
-impl First {
+impl FirstPacket {
     /// Attaches to the end of a line.
     pub(crate) fn new(line: &Line) -> Result<Self> {
         netns::in_namespace(&line.destination, || {
@@ -68,7 +68,7 @@ impl First {
     }
 
     /// Waits for a packet with this mark from now on; packets in flight have arrived before.
-    pub(crate) fn want(&self, mark: u32) {
+    pub(crate) fn expect(&self, mark: u32) {
         self.set(WANTED, 0);
         std::thread::sleep(ON_ITS_WAY);
         self.set(CAME, 0);
@@ -76,19 +76,19 @@ impl First {
     }
 
     /// Waits for the packet; returns its arrival.
-    pub(crate) fn came(&self) -> Result<Came> {
+    pub(crate) fn wait(&self) -> Result<Arrival> {
         let begun = Instant::now();
         loop {
             let words = self.words.load(0).context("the first packet's words have no entry")?;
             if words.came_ns != 0 {
-                return Ok(Came { nanos: words.came_ns, gap_ns: words.gap_ns });
+                return Ok(Arrival { nanos: words.came_ns, gap_ns: words.gap_ns });
             }
             let traffic = words.packets;
             ensure!(
-                begun.elapsed() < PATIENCE,
-                "no packet of the service came within {PATIENCE:?} ({traffic} of others did)"
+                begun.elapsed() < PACKET_TIMEOUT,
+                "no packet of the service came within {PACKET_TIMEOUT:?} ({traffic} of others did)"
             );
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -172,14 +172,14 @@ mod tests {
             return testbase::skip_this("network namespaces and BPF programs need root");
         }
         let line = Line::new("t-first").unwrap();
-        let first = First::new(&line).unwrap();
+        let first = FirstPacket::new(&line).unwrap();
         let drip = Drip::start(&line, 2_000).unwrap();
         // The kernel forwards; the frames' payload is 0xa5.
         let before = crate::measure::Reading::now(0).nanos;
-        first.want(0xa5a5_a5a5);
-        let came = first.came().unwrap();
+        first.expect(0xa5a5_a5a5);
+        let came = first.wait().unwrap();
         assert!(came.nanos > before && came.gap_ns > 0, "{came:?}");
-        first.want(7);
+        first.expect(7);
         std::thread::sleep(ON_ITS_WAY * 4);
         assert_eq!(first.words.load(0).unwrap().came_ns, 0);
         assert!(first.words.load(0).unwrap().packets > 4);

@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use engine::Engine;
 use namespaces::netns;
 
-use super::first::First;
+use super::first::FirstPacket;
 use super::program::{micros, sandboxed};
 use crate::line::Line;
 use crate::measure::Reading;
@@ -31,7 +31,7 @@ pub(crate) const LEVELS: [Level; 2] = [Level::User, Level::Nic];
 /// Stopwatch for loads into one node.
 pub(crate) struct Stopwatch<'a> {
     node: &'static str,
-    first: First,
+    first: FirstPacket,
     /// Line without a node, for the baseline.
     plain: &'a Line,
     engine: Engine,
@@ -39,7 +39,7 @@ pub(crate) struct Stopwatch<'a> {
 
 /// Times of one load, in microseconds.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Took {
+pub(crate) struct LoadTimes {
     /// Time until the service's first packet.
     pub(crate) came: f64,
     /// Distance of that packet to the one before it.
@@ -51,7 +51,7 @@ pub(crate) struct Took {
 impl<'a> Stopwatch<'a> {
     /// Returns a stopwatch for the node of this name, in the middle of a line.
     pub(crate) fn new(node: &'static str, line: &Line, plain: &'a Line) -> Result<Self> {
-        Ok(Self { node, first: First::new(line)?, plain, engine: Engine::new()? })
+        Ok(Self { node, first: FirstPacket::new(line)?, plain, engine: Engine::new()? })
     }
 
     /// Measures a baseline, then one load of a module that gives its packets this mark.
@@ -61,17 +61,17 @@ impl<'a> Stopwatch<'a> {
         module: Module<'_>,
         (wasm, mark): (&[u8], u32),
         level: Level,
-    ) -> Result<Took> {
+    ) -> Result<LoadTimes> {
         std::thread::sleep(REST);
         let baseline = self.baseline(level, wasm)?;
         std::thread::sleep(REST / 3);
-        self.first.want(mark);
+        self.first.expect(mark);
         let begun = Reading::now(0).nanos;
         let loaded = subject.deploy(self.node, module, level)?;
-        let came = self.first.came()?;
+        let came = self.first.wait()?;
         ensure!(came.nanos > begun, "a packet of the module came before it was asked for");
         let (gap, came) = (came.gap_ns as f64 / 1e3, (came.nanos - begun) as f64 / 1e3);
-        Ok(Took { came, gap, baseline, loaded })
+        Ok(LoadTimes { came, gap, baseline, loaded })
     }
 
     /// Returns the time of the same level without a node, in microseconds.
@@ -94,7 +94,7 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    pub(crate) fn add(&mut self, took: &Took) {
+    pub(crate) fn add(&mut self, took: &LoadTimes) {
         self.rounds.add(vec![took.came, took.baseline]);
         self.ours.push(took.came);
         self.baseline.push(took.baseline);
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn the_median_and_the_slowest_have_goals_of_their_own() {
         let mut times = Times::default();
-        times.add(&Took { came: 900.0, baseline: 450.0, ..Took::default() });
+        times.add(&LoadTimes { came: 900.0, baseline: 450.0, ..LoadTimes::default() });
         let reached = |goals| {
             let both = times.measurements("load.warm.small.nic", Level::Nic, goals);
             both.map(|it| (it.metric.clone(), it.reached()))

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use bpf::{Link, Object, XdpMode, objects};
 use namespaces::netns::{self, NetNs};
 
-use super::{Client, LARGE, SMALL, Who};
+use super::{Client, Contestant, LARGE, SMALL};
 use crate::line::{self, Line, NODE_CPU};
 use crate::streams::process::{HAPROXY, Process};
 use crate::streams::{self, ORIGIN, PROXY, nginx, within};
@@ -65,7 +65,7 @@ pub(super) struct Sites {
 }
 
 /// Address that clients ask, and the processes that work for it.
-pub(super) struct Place<'a> {
+pub(super) struct Endpoint<'a> {
     pub(super) client: &'a NetNs,
     pub(super) address: String,
     pub(super) processes: Vec<u32>,
@@ -136,36 +136,44 @@ impl Sites {
         nodes.into_iter().try_for_each(|name| subject.stop(name))
     }
 
-    pub(super) fn place(&self, who: Who) -> Place<'_> {
+    pub(super) fn place(&self, contestant: Contestant) -> Endpoint<'_> {
         let proxy = |port: u16| format!("{PROXY}:{port}");
         let behind = || self.haproxy_behind_xdp.pids();
         let transparent = || self.haproxy_transparent.pids();
-        let (site, address, processes) = match who {
-            Who::Plain => (&self.plain, ORIGIN.to_owned(), self.nodes[0].clone()),
-            Who::Filter => (&self.filter, ORIGIN.to_owned(), self.nodes[1].clone()),
-            Who::Keeping => (&self.keeping, ORIGIN.to_owned(), self.nodes[2].clone()),
-            Who::PlainAtXdp => (&self.plain_at_xdp, ORIGIN.to_owned(), self.nodes[3].clone()),
-            Who::FilterAtXdp => (&self.filter_at_xdp, ORIGIN.to_owned(), self.nodes[4].clone()),
-            Who::HaproxyTcp => (&self.others, proxy(HAPROXY_TCP), self.haproxy.pids()),
-            Who::HaproxyHttp => (&self.others, proxy(HAPROXY_HTTP), self.haproxy.pids()),
-            Who::NginxTcp => (&self.others, proxy(NGINX_TCP), self.nginx.pids()),
-            Who::NginxHttp => (&self.others, proxy(NGINX_HTTP), self.nginx.pids()),
-            Who::TcpBehindXdp => (&self.behind_xdp, proxy(HAPROXY_TCP), behind()),
-            Who::HttpBehindXdp => (&self.behind_xdp, proxy(HAPROXY_HTTP), behind()),
-            Who::TcpTransparent => (&self.transparent, proxy(HAPROXY_TCP), transparent()),
-            Who::HttpTransparent => (&self.transparent, proxy(HAPROXY_HTTP), transparent()),
+        let (site, address, processes) = match contestant {
+            Contestant::Plain => (&self.plain, ORIGIN.to_owned(), self.nodes[0].clone()),
+            Contestant::Filter => (&self.filter, ORIGIN.to_owned(), self.nodes[1].clone()),
+            Contestant::Keeping => (&self.keeping, ORIGIN.to_owned(), self.nodes[2].clone()),
+            Contestant::PlainAtXdp => {
+                (&self.plain_at_xdp, ORIGIN.to_owned(), self.nodes[3].clone())
+            }
+            Contestant::FilterAtXdp => {
+                (&self.filter_at_xdp, ORIGIN.to_owned(), self.nodes[4].clone())
+            }
+            Contestant::HaproxyTcp => (&self.others, proxy(HAPROXY_TCP), self.haproxy.pids()),
+            Contestant::HaproxyHttp => (&self.others, proxy(HAPROXY_HTTP), self.haproxy.pids()),
+            Contestant::NginxTcp => (&self.others, proxy(NGINX_TCP), self.nginx.pids()),
+            Contestant::NginxHttp => (&self.others, proxy(NGINX_HTTP), self.nginx.pids()),
+            Contestant::TcpBehindXdp => (&self.behind_xdp, proxy(HAPROXY_TCP), behind()),
+            Contestant::HttpBehindXdp => (&self.behind_xdp, proxy(HAPROXY_HTTP), behind()),
+            Contestant::TcpTransparent => (&self.transparent, proxy(HAPROXY_TCP), transparent()),
+            Contestant::HttpTransparent => (&self.transparent, proxy(HAPROXY_HTTP), transparent()),
         };
-        Place { client: &site.line.source, address, processes }
+        Endpoint { client: &site.line.source, address, processes }
     }
 
     /// Checks that every byte arrives through this contestant.
-    pub(super) fn check(&self, who: Who) -> Result<()> {
-        let place = self.place(who);
+    pub(super) fn check(&self, contestant: Contestant) -> Result<()> {
+        let place = self.place(contestant);
         let mut client = Client::connect(place.client, place.address.parse()?)
-            .with_context(|| who.name().to_owned())?;
+            .with_context(|| contestant.name().to_owned())?;
         for (path, length) in [(SMALL_PATH, SMALL), (LARGE_PATH, LARGE)] {
-            let answer = client.ask(path, false).with_context(|| who.name().to_owned())?;
-            ensure!(answer.body == body(length), "{}: {path} came as other bytes", who.name());
+            let answer = client.ask(path, false).with_context(|| contestant.name().to_owned())?;
+            ensure!(
+                answer.body == body(length),
+                "{}: {path} came as other bytes",
+                contestant.name()
+            );
         }
         Ok(())
     }

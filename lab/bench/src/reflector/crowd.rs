@@ -15,7 +15,7 @@ const HEAD_MAX: usize = 4096;
 /// Bytes of a read.
 const READ: usize = 65_536;
 /// Longest time between two checks of the clock.
-const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Time after its SYN at which a listener without data gives up, as people would.
 const JOIN_TIME_MAX: Duration = Duration::from_secs(10);
 
@@ -124,7 +124,7 @@ impl Crowd {
 
     /// Polls once: completes connections and reads available data.
     fn look(&mut self) -> Result<()> {
-        for number in self.sockets.ready(LOOK_INTERVAL)? {
+        for number in self.sockets.ready(POLL_INTERVAL)? {
             let listener = self.listeners.get_mut(number as usize).and_then(Option::as_mut);
             let Some(listener) = listener else { continue };
             match listener.state {
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(crowd.arrive(20, 1000).unwrap(), 0);
         let before = crowd.heard();
         let heard_more = || {
-            crowd.listen(LOOK_INTERVAL).unwrap();
+            crowd.listen(POLL_INTERVAL).unwrap();
             crowd.heard().iter().zip(&before).all(|(after, before)| after > before).then_some(())
         };
         testbase::wait_for(JOIN_TIME_MAX, heard_more).unwrap();

@@ -29,7 +29,7 @@ const NUMBER_AT: usize = 36;
 const BEHIND_MAX: u64 = 1 << 20;
 const PART_MAX: u64 = 16 << 10;
 /// Polling interval for new connections: less than a frame.
-const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Time within which a request must arrive and the response begin.
 const ASK_TIME_MAX: Duration = Duration::from_secs(5);
 /// Longest head, in bytes.
@@ -76,7 +76,7 @@ impl Station {
         let player = Worker::start(LOAD_CPU, move || {
             player.turn();
             counted.store(player.playing.len(), Ordering::Relaxed);
-            std::thread::sleep(LOOK_INTERVAL);
+            std::thread::sleep(POLL_INTERVAL);
             Ok(())
         });
         Self { listeners, _player: player }
@@ -114,7 +114,7 @@ impl Player {
             }
         }
         let together = self.together * FRAME as u64;
-        self.playing.retain_mut(|playing| playing.goes_on(played, together));
+        self.playing.retain_mut(|playing| playing.send_due(played, together));
     }
 }
 
@@ -127,7 +127,7 @@ impl Playing {
 
     /// Sends as much of the stream as the socket accepts; returns whether the client is still
     /// there. A client too far behind is dropped.
-    fn goes_on(&mut self, played: u64, together: u64) -> bool {
+    fn send_due(&mut self, played: u64, together: u64) -> bool {
         let behind = played.saturating_sub(self.at);
         if behind < together {
             return true;

@@ -73,7 +73,7 @@ fn collected(lab: &mut Lab<'_>, heaps: &str, parties: &[Party<'_>]) -> Result<Ve
     let (begin, mut before) = (Instant::now(), counted(lab, parties)?);
     for (number, objects) in [LITTLE, MUCH].into_iter().enumerate() {
         (lab.progress)(&format!("{heaps}, {objects} objects for each packet of A"));
-        lab.subject.tell(NODE, parties[0].name, &objects.to_le_bytes())?;
+        lab.subject.send_message(NODE, parties[0].name, &objects.to_le_bytes())?;
         while begin.elapsed() < phase * (number as u32 + 1) {
             std::thread::sleep(STEP);
             let at = begin.elapsed().as_secs_f64();

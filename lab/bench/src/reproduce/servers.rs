@@ -31,7 +31,7 @@ use crate::rounds::median;
 use crate::streams::process::{cpu_time, memory, on_cpu};
 use crate::streams::{self, LOAD_CPU};
 use crate::{Plan, Service};
-use sites::{CLOUDS, Site, Way};
+use sites::{CLOUDS, Site, Variant};
 use visits::Visited;
 
 /// Number of servers, as in the paper.
@@ -95,8 +95,8 @@ pub(super) fn crowded(lab: &mut Lab<'_>) -> Result<Drawn> {
         let mut passes = Vec::new();
         for _ in 0..rounds {
             passes.push([
-                lab.unspoiled(|lab| pass(lab, &all, Way::Compressed))?,
-                lab.unspoiled(|lab| pass(lab, &all, Way::Plain))?,
+                lab.unspoiled(|lab| pass(lab, &all, Variant::Compressed))?,
+                lab.unspoiled(|lab| pass(lab, &all, Variant::Plain))?,
             ]);
         }
         Ok(passes)
@@ -107,7 +107,7 @@ pub(super) fn crowded(lab: &mut Lab<'_>) -> Result<Drawn> {
     Ok(drawn(&all, &passes?))
 }
 
-fn pass(lab: &mut Lab<'_>, all: &[Site], way: Way) -> Result<(Pass, Duration)> {
+fn pass(lab: &mut Lab<'_>, all: &[Site], way: Variant) -> Result<(Pass, Duration)> {
     let addresses: Vec<_> = (0..all.len()).map(|number| sites::address(number, way)).collect();
     let cell = streams::node(lab.subject, NODE)?.split_off(1);
     let (before, mut memory_max) = (cpu_time(&cell)?, memory(&cell)?);
@@ -182,7 +182,7 @@ fn drawn(all: &[Site], rounds: &[[Pass; 2]]) -> Drawn {
     let times = times(all.len(), rounds);
     let both: Vec<(&Site, Times)> =
         all.iter().zip(&times).filter_map(|(site, times)| Some((site, (*times)?))).collect();
-    let marks = |way: Way| {
+    let marks = |way: Variant| {
         let beside = Straight { name: "800 kbit/s", slope: 8e6 / PAPER_RATE.0 as f64 };
         Marks::Dots { curves: way.name(), beside }
     };
@@ -192,7 +192,7 @@ fn drawn(all: &[Site], rounds: &[[Pass; 2]]) -> Drawn {
         points: points(&both),
         compared: compared(&both, rounds),
         columns: &[Quantity::Length, Quantity::Time],
-        panels: Way::BOTH.map(panel).to_vec(),
+        panels: Variant::BOTH.map(panel).to_vec(),
         notes: notes(&both, rounds),
         references: Vec::new(),
     }
@@ -201,14 +201,14 @@ fn drawn(all: &[Site], rounds: &[[Pass; 2]]) -> Drawn {
 /// Returns the points, by way, and by cloud within it.
 fn points(both: &[(&Site, Times)]) -> Vec<Point> {
     let mut points = Vec::new();
-    for way in Way::BOTH {
+    for way in Variant::BOTH {
         for (cloud, milliseconds) in CLOUDS.into_iter().enumerate() {
             let of_cloud = both.iter().filter(|(site, _)| site.cloud == cloud);
             points.extend(of_cloud.map(|(site, times)| Point {
                 curve: format!("{}, {milliseconds} ms", way.name()),
                 length: site.page.len(),
                 time_us: Some(
-                    1e6 * if way == Way::Compressed { times.with } else { times.without },
+                    1e6 * if way == Variant::Compressed { times.with } else { times.without },
                 ),
                 ..Point::default()
             }));
@@ -276,7 +276,7 @@ fn notes(both: &[(&Site, Times)], rounds: &[[Pass; 2]]) -> Vec<String> {
             worst.1.without * 1e3
         ));
     }
-    for (at, way) in Way::BOTH.into_iter().enumerate() {
+    for (at, way) in Variant::BOTH.into_iter().enumerate() {
         let of = |value: &dyn Fn(&Pass) -> f64| {
             let all: Vec<f64> =
                 rounds.iter().filter_map(|round| round.get(at)).map(value).collect();

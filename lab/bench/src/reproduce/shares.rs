@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_promised_is_missing_for_who_has_no_guarantee() {
+    fn sessions_without_a_guarantee_get_the_remainder() {
         let drawn = drawn(Vec::new(), PHASE, &[("B".to_owned(), 0.2)]);
         let paper = |what: &str| drawn.compared.iter().find(|it| it.what == what).unwrap().paper;
         assert_eq!(paper("A, with 1 there"), 100.0);

@@ -32,7 +32,7 @@ const SWITCH_EACH: usize = 250;
 const UNSURE: usize = 100;
 const NODE: &str = "bench-shift";
 /// Time for all packets; the generator is slower than its pace only on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const RUN_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time for packets in flight.
 const ARRIVAL: Duration = Duration::from_millis(50);
 const PAPER_BELOW_US: f64 = 7.0;
@@ -100,7 +100,7 @@ fn series(lab: &mut Lab<'_>, moves: &[(usize, Level)]) -> Result<Vec<Option<f64>
 fn wait_for(generator: &Generator, sent: u64) -> Result<()> {
     let begun = Instant::now();
     while generator.sent() < sent {
-        ensure!(begun.elapsed() < PATIENCE, "the generator sends less than {RATE} packets/s");
+        ensure!(begun.elapsed() < RUN_TIMEOUT, "the generator sends less than {RATE} packets/s");
         std::thread::sleep(Duration::from_micros(100));
     }
     Ok(())

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_there_refuses() {
+    fn a_missing_server_refuses_connections() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
         drop(listener);

@@ -42,7 +42,7 @@ const SYSTEM_FOLDERS: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
 const START_TIME_MAX: Duration = Duration::from_secs(10);
 const STOP_TIME_MAX: Duration = Duration::from_secs(2);
 /// Polling interval.
-const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Bytes at the end of a program's log that an error shows.
 const LOG_SHOWN: usize = 1000;
 
@@ -130,7 +130,7 @@ impl Process {
                     self.said()
                 )));
             }
-            std::thread::sleep(LOOK_INTERVAL);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -154,7 +154,7 @@ impl Drop for Process {
         signal(self.child.id(), Signal::TERM);
         let end = Instant::now() + STOP_TIME_MAX;
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
-            std::thread::sleep(LOOK_INTERVAL);
+            std::thread::sleep(POLL_INTERVAL);
         }
         if matches!(self.child.try_wait(), Ok(None)) {
             // Children first, since their numbers could be reused once their parent is gone.
@@ -269,7 +269,7 @@ mod tests {
             let process = process.unwrap();
             let name = format!("/proc/{}/comm", process.child.id());
             while std::fs::read_to_string(&name).unwrap().trim() != "sleep" {
-                std::thread::sleep(LOOK_INTERVAL);
+                std::thread::sleep(POLL_INTERVAL);
             }
             process
         };
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_ends_instead_of_listening_is_an_error() {
+    fn a_program_that_ends_instead_of_listening_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let complains = Tool { program: "ls", package: "coreutils" };
         let here = NetNs::current().unwrap();

@@ -22,7 +22,7 @@ pub(super) const RATE: u32 = 25;
 /// Interval at which pieces of the playing film are sent.
 const BEAT: Duration = Duration::from_millis(10);
 /// Polling interval for new connections.
-const LOOK_INTERVAL: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Returns a film of `seconds`, the same each time.
 pub(super) fn film(seconds: u32) -> Result<Vec<u8>> {
@@ -64,7 +64,7 @@ impl Cinema {
             let _ = sandbox::cores::only(LOAD_CPU);
             while !for_all.load(Ordering::Relaxed) {
                 let Ok((stream, _)) = listener.accept() else {
-                    std::thread::sleep(LOOK_INTERVAL);
+                    std::thread::sleep(POLL_INTERVAL);
                     continue;
                 };
                 let (film, over) = (Arc::clone(&film), Arc::clone(&for_all));

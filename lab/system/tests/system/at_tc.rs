@@ -21,7 +21,7 @@ fn line_with(edit: impl Fn(String) -> String) -> Line {
     let net = Net::line(1500).unwrap();
     let node = NodeUnderTest::start_edited(&net, "r1", "", edit).unwrap();
     let line = Line { node, net };
-    line.acquaint();
+    line.resolve_neighbours();
     line
 }
 
@@ -36,7 +36,7 @@ fn connections_at_tc_have_their_addresses_and_every_byte_and_count_as_their_fram
     net.within("r1", on).unwrap().unwrap();
     let node = NodeUnderTest::start_edited(&net, "r1", "", at_tc).unwrap();
     let line = Line { node, net };
-    line.acquaint();
+    line.resolve_neighbours();
     let state = line.net.within("r1", || OffloadState::read(&device)).unwrap().unwrap();
     assert!(state.is_on(Offload::Gro), "the device is as it was");
     let ports = line.node.client().node().unwrap().ports;

@@ -20,7 +20,7 @@ fn every_bad_frame_is_counted_under_its_reason() {
         return;
     }
     let line = Line::with_mtu(9000);
-    line.acquaint();
+    line.resolve_neighbours();
     send_all(&line);
 }
 
@@ -30,7 +30,7 @@ fn bad_frames_reach_no_service_and_odd_ones_do_no_harm() {
         return;
     }
     let line = Line::with_mtu(9000);
-    line.acquaint();
+    line.resolve_neighbours();
     let all = Service { rules: &["any"], ..Service::default() };
     line.node.deploy(&service_module("monitor").unwrap(), &all).unwrap();
     send_all(&line);
@@ -86,5 +86,5 @@ fn send_all(line: &Line) {
         "the samples reach every reason of the parser: {expected:?}"
     );
     // The node lives, and forwards.
-    line.acquaint();
+    line.resolve_neighbours();
 }

@@ -79,7 +79,7 @@ fn a_session_is_held_to_its_time_below_and_others_lose_nothing() {
     }
     for level in ["nic", "kernel"] {
         let line = Line::up();
-        line.acquaint();
+        line.resolve_neighbours();
         let speed = line.speed_is_measured();
         // One in a thousand: speed per millisecond is fuel a second.
         line.promise("heavy", "100us/100ms");
@@ -157,7 +157,7 @@ fn without_a_promise_there_is_a_limit_only_where_somebody_has_one_and_a_new_daem
         return;
     }
     let mut line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     line.speed_is_measured();
     let rule = format!("proto udp dport {HEAVY}");
     let budget = Some(Budget { over: Some("drop".to_owned()), ..Budget::default() });

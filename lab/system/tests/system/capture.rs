@@ -43,7 +43,7 @@ impl Setting {
     }
 
     fn on(line: Line, level: &str) -> Self {
-        line.acquaint();
+        line.resolve_neighbours();
         let manifest = "window = 64\nlevels = [\"nic\", \"kernel\", \"user\"]\n\
                         [reasons]\n7 = \"dislike\"";
         let wasm = module("fussy", manifest, FUSSY);

@@ -64,7 +64,7 @@ fn what_sessions_are_charged_is_what_the_kernel_says_that_their_cell_used() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let timer = "timer_ms = 1\n";
     let kinds = [
         ("gold", Some("1ms/4ms"), counting(500), ""),

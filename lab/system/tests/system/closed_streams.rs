@@ -23,7 +23,7 @@ const MARKS: &str = r#"(module $marks
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
 const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello";
 /// Timeout of a dropped connection, so that the next one comes during the same outage.
-const PATIENCE: Duration = Duration::from_millis(200);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(200);
 const KILLS: usize = 5;
 /// Requests of one outage: they last longer than it.
 const REQUESTS: usize = 20;
@@ -39,14 +39,14 @@ fn serve(listener: &TcpListener, over: &AtomicBool) {
         let mut head = [0; 256];
         // A client that has gone needs no response.
         let _ = stream.set_nonblocking(false);
-        let _ = stream.set_read_timeout(Some(PATIENCE));
+        let _ = stream.set_read_timeout(Some(ANSWER_TIMEOUT));
         let _ = stream.read(&mut head).and_then(|_| stream.write_all(RESPONSE));
     }
 }
 
 /// Sends a request; returns whether it was filtered, `None` without an answer from the server.
 fn request(to: SocketAddr) -> Option<bool> {
-    let mut stream = TcpStream::connect_timeout(&to, PATIENCE).ok()?;
+    let mut stream = TcpStream::connect_timeout(&to, ANSWER_TIMEOUT).ok()?;
     stream.set_read_timeout(Some(SOON)).unwrap();
     stream.write_all(REQUEST).ok()?;
     let mut answer = Vec::new();
@@ -62,7 +62,7 @@ fn no_connection_goes_past_a_closed_filter_while_cell_or_daemon_or_both_are_gone
         return;
     }
     let mut line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let rule = format!("proto tcp dport {PORT}");
     let (rules, on_failure) = ([&*rule], "closed");
     let service = Service { name: "marks", rules: &rules, on_failure, ..Service::default() };

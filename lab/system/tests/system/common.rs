@@ -68,7 +68,7 @@ impl Line {
     }
 
     /// Resolves all neighbours, so that counts are those of the test's own packets.
-    pub fn acquaint(&self) {
+    pub fn resolve_neighbours(&self) {
         let server = self.net.v4("server", "r1").unwrap().to_string();
         self.run("client", &["ping", "-c1", "-W5", &server]);
         let server = self.net.v6("server", "r1").unwrap().to_string();

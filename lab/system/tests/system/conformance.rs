@@ -96,7 +96,7 @@ impl Bench {
         }
         let node = NodeUnderTest::start_edited(&net, "r1", "", edit).unwrap();
         let line = Line { node, net };
-        line.acquaint();
+        line.resolve_neighbours();
         Self {
             client: RawPort::open(&line.net, "client", "r1").unwrap(),
             server: RawPort::open(&line.net, "server", "r1").unwrap(),

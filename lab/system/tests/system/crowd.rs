@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const EVENTS: usize = 256;
 const READ: usize = 64 << 10;
 /// Longest time between two checks of the clock.
-const LOOK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 /// Most bytes of a response's head.
 const HEAD_MAX: usize = 4096;
 
@@ -183,7 +183,7 @@ impl<'line> Crowd<'line> {
     fn look(&mut self) {
         let mut found = Vec::with_capacity(EVENTS);
         let spare = rustix::buffer::spare_capacity(&mut found);
-        match epoll::wait(&self.events, spare, Some(&LOOK_INTERVAL)) {
+        match epoll::wait(&self.events, spare, Some(&POLL_INTERVAL)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => panic!("waiting for what listeners hear: {error}"),
         }

@@ -79,7 +79,7 @@ fn a_thousand_listeners_at_a_node_outlive_their_origin_and_each_other() {
     }
     descriptors(LISTENERS as u64);
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     deploys_reflector(&line);
     let programme = Programme::numbered();
     let station = Station::opens(&line, PORT, programme, REAL_TIME, Framing::Chunked);
@@ -155,7 +155,7 @@ fn who_pauses_at_a_node_skips_whole_frames_and_others_miss_none() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     deploys_reflector(&line);
     let programme = Programme::numbered();
     let station = Station::opens(&line, PORT, programme, REAL_TIME, Framing::UntilClose);
@@ -234,7 +234,7 @@ fn clients_who_come_and_leave_at_any_moment_leave_nothing_and_disturb_nobody() {
     eprintln!("{length:?}, TAM_SEED={seed}");
     descriptors(u64::from(VISITS_PER_S) * 10);
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     deploys_reflector(&line);
     let compress = service_module("compress").unwrap();
     deploys(&line, "compress", PAGES, &compress, &[("capabilities", "code-responses")]);

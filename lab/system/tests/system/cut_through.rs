@@ -47,7 +47,7 @@ fn a_rule_sends_packets_straight_out_by_a_port_on_its_sessions_share() {
         return;
     }
     let line = line();
-    line.acquaint();
+    line.resolve_neighbours();
     let matched = format!("in left proto udp dport {PORT}");
     let added = line.node.client().add_rules(&rule(&matched, "out right", "gold")).unwrap();
     let before = line.books();

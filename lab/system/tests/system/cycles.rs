@@ -37,7 +37,7 @@ fn looped() -> Line {
         ["a", "b"].map(|port| format!("[[port]]\nname = \"{port}\"\ndevice = \"loop-{port}\"\n"));
     let node = NodeUnderTest::start_edited(&net, "r1", "", |text| text + &ports.concat()).unwrap();
     let line = Line { node, net };
-    line.acquaint();
+    line.resolve_neighbours();
     line
 }
 
@@ -98,7 +98,7 @@ fn a_frame_that_a_module_sends_round_and_round_ends_with_a_reason() {
         assert_eq!(why.service.as_deref(), Some("round"));
         assert!(why.meaning.contains("cabled") && why.advice.contains("in PORT"), "{why:#?}");
         // Others do not notice.
-        line.acquaint();
+        line.resolve_neighbours();
     }
 }
 

@@ -77,7 +77,7 @@ fn a_file_is_applied_as_a_whole_and_what_stays_is_not_touched() {
     let kinds: Vec<&str> = applied.changes.iter().map(|change| change.kind.as_str()).collect();
     assert_eq!(kinds, ["service-added", "service-added", "rule-added", "rule-added"]);
     assert_eq!(line.services(), ["first", "second"]);
-    line.acquaint();
+    line.resolve_neighbours();
     let counted = line.node.service("first").unwrap();
     assert!(counted.stats.packets > 0 && counted.stats.passed_on > 0, "{counted:#?}");
     // The same again changes nothing, not even the generation.
@@ -96,7 +96,7 @@ fn a_file_is_applied_as_a_whole_and_what_stays_is_not_touched() {
     assert_eq!((first.entry, first.restarts), (counted.entry, 0));
     assert_eq!(first.stats.packets, counted.stats.packets);
     assert_eq!(first.then.values().collect::<Vec<_>>(), ["third"]);
-    line.acquaint();
+    line.resolve_neighbours();
     assert!(line.node.service("third").unwrap().stats.packets > 0);
     // Nothing at all.
     line.apply("");
@@ -104,7 +104,7 @@ fn a_file_is_applied_as_a_whole_and_what_stays_is_not_touched() {
 }
 
 #[test]
-fn what_an_applied_service_lacks_is_said() {
+fn missing_parts_of_an_applied_service_are_reported() {
     if !root_or_skip("apply") {
         return;
     }
@@ -129,7 +129,7 @@ fn no_packet_is_lost_while_states_are_applied() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     for name in ["first", "second", "third"] {
         line.store(&passing(name));
     }
@@ -304,7 +304,7 @@ fn assert_everything(line: &Line) {
     ];
     assert_eq!(rules, expected);
     let counted = monitor.stats.packets;
-    line.acquaint();
+    line.resolve_neighbours();
     assert!(line.node.service("monitor").unwrap().stats.packets > counted);
 }
 
@@ -372,7 +372,7 @@ fn a_node_killed_at_any_moment_has_what_it_said_was_done() {
         next = asked + 1;
     }
     assert!(done.len() > 4, "too few rules were added: {}", done.len());
-    line.acquaint();
+    line.resolve_neighbours();
 }
 
 /// Returns the L4 ports of the rules, once there are as many as expected.

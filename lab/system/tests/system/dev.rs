@@ -63,7 +63,7 @@ fn each_save_swaps_the_module_and_no_packet_is_lost() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let folder = tempfile::tempdir().unwrap();
     let mut new = Command::new(testkit::tam());
     new.current_dir(&folder).args(["new", "mine", "--template", "c"]);

@@ -113,7 +113,7 @@ fn refuses_every_change(line: &Line, system_says: &str, help: &str) {
     assert!(wait_for(SOON, gone).is_some(), "{:?} instead of {before:?}", rules(line));
     // The service runs on, and the node forwards.
     let counted = line.node.service("monitor").unwrap().stats.packets;
-    line.acquaint();
+    line.resolve_neighbours();
     assert!(line.node.service("monitor").unwrap().stats.packets > counted);
 }
 
@@ -190,7 +190,7 @@ fn a_store_without_room_or_that_is_read_only_refuses_modules_and_the_node_goes_o
         assert!(said.contains("store") && said.contains(says), "{said}");
         assert!(line.node.service("early").is_err(), "it is gone again, if it ran");
         let counted = line.node.service("monitor").unwrap().stats.packets;
-        line.acquaint();
+        line.resolve_neighbours();
         assert!(line.node.service("monitor").unwrap().stats.packets > counted);
     };
     disk.fill();

@@ -178,7 +178,7 @@ fn each_session_sends_its_share_of_a_port_and_those_without_one_the_rest() {
         return;
     }
     let line = Line::at_rate("20Mbit/s");
-    line.acquaint();
+    line.resolve_neighbours();
     line.with_share("gold", Some("5ms/10ms"));
     line.with_share("silver", Some("2ms/10ms"));
     line.with_share("rest", None);
@@ -219,7 +219,7 @@ fn below_user_level_no_session_sends_more_than_its_share_and_the_others_what_is_
     }
     for level in ["nic", "kernel"] {
         let line = Line::at_rate("20Mbit/s");
-        line.acquaint();
+        line.resolve_neighbours();
         line.with_share("gold", Some("5ms/10ms"));
         line.with_share("silver", Some("2ms/10ms"));
         line.with_share("rest", None);
@@ -266,7 +266,7 @@ fn a_session_has_one_share_of_a_port_wherever_its_packets_leave_from() {
         return;
     }
     let line = Line::at_rate("20Mbit/s");
-    line.acquaint();
+    line.resolve_neighbours();
     line.with_share("gold", Some("5ms/10ms"));
     for (level, port) in ["user", "nic", "kernel"].into_iter().zip(PORTS) {
         line.passes_at(level, &format!("at-{level}"), "gold", port);
@@ -286,7 +286,7 @@ fn what_waits_for_its_share_leaves_when_the_share_is_given_up_and_is_lost_for_no
     }
     const PACKETS: u32 = 40;
     let line = Line::at_rate("10Mbit/s");
-    line.acquaint();
+    line.resolve_neighbours();
     // A packet in a second: all but a few of them wait.
     line.with_share("slow", Some("2ms/1s"));
     line.passes("slow", PORTS[0]);
@@ -312,7 +312,7 @@ fn at_kernel_a_burst_waits_for_its_share_and_is_sent_in_order_without_a_loss() {
     const BURST: u32 = 960;
     const STEADY: u32 = 300;
     let line = Line::at_rate("20Mbit/s");
-    line.acquaint();
+    line.resolve_neighbours();
     // 170 packets in a second, and room for 1,024.
     line.with_queue("gold", Some("1ms/10ms"), "4MiB");
     line.with_share("silver", Some("5ms/10ms"));
@@ -378,7 +378,7 @@ fn what_waits_at_kernel_leaves_when_the_share_or_the_session_goes() {
     let none = SessionChange { send: Some(BTreeMap::new()), ..SessionChange::default() };
     for name in ["changed", "removed"] {
         let line = Line::at_rate("10Mbit/s");
-        line.acquaint();
+        line.resolve_neighbours();
         // A packet or two in a second: all others wait.
         line.with_share(name, Some("2ms/1s"));
         line.passes_at("kernel", "slow", name, PORTS[0]);
@@ -407,7 +407,7 @@ fn a_service_moves_while_its_packets_wait_and_none_overtakes_another() {
     }
     const EACH: u32 = 60;
     let line = Line::at_rate("20Mbit/s");
-    line.acquaint();
+    line.resolve_neighbours();
     // 170 packets in a second: a third of one for each burst.
     line.with_queue("gold", Some("1ms/10ms"), "4MiB");
     line.passes_at("kernel", "moving", "gold", PORTS[0]);

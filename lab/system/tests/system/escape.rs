@@ -124,7 +124,7 @@ fn hostile_native_code_in_a_cell_or_compiler_gets_nowhere_that_root_would() {
     // It goes on, and runs what comes.
     let message = line.node.deploy(&idle("after"), &Service::default());
     assert!(message.is_ok(), "{message:?}");
-    line.acquaint();
+    line.resolve_neighbours();
 
     let worker = waiting_worker(&line);
     let mut worker = Hostile::take_over(worker).unwrap();

@@ -43,7 +43,7 @@ fn drops_come_by_reason_with_service_rule_module_and_session_and_none_is_uncount
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let wasm = module("picky", "window = 64\n[reasons]\n7 = \"dislike\"", DROPPING);
     let deployed =
         line.node.deploy(&wasm, &Service { rules: RULES, ..Service::default() }).unwrap();
@@ -94,7 +94,7 @@ fn events_of_modules_come_with_their_count_and_what_is_left_out_is_counted() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let wasm = module("telling", "window = 64\nneeds = [\"events\"]", TELLING);
     line.node.deploy(&wasm, &Service { rules: RULES, ..Service::default() }).unwrap();
     let (receiver, sender) = (line.udp("server", PORT), line.udp("client", 0));
@@ -148,7 +148,7 @@ fn a_cell_that_does_not_answer_is_told_of() {
     assert_eq!(second.join().unwrap().unwrap(), "user");
     let told = wait_until(&line.node, EventKind::CellSilent, |seen| seen.len() > 1);
     assert_eq!(told[1].text, "the cell answers again");
-    line.acquaint();
+    line.resolve_neighbours();
 }
 
 #[test]

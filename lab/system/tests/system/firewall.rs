@@ -8,7 +8,7 @@ use testkit::{Running, Service, root_or_skip, service_module};
 /// Returns a line with the firewall on the path, and the client inside.
 fn guarded(level: &str, allow: &str) -> Line {
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let inside = format!(
         "{}/32 {}/128",
         line.net.v4("client", "r1").unwrap(),

@@ -14,11 +14,11 @@ const BODY_LENGTH: u64 = 4 << 20;
 /// Levels at which services of this kind run, and a connection is moved to.
 pub const LEVELS: [&str; 3] = ["user", "kernel", "nic"];
 /// Seconds after which a missing answer counts as absent: iputils and curl accept whole seconds.
-const PATIENCE: &str = "1";
+const ANSWER_TIMEOUT: &str = "1";
 
 /// Pings a host from another one; returns true if the answers came.
 pub fn pings(line: &Line, from: &str, to: IpAddr) -> bool {
-    let argv = ["ping", "-c3", "-i0.05", "-W", PATIENCE, &to.to_string()];
+    let argv = ["ping", "-c3", "-i0.05", "-W", ANSWER_TIMEOUT, &to.to_string()];
     let output = line.net.run(from, &argv, PROGRAM_TIME_MAX).unwrap();
     let all = output.stdout.contains("3 packets transmitted, 3 received");
     assert!(all || output.stdout.contains(", 0 received"), "{output:?}");
@@ -29,7 +29,7 @@ pub fn pings(line: &Line, from: &str, to: IpAddr) -> bool {
 pub fn fetches(line: &Line, from: &str, server: &str, address: IpAddr) -> bool {
     let http = HttpServer::start(&line.net, server, address, BODY_LENGTH);
     let command = format!(
-        "set -o pipefail; curl -sS -g --connect-timeout {PATIENCE} http://{}/ | sha256sum",
+        "set -o pipefail; curl -sS -g --connect-timeout {ANSWER_TIMEOUT} http://{}/ | sha256sum",
         http.address
     );
     let output = line.net.run(from, &["bash", "-c", &command], PROGRAM_TIME_MAX).unwrap();

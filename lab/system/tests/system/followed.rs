@@ -533,7 +533,7 @@ impl Flows {
             this.run(command).unwrap();
         }
         this.server = sockets(&this.line, "server", THERE, PORT);
-        this.line.acquaint();
+        this.line.resolve_neighbours();
         this
     }
 

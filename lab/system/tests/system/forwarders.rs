@@ -387,7 +387,7 @@ fn compare(level: Option<&str>) -> Vec<String> {
     let linux = Router::new(plain);
     let Line { node, net } = Line::up();
     let line = Line { node, net };
-    line.acquaint();
+    line.resolve_neighbours();
     if let Some(level) = level {
         let pass = r#"(memory (export "memory") 1 1)
             (func (export "on_packet") (result i32) (i32.const 0))"#;

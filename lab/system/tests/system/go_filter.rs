@@ -52,7 +52,7 @@ fn a_go_filter_at_a_node_edits_what_curl_and_a_server_say() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let upstreams = format!("authority={}", line.server(AUTHORITY));
     let rules = [&*format!("proto tcp dport {PORT}")];
     let parameters = [("configuration", "from the node"), ("upstreams", &*upstreams)];

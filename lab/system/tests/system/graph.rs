@@ -107,7 +107,7 @@ impl Flow {
 /// Returns a line with `classify` at one level, and after it `heavy` at another.
 fn graph([first, second]: [&str; 2]) -> Line {
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let service = Service { level: second, ..Service::default() };
     line.node.deploy(&heavy("heavy"), &service).unwrap();
     let service = Service { level: first, then: &["heavy"], rules: RULES, ..Service::default() };
@@ -258,7 +258,7 @@ fn a_graph_of_eight_and_no_more() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let names: Vec<String> = (1..=8).map(|number| format!("s{number}")).collect();
     for (index, name) in names.iter().enumerate() {
         let then: Vec<&str> =

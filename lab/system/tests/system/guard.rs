@@ -47,7 +47,7 @@ struct Guarded {
 impl Guarded {
     fn up([first, second]: [&str; 2], hold: &str, limit: &str) -> Self {
         let line = Line::billed_each_second();
-        line.acquaint();
+        line.resolve_neighbours();
         let limiting = Service {
             level: second,
             session: "system",

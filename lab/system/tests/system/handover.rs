@@ -95,7 +95,7 @@ impl Flows {
 /// Returns a line with one service at each level, and flows to them.
 fn three() -> (Line, Flows) {
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     for (name, level, port) in SERVICES {
         deploy(&line, name, level, port);
     }
@@ -214,7 +214,7 @@ fn rules_hold_when_a_node_without_services_is_handed_over() {
         return;
     }
     let mut line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let rule = api::RuleRequest::new("proto udp dport 7000", "drop");
     line.node.client().add_rules(&rule.into()).unwrap();
     let flows = Flows::new(&line, &[7000]);
@@ -289,7 +289,7 @@ fn what_another_version_left_is_taken_down_and_begins_anew() {
     assert!(line.node.log().contains("of another version"), "{}", line.node.log());
     assert!(gone(cell), "its cell runs on");
     run_anew(&line);
-    line.acquaint();
+    line.resolve_neighbours();
 
     // A record that cannot be read is no better.
     let cell = line.node.cell().unwrap();
@@ -298,7 +298,7 @@ fn what_another_version_left_is_taken_down_and_begins_anew() {
     line.node.start_again(&line.net, "r1").unwrap();
     assert!(gone(cell));
     run_anew(&line);
-    line.acquaint();
+    line.resolve_neighbours();
 }
 
 /// Waits until the services of the node's state run with counters that begin at zero.
@@ -334,7 +334,7 @@ fn cleanup_ends_the_cell_of_a_dead_daemon_too() {
     assert!(
         !links.iter().any(|link| link.name.starts_with("tam-") || link.name.starts_with("tup-"))
     );
-    line.acquaint();
+    line.resolve_neighbours();
 }
 
 fn gone_now(pid: u32) -> bool {

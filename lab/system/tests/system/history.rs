@@ -64,7 +64,7 @@ fn what_a_session_used_is_seen_by_the_second_and_that_it_is_idle_then() {
     };
     line.node.client().create_session(&request).unwrap();
     assert_eq!(line.gold().used.history, None, "it never did anything");
-    line.acquaint();
+    line.resolve_neighbours();
     let wasm = module("endless", "window = 64\nmemory_pages_max = 1\nlevels = [\"user\"]", ENDLESS);
     let rule = format!("proto udp dport {PORT}");
     let service =

@@ -75,7 +75,7 @@ fn serve(line: &Line, session: &str, wasm: &[u8], name: &str, port: u16) {
 /// Returns a line with a session that reserves a quarter of the processor, whose service counts.
 fn with_victim() -> Line {
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     with_session(&line, "gold", Some("1ms/4ms"));
     serve(&line, "gold", &user("count", "", COUNTS), "victim", VICTIM);
     line

@@ -16,7 +16,7 @@ fn tcp_runs_plainly_and_through_a_service() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     for service in [false, true] {
         if service {
             deploy_monitor(&line);
@@ -46,7 +46,7 @@ fn udp_of_long_packets_is_counted_and_marked() {
 
 fn udp(length: u32) {
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let wire = RawPort::open(&line.net, "server", "r1").unwrap();
     let wanted = ["-u", "-b", "100M", "-l", &length.to_string()];
 

@@ -82,7 +82,7 @@ mod alone {
         let mut dice = Dice(seed | 1);
         let held = bpf::Inventory::take().unwrap();
         let mut line = Line::up();
-        line.acquaint();
+        line.resolve_neighbours();
         for (name, level, port) in STAY {
             deploy(&line, name, level, port);
         }
@@ -142,6 +142,6 @@ mod alone {
         let own = |name: &str| name.starts_with("tam-") || name.starts_with("tup-");
         assert!(!links.iter().any(|link| own(&link.name)), "{links:?}");
         assert_no_bpf_since(&held);
-        line.acquaint();
+        line.resolve_neighbours();
     }
 }

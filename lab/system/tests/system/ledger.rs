@@ -107,7 +107,7 @@ fn the_bill_of_a_number_of_packets_is_what_sender_and_receiver_count() {
     }
     let packets = if std::env::var_os("TAM_SOAK").is_some() { PACKETS_SOAK } else { PACKETS };
     let mut line = Line::billed_each_second();
-    line.acquaint();
+    line.resolve_neighbours();
     for (name, level, port) in SERVICES {
         deploy(&line, name, level, port);
     }
@@ -151,7 +151,7 @@ fn a_receipt_is_verified_with_the_nodes_key_and_adds_up_to_the_bill() {
         return;
     }
     let line = Line::billed_each_second();
-    line.acquaint();
+    line.resolve_neighbours();
     deploy(&line, "up", "user", 7000);
     let mut flow = Flow::new(&line, 7000);
     flow.send(500);
@@ -192,7 +192,7 @@ fn a_node_without_room_for_its_ledger_takes_no_new_service_and_bills_later() {
         return;
     }
     let (disk, line) = on_a_small_disk(Line::billed_each_second(), "store.state");
-    line.acquaint();
+    line.resolve_neighbours();
     deploy(&line, "up", "user", 7000);
     let mut flow = Flow::new(&line, 7000);
     flow.send(100);

@@ -81,7 +81,7 @@ fn the_same_monitor_counts_the_same_at_every_level() {
     let monitor = service_module("monitor").unwrap();
     for level in ["user", "nic", "kernel"] {
         let line = Line::up();
-        line.acquaint();
+        line.resolve_neighbours();
         let flow = Flow::new(&line);
         let service = Service { rules: RULES, level, ..Service::default() };
         let deployed = line.node.deploy(&monitor, &service).unwrap();
@@ -125,7 +125,7 @@ fn a_module_that_runs_again_begins_anew() {
     let manifest = format!("window = 64\nmemory_pages_max = 2\n{BELOW}");
     let wasm = module("again", &manifest, &fields);
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let flow = Flow::new(&line);
     for level in ["nic", "kernel", "user", "nic"] {
         let service = Service { rules: RULES, level, ..Service::default() };
@@ -160,7 +160,7 @@ fn a_service_moves_under_traffic_with_its_state_and_every_packet_meets_it_once_i
     const PACKETS: u32 = 8000;
     const GAP: Duration = Duration::from_micros(500);
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let service = Service { rules: RULES, level: "nic", ..Service::default() };
     line.node.deploy(&stamper(BELOW), &service).unwrap();
     let flow = Flow::new(&line);
@@ -205,7 +205,7 @@ fn hooks_run_in_the_lane_wherever_the_packets_are() {
     }
     for level in ["nic", "kernel"] {
         let line = Line::up();
-        line.acquaint();
+        line.resolve_neighbours();
         let service = Service { rules: RULES, level, ..Service::default() };
         line.node.deploy(&stamper(BELOW), &service).unwrap();
         let (flow, client) = (Flow::new(&line), line.node.client());
@@ -226,7 +226,7 @@ fn a_trap_below_costs_its_packet_and_the_memory() {
     }
     for level in ["nic", "kernel"] {
         let line = Line::up();
-        line.acquaint();
+        line.resolve_neighbours();
         let service = Service { rules: RULES, level, ..Service::default() };
         line.node.deploy(&stamper(BELOW), &service).unwrap();
         let flow = Flow::new(&line);
@@ -279,7 +279,7 @@ fn one_switch_takes_everything_to_user_level_at_once() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     for (name, level, port) in [("a", "nic", 7000), ("b", "kernel", 7001), ("c", "user", 7002)] {
         let rule = format!("proto udp dport {port}");
         let service = Service { name, rules: &[&rule], level, ..Service::default() };
@@ -316,7 +316,7 @@ fn beyond_its_budget_below_a_service_is_raised_or_dropped_and_all_is_counted() {
     // `nic` with `drop`: `beyond_an_account_packets_are_dropped_or_raised`, of the front door.
     for (level, over) in [("nic", "raise"), ("kernel", "drop")] {
         let line = Line::up();
-        line.acquaint();
+        line.resolve_neighbours();
         // A tenth of what is offered.
         let budget = Budget { packets: Some(200), over: Some(over.into()), ..Budget::default() };
         let budget = Some(budget);
@@ -362,7 +362,7 @@ fn a_budget_is_the_services_own_and_no_other_ones_debt_or_credit() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let deploy = |packets: u64| {
         let budget =
             Budget { packets: Some(packets), over: Some("drop".into()), ..Budget::default() };
@@ -400,7 +400,7 @@ mod alone {
     use super::*;
 
     #[test]
-    fn what_the_kernel_has_verified_runs_again_empty_until_bpf_is_switched_off() {
+    fn verified_programs_are_reused_with_empty_state_until_bpf_is_switched_off() {
         if !root_or_skip("programs that run again") {
             return;
         }
@@ -408,7 +408,7 @@ mod alone {
         let manifest = format!("window = 64\nmemory_pages_max = 1\n{BELOW}");
         let wasm = module("again", &manifest, &fields);
         let line = Line::up();
-        line.acquaint();
+        line.resolve_neighbours();
         let flow = Flow::new(&line);
         let others = programs();
         let deploy = |level| {

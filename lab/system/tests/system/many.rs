@@ -33,7 +33,7 @@ fn a_thousand_sessions_come_and_go_by_one_change_and_each_has_its_packets() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let small = module("small", "window = 64\nmemory_pages_max = 1\nlevels = [\"user\"]", SMALL);
     let digest = line.node.client().store_module(small).unwrap().digest;
     let mut text = String::new();

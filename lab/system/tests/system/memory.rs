@@ -210,7 +210,7 @@ fn a_module_below_user_level_is_told_too_and_pays_for_all_of_its_memory() {
     let service =
         Service { session: "gold", level: "nic", rules: &["proto icmp"], ..Service::default() };
     line.node.deploy(&module("below", manifest, BELOW), &service).unwrap();
-    line.acquaint();
+    line.resolve_neighbours();
     assert_eq!(line.node.service("below").unwrap().level, "nic");
     let used = line.memory_of("gold");
     assert!(used.by_use["linear"] >= 4 * PAGE, "all that it may have, from its start: {used:?}");
@@ -222,7 +222,7 @@ fn a_module_below_user_level_is_told_too_and_pays_for_all_of_its_memory() {
     assert!(told.is_some(), "{:?}", line.says("below", b""));
     assert_eq!(line.says("grower", b""), [Some(1)]);
     // It is where it was, and packets go through it.
-    line.acquaint();
+    line.resolve_neighbours();
     assert_eq!(line.node.service("below").unwrap().level, "nic");
     assert_eq!(line.node.service("below").unwrap().stats.traps.len(), 0);
 }
@@ -244,7 +244,7 @@ fn memory_bombs_get_what_was_promised_and_their_neighbour_notices_nothing() {
     // As many as there is room for services, but for some.
     const BOMBS: u16 = 200;
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     // Without a queue of its own its packets would find the bombs' in their place.
     let gold = SessionRequest {
         name: "gold".to_owned(),

@@ -61,7 +61,7 @@ fn counters_for_prometheus_are_read_by_its_parser_and_say_what_was_sent() {
     let more = "[metrics]\nlisten = \"127.0.0.1:9464\"\n";
     let node = NodeUnderTest::start_with(&net, "r1", more).unwrap();
     let line = Line { node, net };
-    line.acquaint();
+    line.resolve_neighbours();
     let wasm = module(
         "fussy",
         "window = 64\n[reasons]\n7 = \"it \\\\\\\"said\\\\\\\" no\"",

@@ -52,7 +52,7 @@ pub fn download(line: &Line) {
 /// Pings and downloads, plainly and through a service at `user` and `nic`; each packet is accounted
 /// for.
 fn serves_at_each_level(line: &Line, size: &str) {
-    line.acquaint();
+    line.resolve_neighbours();
     let server = line.net.v4("server", "r1").unwrap().to_string();
     for level in ["", "user", "nic"] {
         if level == "user" {

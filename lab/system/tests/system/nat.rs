@@ -19,7 +19,7 @@ fn translated(level: &str) -> (Line, IpAddr) {
 
 /// Sets up NAT on a line with any address.
 fn translated_to(line: Line, address: Ipv4Addr, level: &str) -> (Line, IpAddr) {
-    line.acquaint();
+    line.resolve_neighbours();
     let inside = format!("{}/32", line.net.v4("client", "r1").unwrap());
     let shown = address.to_string();
     let parameters = [("inside", &inside[..]), ("address", &shown)];

@@ -121,7 +121,7 @@ fn the_kernels_nat_beside_a_node_translates_every_packet() {
     let node = NodeUnderTest::start(&net, "r1").unwrap();
     let line = Line { node, net };
     wait_noticed(&line, true);
-    line.acquaint();
+    line.resolve_neighbours();
     let address = IpAddr::from(line.net.v4("r1", "server").unwrap());
     let all = (DATAGRAMS, DATAGRAMS, vec![address]);
     let before = outcome(&line, "kernel_slow");
@@ -170,7 +170,7 @@ fn a_rule_of_nftables_drops_its_flow_from_the_next_look_on() {
     nft(&net, FILTER);
     let node = NodeUnderTest::start(&net, "r1").unwrap();
     let line = Line { node, net };
-    line.acquaint();
+    line.resolve_neighbours();
     for round in ["before the node", "while it runs"] {
         wait_noticed(&line, true);
         assert_eq!(send(&line, PLAIN, SERVED), DATAGRAMS, "{round}");

@@ -70,7 +70,7 @@ fn a_node_that_cannot_start_leaves_what_a_dead_one_left() {
     assert!(said.contains("another network namespace"), "{said}");
     assert_eq!(leftovers(&name), left);
     line.node.start_again(&line.net, "r1").unwrap();
-    line.acquaint();
+    line.resolve_neighbours();
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_file_that_wants_what_cannot_be_stops_nothing_that_runs_and_nothing_that_a_d
     }
     line.node.start_again(&line.net, "r1").unwrap();
     assert!(line.node.log().contains("adopted"), "{}", line.node.log());
-    line.acquaint();
+    line.resolve_neighbours();
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn a_second_node_of_the_same_name_is_refused() {
         node_file(&line.net, "r1", line.node.name().as_str(), &store.path().join("store"), "");
     let said = fails(&line.net, &text);
     assert!(said.contains("runs already"), "{said}");
-    line.acquaint();
+    line.resolve_neighbours();
     assert_eq!(line.node.client().node().unwrap().cell, "ready");
 }
 
@@ -148,9 +148,9 @@ fn a_device_with_an_xdp_program_of_somebody_else_is_refused() {
     let said = fails(&line.net, &text);
     assert!(said.contains("to-client") && said.contains("XDP"), "{said}");
     assert_eq!(leftovers(&name), [""; 0]);
-    line.acquaint();
+    line.resolve_neighbours();
     let before = line.books();
-    line.acquaint();
+    line.resolve_neighbours();
     assert_eq!(line.balance_since(&before).received, 2, "the first node works on");
 }
 

@@ -33,7 +33,7 @@ fn with_one_core_a_node_promises_long_periods_only_and_forwards() {
         line.node.client().create_session(&request("30ms/100ms")).unwrap();
         let service = Service { session: "gold", rules: &["proto icmp"], ..Service::default() };
         line.node.deploy(&passing("monitor"), &service).unwrap();
-        line.acquaint();
+        line.resolve_neighbours();
 
         let gold = line.node.client().session("gold").unwrap();
         assert_eq!(gold.promised.cpu, ["30ms/100ms"]);

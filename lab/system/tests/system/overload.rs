@@ -32,7 +32,7 @@ fn a_burst_through_touch_is_accounted_to_the_last_packet() {
 
 fn burst(module: &str, parameters: &[(&str, &str)]) {
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let service = Service { rules: &["proto udp dport 7000"], parameters, ..Service::default() };
     line.node.deploy(&service_module(module).unwrap(), &service).unwrap();
     let receiver = line.udp("server", PORT);
@@ -81,7 +81,7 @@ fn a_service_comes_down_from_a_user_level_that_is_overloaded() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let fields = WORK.replace("PAYLOAD", &PAYLOAD_ADDRESS.to_string());
     let wasm = module("work", &format!("window = 64\nmemory_pages_max = 1\n{BELOW}"), &fields);
     let rules: &[&str] = &["proto udp dport 7000"];

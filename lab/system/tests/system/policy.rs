@@ -40,7 +40,7 @@ fn no_packet_goes_past_a_closed_service_and_none_is_kept_by_an_open_one() {
     // The last one is open, and leads to one that is closed.
     let flows_to = [7000, 7001, 7002, 7003, 7004];
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     deploy(&line, "open-up", "user", 7000, "open", &[]);
     deploy(&line, "open-low", "nic", 7001, "open", &[]);
     deploy(&line, "closed-up", "user", 7002, "closed", &[]);
@@ -87,7 +87,7 @@ fn while_a_closed_service_is_down_its_rules_say_so_and_why_does() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     deploy(&line, "guard", "user", 7000, "closed", &[]);
     let flows = Flows::new(&line, &[7000]);
     // After repeated kills the cell stays down long enough for a check.
@@ -137,7 +137,7 @@ fn a_service_that_traps_too_often_is_bypassed_until_it_is_deployed_again() {
     }
     for level in ["user", "nic", "kernel"] {
         let line = Line::up();
-        line.acquaint();
+        line.resolve_neighbours();
         let rules = ["proto udp dport 7000"];
         let service =
             Service { rules: &rules, level, on_failure: "bypass=3", ..Service::default() };
@@ -193,7 +193,7 @@ const DROPS: &str =
 /// Returns a stopped node whose state has a service with the policy `closed` for one L4 port.
 fn closed_and_ended() -> (Line, Flows) {
     let mut line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let service = Service {
         name: "drops",
         rules: &["proto udp dport 7000"],
@@ -248,7 +248,7 @@ fn nothing_goes_past_a_closed_service_while_another_version_takes_the_place_of_t
         return;
     }
     let mut line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let service = Service {
         name: "drops",
         rules: &["proto udp dport 7000"],

@@ -34,7 +34,7 @@ fn a_pool_is_called_while_another_has_used_up_its_virtual_processor() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     line.with_session("gold", ["1ms/50ms", "1ms/50ms"], None);
     let manifest = "window = 64\nmemory_pages_max = 1\ntimer_ms = 10\n\
         [pools.packets]\nprocessor = 0\nevents = [\"packet\"]\n\
@@ -67,7 +67,7 @@ fn packets_of_a_flow_meet_by_the_fields_that_the_manifest_says() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let manifest = "window = 64\nmemory_pages_max = 1\nflows_by = [\"source_port\"]\n\
         [pools.packets]\nlanes = 8\nevents = [\"packet\", \"message\"]\n\
         [pools.spare]\nevents = [\"message\"]\n";

@@ -38,7 +38,7 @@ fn three() -> Line {
     // (Documentation/networking/ip-sysctl.rst, icmp_ratelimit): here it has to tell each.
     let unlimited = || std::fs::write("/proc/sys/net/ipv4/icmp_ratelimit", "0");
     line.net.within("r1", unlimited).unwrap().unwrap();
-    line.acquaint();
+    line.resolve_neighbours();
     line
 }
 
@@ -142,7 +142,7 @@ fn a_device_that_comes_back_under_its_name_is_served_as_before() {
     becomes(&line, "port3", "away");
     assert!(line.node.stop().unwrap().success(), "{}", line.node.log());
     assert_eq!(leftovers(line.node.name()), [""; 0]);
-    line.acquaint();
+    line.resolve_neighbours();
 }
 
 /// Removes the link to the third host, and recreates it.
@@ -213,7 +213,7 @@ fn another_mtu_is_followed_at_all_levels_or_refused_with_the_reason() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let all = Service { rules: &["proto icmp"], ..Service::default() };
     line.node.deploy(&service_module("monitor").unwrap(), &all).unwrap();
     let set = |mtu: u32| {
@@ -257,7 +257,7 @@ fn another_mtu_is_followed_at_all_levels_or_refused_with_the_reason() {
 }
 
 #[test]
-fn nothing_goes_past_a_closed_service_by_a_port_that_is_away_or_made_anew() {
+fn packets_of_a_missing_or_recreated_port_do_not_bypass_a_closed_service() {
     if !root_or_skip("closed ports that are away") {
         return;
     }

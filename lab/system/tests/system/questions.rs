@@ -49,7 +49,7 @@ fn beside_a_hundred_hostile_sessions_the_api_answers_every_question() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let manifest = |fields: &str| {
         let timer = if fields.contains("on_timer") { "timer_ms = 1" } else { "" };
         format!("window = 64\nmemory_pages_max = 64\nlevels = [\"user\"]\n{timer}")

@@ -23,7 +23,7 @@ impl Line {
     /// reservation; each has a service that counts and passes.
     fn with_queues(gold: u64, steps: u32) -> Self {
         let line = Self::up();
-        line.acquaint();
+        line.resolve_neighbours();
         for (name, port, queue, steps) in
             [("gold", GOLD, Some(gold * FRAME), 10), ("hostile", HOSTILE, None, steps)]
         {
@@ -193,7 +193,7 @@ fn a_module_that_watches_its_queue_hears_when_it_is_long_and_what_was_dropped() 
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     line.with_session("gold", ["1ms/4ms"], Some("256KiB"));
     let manifest = "window = 64\nmemory_pages_max = 1\nneeds = [\"queues\"]";
     let wasm = module("watch", manifest, WATCHING);

@@ -95,7 +95,7 @@ fn mpg123_plays_a_shared_stream_sample_by_sample_and_shows_its_titles() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let (mp3, reference) = tone(&line, folder.path());
@@ -200,7 +200,7 @@ fn icecast_and_ffmpeg_are_heard_by_mpg123_and_shared_where_the_operator_says_so(
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let (_, reference) = tone(&line, folder.path());

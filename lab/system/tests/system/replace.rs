@@ -36,7 +36,7 @@ fn packets_that_a_slow_service_still_has_are_not_overtaken_when_it_goes() {
 
 fn comes_and_goes(name: &str, wasm: &[u8]) {
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     // Compiled before the traffic starts; the code is kept.
     let service = Service { rules: &["proto udp dport 7000"], ..Service::default() };
     line.node.deploy(wasm, &service).unwrap();
@@ -190,7 +190,7 @@ fn replaced_under_traffic(name: &str, version: fn(u32) -> Vec<u8>) {
     }
     for level in ["user", "kernel", "nic"] {
         let line = Line::up();
-        line.acquaint();
+        line.resolve_neighbours();
         let service = Service { rules: &["proto udp dport 7000"], level, ..Service::default() };
         let deployed = line.node.deploy(&version(1), &service).unwrap();
         assert_eq!(deployed.service.level, level, "{}", deployed.service.level_reason);
@@ -247,7 +247,7 @@ fn a_version_that_fails_at_once_is_put_back() {
     }
     for level in ["user", "kernel", "nic"] {
         let line = Line::up();
-        line.acquaint();
+        line.resolve_neighbours();
         let service = Service { rules: &["proto udp dport 7000"], level, ..Service::default() };
         line.node.deploy(&in_memory(1), &service).unwrap();
         let before = line.books();
@@ -317,7 +317,7 @@ fn an_applied_version_takes_over_what_the_one_before_knows() {
     // At one level: how a version takes over is the same as without a file, which is shown above at each.
     let level = "nic";
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let digests: Vec<String> = (1..=3).map(|n| line.store(&in_memory(n))).collect();
     let at_level = format!("level = \"{level}\"\n");
     line.apply(&file(&digests[0], &at_level));
@@ -370,7 +370,7 @@ fn an_applied_version_that_fails_at_once_takes_the_whole_change_back() {
     }
     let level = "nic";
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let second = |digest: &str| {
         let module = format!("[[service]]\nname = \"second\"\nmodule = \"{digest}\"\n");
         format!("level = \"{level}\"\n{module}rules = [\"proto udp dport 7001\"]\n")

@@ -25,7 +25,7 @@ fn what_a_cell_gives_to_the_kernel_passes_its_reverse_path_filter() {
     // Its packets have no egress route, and a different source address.
     let node = NodeUnderTest::start_with(&net, "r1", "fast_path = \"never\"").unwrap();
     let line = Line { node, net };
-    line.acquaint();
+    line.resolve_neighbours();
     let inside = format!("{}/32", line.net.v4("client", "r1").unwrap());
     let address = line.net.v4("r1", "server").unwrap().to_string();
     let parameters = &[("inside", &inside[..]), ("address", &address[..])];

@@ -202,7 +202,7 @@ impl Routed {
     }
 
     /// Resolves the neighbours on both paths.
-    fn acquaint(&self) {
+    fn resolve_neighbours(&self) {
         let server = self.net.v4("server", "r2").unwrap().to_string();
         run(&self.net, "client", &["ping", "-c2", "-i0.2", "-W5", &server]);
     }
@@ -223,7 +223,7 @@ impl Routed {
 
     /// Sends datagrams from client to server: all arrive, and r2 received all by this port.
     fn carries(&self, port: &str) {
-        self.acquaint();
+        self.resolve_neighbours();
         let (server, client) = (self.udp("server", "r2", PORT), self.udp("client", "r1", 0));
         client.connect(server.local_addr().unwrap()).unwrap();
         let before = ["left", "right"].map(|port| self.outcome(1, port, "forwarded"));

@@ -98,7 +98,7 @@ fn a_module_that_never_ends_has_at_most_ten_milliseconds_wherever_it_runs() {
         (func (export "on_packet") (result i32) {ENDLESS} (i32.const 0))"#
     );
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     line.with_runaway("on-packet", &user("on-packet", "", &on_packet), "user");
     let sender = line.sender_to(PORT);
     let send = |_| assert_eq!(sender.send(b"never").unwrap(), 5);

@@ -66,7 +66,7 @@ fn a_session_is_made_used_shown_and_changed_while_its_service_runs() {
     let service = Service { session: "gold", rules: &["proto icmp"], ..Service::default() };
     line.node.deploy(&passing("monitor"), &service).unwrap();
     line.said(&["rule", "add", "proto tcp dport 23", "--drop", "--session", "gold"]);
-    line.acquaint();
+    line.resolve_neighbours();
     let gold = line.session("gold");
     assert_eq!(
         (gold.services.as_slice(), gold.rules.len()),
@@ -104,7 +104,7 @@ fn a_session_is_made_used_shown_and_changed_while_its_service_runs() {
     assert_eq!(line.sessions(), ["system", "best-effort"]);
     assert!(line.node.service("monitor").is_err());
     assert_eq!(line.node.client().rules().unwrap().rules, []);
-    line.acquaint();
+    line.resolve_neighbours();
     // Another one of that name begins from zero.
     line.node.client().create_session(&request("gold", &[])).unwrap();
     assert_eq!(line.session("gold").used.total.packets, 0);
@@ -193,7 +193,7 @@ fn sessions_outlive_daemons_and_the_node() {
         return;
     }
     let mut line = Line::with_gold(&["20ms/100ms"]);
-    line.acquaint();
+    line.resolve_neighbours();
     let before = line.session("gold");
     assert!(before.used.total.packets > 0);
     let as_before = |line: &Line| {
@@ -223,7 +223,7 @@ fn sessions_outlive_daemons_and_the_node() {
     assert_eq!(line.sessions().len(), 4);
     let gold = line.session("gold");
     assert_eq!((gold.promised.weight, gold.promised.cpu), (300, before.promised.cpu.clone()));
-    line.acquaint();
+    line.resolve_neighbours();
     assert_eq!(line.session("gold").services, ["monitor"]);
 }
 
@@ -247,7 +247,7 @@ fn a_file_has_its_sessions_applied_with_everything_else_and_taken_back() {
     let added = ["session-added", "session-added", "service-added", "rule-added", "rule-added"];
     assert_eq!(kinds, added);
     assert_eq!(line.sessions(), ["system", "best-effort", "gold", "silver"]);
-    line.acquaint();
+    line.resolve_neighbours();
     let counted = line.node.service("monitor").unwrap().stats.packets;
     assert!(counted > 0);
 

@@ -71,7 +71,7 @@ fn a_share_of_a_port_holds_whatever_keeps_its_packets_off_the_fast_path() {
         return;
     }
     let line = Line::at_rate(RATE);
-    line.acquaint();
+    line.resolve_neighbours();
     serve(&line, 0, &LEVELS);
     assert_held(&line, "the fast path");
     gro(&line, "off");
@@ -92,7 +92,7 @@ fn a_share_of_a_port_holds_for_what_modules_reroute_and_with_a_fast_path_always(
         return;
     }
     let line = Line::at_rate_with(RATE, "fast_path = \"always\"");
-    line.acquaint();
+    line.resolve_neighbours();
     serve(&line, 0x100, &LEVELS);
     assert_held(&line, "reroute");
     gro(&line, "off");
@@ -106,7 +106,7 @@ fn a_share_of_a_port_is_held_after_its_device_came_back_as_another() {
         return;
     }
     let line = Line::at_rate(RATE);
-    line.acquaint();
+    line.resolve_neighbours();
     serve(&line, 0, &LEVELS);
     let (router, server) = ("to-server", line.net.end("server", "r1").unwrap());
     let (near, far) = (line.net.end("r1", "server").unwrap().v4, server.v4);
@@ -155,7 +155,7 @@ fn a_share_of_a_tun_port_is_held() {
         |text: String| text + "[[port]]\nname = \"vpn\"\nkind = \"tun\"\nrate = \"2Mbit/s\"\n";
     let node = NodeUnderTest::start_edited(&net, "r1", "", add).unwrap();
     let line = Line { node, net };
-    line.acquaint();
+    line.resolve_neighbours();
     line.run("r1", &["ip", "route", "add", "10.99.0.0/24", "dev", DEVICE]);
     let router = line.net.v4("r1", "client").unwrap().to_string();
     line.run("client", &["ip", "route", "replace", "10.99.0.0/24", "via", &router]);

@@ -34,7 +34,7 @@ fn an_egress_without_redirect_is_served_by_the_kernel_and_named() {
     }
 
     let line = Line { node, net };
-    line.acquaint();
+    line.resolve_neighbours();
     let before = line.books();
     for service in [None, Some("monitor")] {
         if let Some(name) = service {

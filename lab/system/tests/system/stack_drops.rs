@@ -33,7 +33,7 @@ fn what_the_kernel_drops_of_what_packet_ports_leave_it_is_counted_without_a_fron
         return;
     }
     let line = packet_line(1500);
-    line.acquaint();
+    line.resolve_neighbours();
     nft(&line.net, FILTER);
     let wasm = module("rerouting", "window = 64", REROUTING);
     line.node.deploy(&wasm, &Service { rules: RULES, ..Service::default() }).unwrap();
@@ -58,7 +58,7 @@ fn what_the_kernel_drops_of_what_it_is_left_is_counted_named_told_and_captured()
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     nft(&line.net, FILTER);
     wait_noticed(&line, true);
     let wasm = module("rerouting", "window = 64", REROUTING);

@@ -120,7 +120,7 @@ fn connections_go_through_a_service_with_their_addresses_and_every_byte() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     deploy(&line, &[&format!("proto tcp dport {PORT}")]);
     let stats = two_connections_have_every_byte(&line);
     assert!(stats.cpu_ns > 0, "it has worked");
@@ -135,7 +135,7 @@ fn a_service_of_streams_goes_with_its_connections_and_leaves_nothing() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let before = kernel_state(&line);
     deploy(&line, &[&format!("proto tcp dport {PORT}")]);
     let listener = server(&line, false, PORT);
@@ -176,7 +176,7 @@ fn a_new_version_has_what_comes_and_open_connections_stay() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     deploy(&line, &[&format!("proto tcp dport {PORT}")]);
     let listener = server(&line, false, PORT);
     let mut pairs = Vec::new();
@@ -208,7 +208,7 @@ fn connections_outlive_their_daemon_and_new_ones_come_with_the_next() {
         return;
     }
     let mut line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let before = kernel_state(&line);
     deploy(&line, &[&format!("proto tcp dport {PORT}")]);
     let listener = server(&line, false, PORT);
@@ -357,7 +357,7 @@ fn a_lost_cell_is_followed_by_one_that_takes_connections() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     deploy(&line, &[&format!("proto tcp dport {PORT}")]);
     let listener = server(&line, false, PORT);
     let (mut client, mut accepted) = pair(&line, &listener);
@@ -427,7 +427,7 @@ fn a_filter_edits_what_a_client_and_a_server_say_and_every_byte_of_the_body_arri
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let folder = tempfile::tempdir().unwrap();
     let bodies = [("small", noise(10)), ("large", noise(3 << 20))];
     for (name, body) in &bodies {
@@ -473,7 +473,7 @@ fn a_filter_for_tcp_is_shown_every_byte() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     deploys(&line, "streams", PORT, &counts_bytes(), &[("protocol", "tcp")]);
     let sent = noise(1 << 20);
     let listener = server(&line, false, PORT);
@@ -493,7 +493,7 @@ fn requests_of_a_filter_that_falls_go_by_its_services_policy() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("file"), "here").unwrap();
     let _server = serves_files(&line, folder.path());
@@ -517,7 +517,7 @@ fn compress_codes_what_a_client_accepts_and_every_byte_comes_back() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let folder = tempfile::tempdir().unwrap();
     let text: String = (0..40_000).map(|at| format!("line {at} of some text\n")).collect();
     std::fs::write(folder.path().join("text.txt"), &text).unwrap();
@@ -562,7 +562,7 @@ fn listeners_of_a_station_share_one_connection_and_the_first_may_leave() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     deploys_reflector(&line);
     let programme = Programme::numbered();
     let station = Station::opens(&line, PORT, programme, 200.0, Framing::UntilClose);

@@ -63,7 +63,7 @@ fn transcodes() -> Vec<u8> {
 /// Returns a line whose node decodes video into pictures.
 fn line(session: &str) -> Line {
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     if !session.is_empty() {
         let cpu = vec!["1ms/40ms".to_owned()];
         let request = SessionRequest { name: session.to_owned(), cpu, ..SessionRequest::default() };
@@ -245,7 +245,7 @@ fn a_device_and_a_browser_play_a_film_through_a_node() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let rules = [&*format!("proto tcp dport {PORT}")];
     let parameters = [("capabilities", "transcode")];
     let (rules, parameters) = (&rules[..], &parameters[..]);

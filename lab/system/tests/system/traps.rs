@@ -24,7 +24,7 @@ fn a_packet_that_traps_is_dropped_and_the_instance_replaced() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let wasm = module("third", "window = 64", EVERY_THIRD);
     line.node.deploy(&wasm, &Service { rules: RULES, ..Service::default() }).unwrap();
     let (receiver, sender) = (line.udp("server", PORT), line.udp("client", 0));
@@ -62,7 +62,7 @@ fn an_endless_loop_costs_one_packet_and_ten_milliseconds() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let wasm = module(
         "loop",
         "window = 64",

@@ -57,7 +57,7 @@ fn with_tun() -> Line {
     let add = |text: String| text + TUN_PORT;
     let node = NodeUnderTest::start_edited(&net, "r1", "", add).unwrap();
     let line = Line { node, net };
-    line.acquaint();
+    line.resolve_neighbours();
     line.run("r1", &["ip", "route", "add", "10.99.0.0/24", "dev", DEVICE]);
     let router = line.net.v4("r1", "server").unwrap().to_string();
     line.run("server", &["ip", "route", "add", "10.99.0.0/24", "via", &router]);

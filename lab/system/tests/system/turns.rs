@@ -97,7 +97,7 @@ fn who_was_promised_time_loses_no_packet_beside_modules_that_never_end() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     line.with_session("gold", Some("1ms/4ms"), Some("1MiB"));
     line.serve("gold", &user("count", &counting(100)), "victim", VICTIM);
     line.with_hostile(5);
@@ -137,7 +137,7 @@ fn a_call_whose_turn_is_over_goes_on_where_it_was_also_for_messages_and_another_
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     // A call takes about 600 µs: three turns of 200 µs, of which a busy machine takes a part.
     line.with_session("slow", Some("200us/2ms"), Some("1MiB"));
     line.serve("slow", &user("count", &counting(600_000)), "slow", VICTIM);
@@ -171,7 +171,7 @@ fn what_its_queue_has_no_room_for_is_dropped_on_its_account_and_nobody_elses() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     line.with_session("short", Some("50us/4ms"), Some("16KiB"));
     line.with_session("gold", Some("1ms/4ms"), Some("1MiB"));
     line.serve("short", &user("count", &counting(30_000)), "short", VICTIM + 1);
@@ -209,7 +209,7 @@ fn a_session_that_goes_in_the_middle_of_a_call_leaves_no_packet_memory_behind() 
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     line.with_session("gold", Some("1ms/4ms"), None);
     let at_rest = line.free_frames();
     for _ in 0..5 {

@@ -53,7 +53,7 @@ fn drops_are_counted_by_the_names_of_their_reasons() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     line.node.deploy(&answer(), &Service { rules: RULES, ..Service::default() }).unwrap();
     let (receiver, sender) = (line.udp("server", PORT), line.udp("client", 0));
     let before = line.books();
@@ -225,7 +225,7 @@ fn a_ttl_that_ends_in_a_service_is_answered_by_the_kernel() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let all = Service { rules: &["any"], ..Service::default() };
     line.node.deploy(&service_module("monitor").unwrap(), &all).unwrap();
     let client = RawPort::open(&line.net, "client", "r1").unwrap();

@@ -182,7 +182,7 @@ fn what_curl_gets_of_nginx_is_the_same_with_every_kind_of_service_in_between() {
     }
     let line = Line::up();
     let nginx = Nginx::start(&line, PORT);
-    line.acquaint();
+    line.resolve_neighbours();
     let (files, scratch) = (files(), tempfile::tempdir().unwrap());
     files.iter().for_each(|(name, content)| nginx.serves(name, content));
     let etag = curl(&line, scratch.path(), &[], "meg.txt").field("ETag");
@@ -293,7 +293,7 @@ fn clients_of_one_address_share_connections_to_nginx_where_the_operator_says_so(
     }
     let line = Line::up();
     let _nginx = Nginx::start(&line, PORT);
-    line.acquaint();
+    line.resolve_neighbours();
     let url = format!("http://{}/connection", line.server(PORT));
     for (parameters, is_shared) in [(&[][..], false), (KEEPS_SERVERS, true)] {
         deploys(&line, "streams", PORT, &shows_all(), parameters);
@@ -321,7 +321,7 @@ fn one_connection_of_curl_has_many_files_through_a_filter_and_many_connections_h
     }
     let line = Line::up();
     let nginx = Nginx::start(&line, PORT);
-    line.acquaint();
+    line.resolve_neighbours();
     let (files, scratch) = (files(), tempfile::tempdir().unwrap());
     files.iter().for_each(|(name, content)| nginx.serves(name, content));
     let paths: Vec<String> = ["", "ssi/"]
@@ -368,7 +368,7 @@ fn wrk_sees_no_error_through_a_filter_and_through_compress() {
     }
     let line = Line::up();
     let nginx = Nginx::start(&line, PORT);
-    line.acquaint();
+    line.resolve_neighbours();
     nginx.serves("page.txt", &"Many words, again and again. ".repeat(800).into_bytes());
     let url = format!("http://{}/page.txt", line.server(PORT));
     for way in ways().into_iter().filter(|way| matches!(way.name, "tcp" | "http" | "compress")) {

@@ -7,12 +7,12 @@
 
 use std::collections::VecDeque;
 
-use super::{LinkWish, NodeKind, NodeWish, PlannedLink, PlannedRoute};
+use super::{LinkSpec, NodeKind, NodeSpec, PlannedLink, PlannedRoute};
 
 /// Returns the routes of each node, in the order of the nodes; of each, in the order of the links.
 pub(crate) fn routes(
-    nodes: &[NodeWish],
-    links: &[LinkWish],
+    nodes: &[NodeSpec],
+    links: &[LinkSpec],
     planned: &[PlannedLink],
 ) -> Vec<Vec<PlannedRoute>> {
     let neighbours = neighbours(nodes.len(), links);
@@ -42,7 +42,7 @@ struct Path {
 }
 
 /// Returns the links of each node, each as the step to the other end.
-fn neighbours(nodes: usize, links: &[LinkWish]) -> Vec<Vec<(usize, Step)>> {
+fn neighbours(nodes: usize, links: &[LinkSpec]) -> Vec<Vec<(usize, Step)>> {
     let mut neighbours = vec![Vec::new(); nodes];
     for (link, wish) in links.iter().enumerate() {
         let [first, second] = wish.ends;
@@ -54,7 +54,7 @@ fn neighbours(nodes: usize, links: &[LinkWish]) -> Vec<Vec<(usize, Step)>> {
 
 fn shortest_paths(
     from: usize,
-    nodes: &[NodeWish],
+    nodes: &[NodeSpec],
     neighbours: &[Vec<(usize, Step)>],
 ) -> Vec<Option<Path>> {
     let mut paths: Vec<Option<Path>> = vec![None; nodes.len()];
@@ -78,7 +78,7 @@ fn shortest_paths(
 }
 
 /// Returns the first hop to a link's network: towards the nearer of its routers.
-fn first_step(link: &LinkWish, nodes: &[NodeWish], paths: &[Option<Path>]) -> Option<Step> {
+fn first_step(link: &LinkSpec, nodes: &[NodeSpec], paths: &[Option<Path>]) -> Option<Step> {
     link.ends
         .iter()
         .filter(|&&end| nodes[end].kind == NodeKind::Router)

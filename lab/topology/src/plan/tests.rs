@@ -222,7 +222,7 @@ fn a_file_that_is_no_topology_is_refused() {
 }
 
 #[test]
-fn one_link_more_than_there_are_networks_is_refused() {
+fn links_beyond_the_number_of_networks_are_refused() {
     let nodes = "name = 'p'\n[[host]]\nname = 'a'\n[[router]]\nname = 'b'\n".to_owned();
     let links = |count: usize| "[[link]]\nends = ['a', 'b']\n".repeat(count);
     let most = Lab::parse(&(nodes.clone() + &links(LINKS_MAX)), "t.toml").unwrap();

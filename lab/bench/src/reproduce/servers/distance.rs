@@ -26,7 +26,7 @@ use crate::streams::LOAD_CPU;
 use crate::streams::worker::Worker;
 
 /// Interval at which the end is checked.
-const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Most frames held: 40 of each of 400 connections, four times the initial window. Further ones are
 /// lost, as on a line.
 const HELD_MAX: usize = 16_384;
@@ -48,7 +48,7 @@ pub(super) fn start(line: &Line, all: Arc<[Site]>) -> Result<Worker> {
     };
     let (near, far) = (open(NEAR_END)?, open(FAR_END)?);
     let mut carrier = Carrier { near, far, all, held: Held::default(), buffer: Buffer::default() };
-    Ok(Worker::start(LOAD_CPU, move || carrier.turn()))
+    Ok(Worker::start(LOAD_CPU, move || carrier.step()))
 }
 
 struct Carrier {
@@ -61,8 +61,8 @@ struct Carrier {
 
 impl Carrier {
     /// Waits until a frame arrives or one is due, and handles it.
-    fn turn(&mut self) -> Result<()> {
-        let wait = self.held.wait(Instant::now()).min(LOOK_INTERVAL);
+    fn step(&mut self) -> Result<()> {
+        let wait = self.held.wait(Instant::now()).min(POLL_INTERVAL);
         let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(wait.subsec_nanos()) };
         let mut sockets = [self.near.as_fd(), self.far.as_fd()]
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_comes_when_it_is_due_and_in_its_order() {
+    fn held_frames_come_when_due_and_in_order() {
         let begin = Instant::now();
         let at = |milliseconds| begin + Duration::from_millis(milliseconds);
         let mut held = Held::default();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn one_too_many_is_lost() {
+    fn a_frame_beyond_the_limit_is_lost() {
         let now = Instant::now();
         let mut held = Held::default();
         (0..=HELD_MAX).for_each(|what| held.hold(now, what));

@@ -19,7 +19,7 @@ use crate::streams::dial::{For, Watched};
 use crate::streams::worker::Worker;
 
 /// Interval at which due segments are checked: a seventh of the fastest server's interval.
-const LOOK_INTERVAL: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Payload of a frame of 1,514 bytes, after TCP's timestamps.
 const SEGMENT: usize = 1448;
 /// Longest head of a request, in bytes.
@@ -66,15 +66,15 @@ struct Served {
 
 impl Servers {
     fn turn(&mut self) -> Result<()> {
-        for number in self.sockets.ready(LOOK_INTERVAL)? {
+        for number in self.sockets.ready(POLL_INTERVAL)? {
             match number {
                 LISTENER => self.admit()?,
-                _ => self.hear(number)?,
+                _ => self.read_request(number)?,
             }
         }
         let (now, all) = (Instant::now(), &self.all);
         self.served.retain_mut(|served| {
-            all.get(served.site).is_some_and(|site| served.goes_on(now, site))
+            all.get(served.site).is_some_and(|site| served.send_due(now, site))
         });
         Ok(())
     }
@@ -97,7 +97,7 @@ impl Servers {
     }
 
     /// Reads a request, or a part of one. A client that sends anything else, or leaves, is dropped.
-    fn hear(&mut self, number: u64) -> Result<()> {
+    fn read_request(&mut self, number: u64) -> Result<()> {
         let Some(asking) = self.asking.get_mut(&number) else { return Ok(()) };
         let mut buffer = [0; HEAD_MAX];
         let is_whole = match asking.stream.read(&mut buffer) {
@@ -127,7 +127,7 @@ impl Servers {
 
 impl Served {
     /// Sends the bytes that are due; returns true if more follow.
-    fn goes_on(&mut self, now: Instant, site: &Site) -> bool {
+    fn send_due(&mut self, now: Instant, site: &Site) -> bool {
         let due = due(site, now.saturating_duration_since(self.begun), self.answer.len());
         while self.sent < due {
             match self.stream.write(self.answer.get(self.sent..due).unwrap_or_default()) {

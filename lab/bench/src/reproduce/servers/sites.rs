@@ -31,13 +31,13 @@ const SEED: u64 = 6;
 
 /// Path to a server: each has an address for both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Variant {
     /// Path through the service.
     Compressed,
     Plain,
 }
 
-impl Way {
+impl Variant {
     pub(super) const BOTH: [Self; 2] = [Self::Compressed, Self::Plain];
 
     pub(super) const fn name(self) -> &'static str {
@@ -97,10 +97,10 @@ fn between(range: &Range<f64>, fraction: f64) -> f64 {
 }
 
 /// Returns the address of a server on a path.
-pub(super) fn address(number: usize, way: Way) -> SocketAddr {
+pub(super) fn address(number: usize, way: Variant) -> SocketAddr {
     let way = match way {
-        Way::Compressed => 0,
-        Way::Plain => PLAIN,
+        Variant::Compressed => 0,
+        Variant::Plain => PLAIN,
     };
     let [high, low] = ((number.min(SITES_MAX) as u16 + NUMBER_FIRST) | way).to_be_bytes();
     SocketAddr::from(([10, 203, high, low], PORT))
@@ -141,12 +141,12 @@ mod tests {
     }
 
     #[test]
-    fn each_server_has_an_address_for_both_ways() {
+    fn servers_have_an_address_for_both_paths() {
         for at in [0, 1, 255, 256, 999, SITES_MAX - 1] {
-            for way in Way::BOTH {
+            for way in Variant::BOTH {
                 let SocketAddr::V4(address) = address(at, way) else { panic!("no IPv4") };
                 assert_eq!(number(*address.ip()), Some(at));
-                assert_eq!(address.ip().octets()[2] >= 128, way == Way::Plain);
+                assert_eq!(address.ip().octets()[2] >= 128, way == Variant::Plain);
             }
         }
         assert_eq!(number(Ipv4Addr::new(10, 203, 0, 9)), None);

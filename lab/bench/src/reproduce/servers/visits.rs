@@ -12,7 +12,7 @@ use rustix::net::{self, RecvFlags};
 use crate::streams::dial::{For, Watched, ask, dial};
 
 /// Longest time between two checks of the clock.
-const LOOK_INTERVAL: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// New connections per second, so that fast servers finish meanwhile and slow ones add up to
 /// hundreds.
 const ARRIVALS: f64 = 200.0;
@@ -122,9 +122,9 @@ impl<'a> Machine<'a> {
     }
 
     fn hear(&mut self) -> Result<()> {
-        for number in self.sockets.ready(LOOK_INTERVAL)? {
+        for number in self.sockets.ready(POLL_INTERVAL)? {
             let Some(one) = self.loading.get_mut(&number) else { continue };
-            match one.goes_on(&mut self.buffer) {
+            match one.advance(&mut self.buffer) {
                 Read::Nothing => {}
                 Read::Connected => self.sockets.change(&one.socket, number, For::Reading)?,
                 Read::Over(over) => self.finish(number, over),
@@ -152,7 +152,7 @@ impl<'a> Machine<'a> {
 
 impl Loading {
     /// Sends the request once connected, and reads available data.
-    fn goes_on(&mut self, buffer: &mut [u8]) -> Read {
+    fn advance(&mut self, buffer: &mut [u8]) -> Read {
         if !self.is_connected {
             self.is_connected = true;
             let request = "GET /index.html HTTP/1.0\r\nHost: site\r\nAccept-Encoding: gzip\r\n\r\n";
