@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use units::Name;
 
-/// An active network node: run WebAssembly services on the packets that pass
+/// Active network node: runs WebAssembly services on the packets that pass
 #[derive(Debug, Parser)]
 #[command(name = "tam", version, max_term_width = 100, infer_long_args = false)]
 #[command(after_help = EXIT_STATUSES)]
@@ -23,7 +23,7 @@ pub struct Arguments {
     #[arg(long = "node", id = "asked_node", value_name = "NAME", global = true)]
     #[arg(help_heading = EVERYWHERE)]
     pub node: Option<Name>,
-    /// Ask with the capability in this file, and nothing more
+    /// Ask with the capability in this file, and with no other right
     #[arg(long = "token", id = "asked_with", value_name = "FILE", global = true)]
     #[arg(help_heading = EVERYWHERE)]
     pub token: Option<PathBuf>,
@@ -40,13 +40,13 @@ Exit status: 0 done, 1 failed, 2 usage, 3 not found, 4 refused by policy or sign
 /// Every command.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Two hosts and a node between them on this machine, real traffic, and what happened to it
+    /// Run two hosts and a node between them on this machine, and report on real traffic
     Demo(commands::demo::Demo),
-    /// Say what this machine can do, and what to do about the rest
+    /// Check what this machine supports, and say how to add what is missing
     Doctor(commands::doctor::Doctor),
     /// Run a node
     Node(commands::node::Node),
-    /// Hosts, routers and links in network namespaces, a node in each router
+    /// Manage labs: hosts, routers and links in network namespaces, a node in each router
     #[command(subcommand)]
     Lab(commands::lab::Lab),
     /// Run a module over a capture, packet by packet, without a node
@@ -55,37 +55,37 @@ pub enum Command {
     New(commands::service_project::New),
     /// Build a service project into a module
     Build(commands::service_project::Build),
-    /// Build a service project whenever a source is saved, and run or swap what comes of it
+    /// Rebuild a service project at each save, then run its captures or swap the module in
     Dev(commands::dev::Dev),
-    /// Say whether a module keeps to the ABI, and which levels it fits
+    /// Check that a module keeps to the ABI, and list the levels that it fits
     Check(commands::check::Check),
-    /// Keys: who somebody is
+    /// Make and show keys, which identify principals, administrators and signers
     #[command(subcommand)]
     Key(commands::key::Key),
-    /// Tokens: what somebody may do, signed by an administrator
+    /// Make, narrow, show and revoke tokens, which say what a principal may do
     #[command(subcommand)]
     Token(commands::token::Token),
     /// Sign a module
     Sign(commands::sign::Sign),
-    /// Say whether somebody has signed a module
+    /// Check that a module carries the signature of a given key
     Verify(commands::sign::Verify),
     /// Put a module into a registry or a directory, with its signatures
     Push(commands::transfer::Push),
     /// Get a module out of a registry or a directory, with its signatures
     Pull(commands::transfer::Pull),
-    /// Call a module at a node by active packets, and see how long its answers take
+    /// Call a module at a node by active packets, and measure the time until it answers
     Ping(commands::ping::Ping),
-    /// Make a node run what a file says: all or nothing
+    /// Make a node run what a node file says: all of it or nothing
     Apply(commands::apply::Apply),
-    /// Say what a file would change on a node
+    /// Show what a node file would change on a node
     Diff(commands::apply::Diff),
-    /// Keep what was applied with --confirm
+    /// Keep what `tam apply --confirm` applied
     Confirm(commands::apply::Confirm),
-    /// Go back to what a node ran before
+    /// Return to an earlier generation of a node's services and rules
     Rollback(commands::rollback::Rollback),
-    /// Write what makes a node that node into one file
+    /// Write a node's identity and state into one file
     Backup(commands::backup::Backup),
-    /// Make a node's state of such a file again
+    /// Recreate a node's state from a backup file
     Restore(commands::backup::Restore),
     /// Start a service on a node
     Deploy(commands::deploy::Deploy),
@@ -95,42 +95,42 @@ pub enum Command {
     Show(commands::services::Show),
     /// Stop a service
     Remove(commands::services::Remove),
-    /// Let a service run at another level, with its state
+    /// Move a service to another level, with its state
     Move(commands::services::Move),
-    /// Sessions: what a principal reserved, and what it uses
+    /// Manage sessions: what a principal reserved, and what it uses
     #[command(subcommand)]
     Session(commands::session::Session),
-    /// The classifier's rules
+    /// Manage the classifier's rules
     #[command(subcommand)]
     Rule(commands::rule::Rule),
-    /// What a node counts
+    /// Show the counters of a node
     Stats(commands::stats::Stats),
-    /// What a node does now: rates of ports, services and drops
+    /// Show the current rates of a node's ports, services and drops
     Top(commands::top::Top),
-    /// What principals used, signed by the node
+    /// Show and verify what principals used, as records signed by the node
     #[command(subcommand)]
     Ledger(commands::ledger::Ledger),
-    /// What happened on a node
+    /// Show the events of a node
     Events(commands::events::Events),
-    /// Why packets are dropped or go where they go, or what would become of one
+    /// Explain why packets are dropped or leave the fast path, or predict the outcome of one
     Why(commands::why::Why),
-    /// Packets as they came to a node and as they left, with what became of them
+    /// Capture packets as they enter and leave a node, with their outcome
     Capture(commands::capture::Capture),
-    /// Measure, with a baseline measured in the same run
+    /// Run a benchmark, with a baseline measured in the same run
     Bench(commands::bench::BenchCommand),
-    /// Measure a figure of the papers again
+    /// Reproduce a figure of the papers
     Reproduce(commands::bench::Reproduce),
-    /// Print what makes a shell complete this command line
+    /// Print the script by which a shell completes this command line
     Completions(commands::documents::Completions),
     /// Print the manual page, or write those of all commands
     Man(commands::documents::Man),
-    /// The process that runs modules; started by a node
+    /// Worker process that runs modules; started by a node
     #[command(hide = true)]
     Cell(commands::cell::Cell),
-    /// The process that compiles one module; started by a node
+    /// Worker process that compiles one module; started by a node
     #[command(hide = true)]
     CompileWorker(commands::cell::CompileWorker),
-    /// The process that turns video into pictures; started by a node
+    /// Worker process that turns video into pictures; started by a node
     #[command(hide = true)]
     Codec(commands::cell::Codec),
 }
@@ -152,7 +152,7 @@ pub fn explain(error: &clap::Error) -> ExitCode {
         return ExitCode::from(printed.unwrap_or_else(|failure| Output::new(json).fail(&failure)));
     }
     if !json {
-        // Where nobody reads standard error there is nothing left to do.
+        // Nothing can be reported if standard error is closed.
         let _ = error.print();
         return ExitCode::from(ErrorCode::Usage.exit_status());
     }

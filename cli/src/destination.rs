@@ -1,4 +1,4 @@
-//! Files that a user names to be written.
+//! Output files that a user names.
 //!
 //! ```text
 //! path ─▶ nothing there, or a regular file ─▶ temporary file beside it, synced, renamed
@@ -6,8 +6,8 @@
 //!      └▶ directory, socket ─▶ refused by the kernel
 //! ```
 //!
-//! Nothing but a regular file is ever replaced: a device node or a link that a user names is where
-//! the bytes are to go, not a name that is to become a file.
+//! Only a regular file is ever replaced: a device node or a link that a user names is where the
+//! bytes are to go, not a name that is to become a file.
 
 use crate::failure::Failure;
 use std::fs::{File, Metadata, Permissions};
@@ -21,12 +21,12 @@ const NEW_MODE: u32 = 0o666;
 /// granted to the old bytes.
 const KEPT_MODE: u32 = 0o777;
 
-/// Writes a file that a user named: as a whole or not at all where it is a regular one.
+/// Writes a file that a user named: atomically where it is a regular one.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     put(path, bytes).map_err(|error| failed(path, &error))
 }
 
-/// Does the same and gives what the kernel said.
+/// Writes like [`write`], but returns the kernel's error.
 pub fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
     match replaceable(path)? {
         Replaceable::Nothing => replace(path, None, bytes),
@@ -35,28 +35,27 @@ pub fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Opens a file that a user named to be written bit by bit, such as a capture. What it had is
-/// gone from now on.
+/// Opens a file that a user named for incremental writing, such as a capture. Truncates it.
 pub fn open(path: &Path) -> Result<File, Failure> {
     File::create(path).map_err(|error| failed(path, &error))
 }
 
-/// Returns whether files may be put and removed beside this one: not beside devices, pipes and
+/// Returns true if files may be created and removed beside this one: not beside devices, pipes and
 /// the descriptors in `/dev/fd`.
-pub fn has_company(path: &Path) -> bool {
+pub fn allows_siblings(path: &Path) -> bool {
     match std::fs::metadata(path) {
         Ok(found) => found.is_file() && !path.starts_with("/dev") && !path.starts_with("/proc"),
         Err(_) => true,
     }
 }
 
-/// What there is at a path that may be replaced.
+/// State of a path that may be replaced.
 enum Replaceable {
-    /// Nothing: a new file may be made.
+    /// No file: a new one may be made.
     Nothing,
-    /// A regular file, not by way of a symbolic link.
+    /// Regular file, not reached by a symbolic link.
     Regular(Metadata),
-    /// Something that must stay what it is.
+    /// Any other object, which must not be replaced.
     No,
 }
 
@@ -76,13 +75,14 @@ fn replace(path: &Path, old: Option<&Metadata>, bytes: &[u8]) -> io::Result<()> 
         .tempfile_in(folder.unwrap_or(Path::new(".")))?;
     file.write_all(bytes)?;
     if let Some(old) = old {
-        // Root's writing does not make it root's. Whoever may not give it away keeps it.
+        // The file keeps its owner when root writes it. A user who may not change the owner becomes
+        // it.
         let _ = fchown(file.as_file(), Some(old.uid()), Some(old.gid()));
         file.as_file().set_permissions(Permissions::from_mode(old.mode() & KEPT_MODE))?;
     }
     file.as_file().sync_all()?;
     match file.persist(path) {
-        // A file on which another one is mounted, as container engines do it.
+        // The path is a mount point, as container engines make them.
         Err(error) if error.error.kind() == io::ErrorKind::ResourceBusy => write_into(path, bytes),
         persisted => persisted.map(drop).map_err(|error| error.error),
     }
@@ -122,7 +122,7 @@ mod tests {
         let mut reader = File::open(&path).unwrap();
         write(&path, b"new").unwrap();
         assert_eq!((std::fs::read(&path).unwrap().as_slice(), mode(&path)), (&b"new"[..], 0o640));
-        // Whoever had it open has the old one as it was.
+        // A process that had the file open still reads the old one.
         let mut before = String::new();
         io::Read::read_to_string(&mut reader, &mut before).unwrap();
         assert_eq!(before, "old");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_refused_and_stays() {
+    fn unwritable_files_are_refused_and_unchanged() {
         let folder = folder();
         let error = write(folder.path(), b"x").unwrap_err();
         assert!(error.message.contains("directory"), "{}", error.message);
@@ -194,11 +194,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_put_beside_what_is_no_file() {
+    fn no_file_is_put_beside_devices_and_pipes() {
         let folder = folder();
-        assert!(has_company(&folder.path().join("fresh")));
+        assert!(allows_siblings(&folder.path().join("fresh")));
         for alone in ["/dev/null", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"] {
-            assert!(!has_company(Path::new(alone)), "{alone}");
+            assert!(!allows_siblings(Path::new(alone)), "{alone}");
         }
     }
 }

@@ -1,43 +1,43 @@
-//! Why a command ended without its result: kind, what happened, what to do.
+//! Failure of a command: kind, cause and advice.
 
 use api::{ClientError, ErrorCode, ErrorDocument, ErrorInfo, SCHEMA_VERSION};
 use netlink::NetlinkError;
 use std::io;
 
-/// What a command gives instead of a result.
+/// Failure of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Chooses the exit status.
+    /// Kind, which chooses the exit status.
     pub code: ErrorCode,
-    /// What happened and why.
+    /// Cause, in one sentence.
     pub message: String,
-    /// What to do.
+    /// Advice for the user.
     pub help: Option<String>,
 }
 
-/// What a command gives: an exit status, or why it failed.
+/// Result of a command: an exit status, or the failure.
 pub type Outcome = Result<u8, Failure>;
-/// The exit status of a command that did all it should.
+/// Exit status of a command that succeeded.
 pub const DONE: u8 = 0;
 
 impl Failure {
-    /// A failure of this kind.
+    /// Returns a failure of this kind.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), help: None }
     }
 
-    /// Something failed.
+    /// Returns a failure of the kind [`ErrorCode::Failed`].
     pub fn failed(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::Failed, message)
     }
 
-    /// With what to do.
+    /// Adds advice.
     #[must_use]
     pub fn help(self, help: impl Into<String>) -> Self {
         Self { help: Some(help.into()), ..self }
     }
 
-    /// A file or device that could not be used; the kind follows from what the kernel said.
+    /// Returns the failure of a file or device; the kind follows from the kernel's error.
     pub fn io(tried: impl Into<String>, error: &io::Error) -> Self {
         let failure = Self::new(code_of(error.kind()), format!("{}: {error}", tried.into()));
         match error.kind() {
@@ -47,7 +47,7 @@ impl Failure {
         }
     }
 
-    /// An error of the surfaces: its kind is that of the first cause that has one.
+    /// Returns the failure for a chain of errors; its kind is that of the first cause that has one.
     pub fn from_chain(error: &anyhow::Error) -> Self {
         let message = chain_text(error);
         for cause in error.chain() {
@@ -71,7 +71,7 @@ impl Failure {
         Self::failed(message)
     }
 
-    /// What the kernel or the BPF file system refused.
+    /// Returns the failure for a refusal of the kernel or the BPF file system.
     fn of_front_door(error: &bpf::FrontDoorError, message: String) -> Self {
         let failure = Self::new(ErrorCode::Unsupported, message);
         match error {
@@ -82,7 +82,7 @@ impl Failure {
         }
     }
 
-    /// As a document.
+    /// Returns the JSON document of the failure.
     pub fn document(&self) -> ErrorDocument {
         ErrorDocument {
             schema_version: SCHEMA_VERSION,
@@ -95,7 +95,7 @@ impl Failure {
     }
 }
 
-/// What to do when the kernel refuses for lack of rights.
+/// Advice when the kernel refuses for lack of rights.
 const RIGHTS: &str = "run it as root; `tam doctor` names the capabilities that are missing";
 
 /// Removes the numbers that Rust's library writes behind the kernel's words: `(os error 2)`.
@@ -115,7 +115,7 @@ fn without_numbers(message: &str) -> String {
     text + rest
 }
 
-/// The causes in one line; one that its effect quotes already is not said twice.
+/// Joins the causes into one line; a cause whose text its effect already contains is left out.
 fn chain_text(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -128,7 +128,7 @@ fn chain_text(error: &anyhow::Error) -> String {
     text
 }
 
-/// The kind of an error that has one whatever the kernel said below it.
+/// Returns the kind of a cause that has one of its own, whatever the kernel's error below it.
 fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<ErrorCode> {
     match cause.downcast_ref::<NetlinkError>() {
         Some(NetlinkError::NoDevice { .. }) => return Some(ErrorCode::NotFound),

@@ -23,7 +23,7 @@ pub fn on_interrupt() -> Result<Arc<AtomicBool>, Failure> {
     let flag = Arc::new(AtomicBool::new(false));
     let (ready, is_ready) = std::sync::mpsc::channel();
     let raised = Arc::clone(&flag);
-    // A thread of its own: the client has a runtime for each question.
+    // A thread of its own, since the client has a runtime for each request.
     std::thread::spawn(move || {
         let waits = || -> std::io::Result<()> {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

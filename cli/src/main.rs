@@ -1,11 +1,11 @@
-//! `tam`: the one binary. Arguments in, one command, an exit status out.
+//! Entry point of `tam`, the one binary: arguments in, one command, an exit status out.
 //!
 //! ```text
 //! arguments ─▶ arguments.rs ─▶ commands/NAME.rs ─▶ output.rs ─▶ standard output
 //!                                     └── Failure ─▶ standard error, exit status
 //! ```
 //!
-//! What a node does is decided in it; a command asks by the API that everyone has.
+//! The node takes all decisions; commands use its public API only.
 
 #![forbid(unsafe_code)]
 
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return arguments::explain(&error),
     };
-    style::look_at_streams();
+    style::detect_colours();
     let output = Output::new(arguments.json);
     let status =
         commands::dispatch::run(arguments, &output).unwrap_or_else(|failure| output.fail(&failure));

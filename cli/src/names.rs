@@ -1,12 +1,12 @@
-//! Names for completion: what the nodes of this machine have, asked when a shell completes.
+//! Completion candidates: names fetched from the nodes of this machine when a shell completes.
 //!
 //! ```text
 //! shell ─▶ COMPLETE=bash tam -- words ─▶ clap_complete ─▶ an argument's candidates ─▶ node
 //! ```
 //!
-//! Names are of the node that `--node` names on the command line so far; without it, of all nodes
-//! of this machine that answer within [`ASK_TIME_MAX`], each once. Nothing here fails: where
-//! nobody answers there is nothing to complete.
+//! Names are those of the node that `--node` names on the command line so far; without it, of all
+//! nodes of this machine that answer within [`ASK_TIME_MAX`], each once. Nothing here fails:
+//! without an answer there are no candidates.
 
 use crate::commands::key;
 use crate::nodes;
@@ -25,12 +25,12 @@ use units::Name;
 const NODES_ASKED_MAX: usize = 16;
 /// Most candidates of one completion: more are no help to anybody.
 const CANDIDATES_MAX: usize = 1000;
-/// Longest wait for all nodes together: somebody has pressed a key.
+/// Longest wait for all nodes together, kept short because a user waits.
 const ASK_TIME_MAX: Duration = Duration::from_secs(1);
 
 type Candidates = Vec<CompletionCandidate>;
 
-/// What an argument names.
+/// Kind of names that an argument takes.
 struct Names {
     /// The argument's name in its command.
     argument: &'static str,
@@ -268,7 +268,7 @@ mod tests {
     fn a_node_that_hangs_is_left_out() {
         let folder = tempfile::tempdir().unwrap();
         let paths = ["hangs", "ended", "closes"].map(|name| folder.path().join(name));
-        // It takes connections, since the kernel does, and never reads one.
+        // The kernel accepts connections for it, and it never reads one.
         let _hangs = UnixListener::bind(&paths[0]).unwrap();
         let closes = UnixListener::bind(&paths[2]).unwrap();
         std::thread::spawn(move || closes.incoming().for_each(drop));
@@ -280,7 +280,7 @@ mod tests {
             });
             still.send(names.len())
         });
-        // Far less than a client waits, and far more than it takes.
+        // Far less than a client's timeout, and far more than completion needs.
         assert_eq!(asking.recv_timeout(ANSWER_TIME_MAX / 2), Ok(0));
     }
 

@@ -1,4 +1,5 @@
-//! Which node a command asks: one of this machine, or one of those that the user knows.
+//! Selection of the node that a command asks: one of this machine, or one of the user's
+//! `nodes.toml`.
 //!
 //! ```text
 //! ~/.config/tamandua/nodes.toml      [edge1]
@@ -18,7 +19,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use units::Name;
 
-/// The node that was named, or the only one that runs on this machine.
+/// Returns a client of the named node, or of the only one that runs on this machine.
 pub fn asked(node: Option<&Name>) -> Result<Client, Failure> {
     if let Some(node) = node {
         return Ok(match known(node)? {
@@ -38,22 +39,22 @@ pub fn asked(node: Option<&Name>) -> Result<Client, Failure> {
     }
 }
 
-/// A node of the network, as the user has written it down.
+/// Entry of `nodes.toml`: a node of the network.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Known {
     /// Host and TCP port.
     address: String,
-    /// By which the node is known.
+    /// Public key of the node.
     key: trust::PublicKey,
-    /// The file of a capability.
+    /// Path of the capability's file.
     token: Option<PathBuf>,
 }
 
 /// Largest file of nodes, in bytes: some hundreds of them.
 const NODES_LENGTH_MAX: u64 = 1 << 20;
 
-/// A client of a node that the user has written down.
+/// Returns a client of a node in `nodes.toml`; `None` when it has no such entry.
 fn known(node: &Name) -> Result<Option<Client>, Failure> {
     let Some((node, token)) = written_down(node)? else { return Ok(None) };
     let client = Client::remote(node);
@@ -63,7 +64,7 @@ fn known(node: &Name) -> Result<Option<Client>, Failure> {
     }))
 }
 
-/// A node that the user has written down, and what to show there.
+/// Returns the entry of a node in `nodes.toml`, with its token.
 pub fn written_down(node: &Name) -> Result<Option<(RemoteNode, Option<String>)>, Failure> {
     let Ok(directory) = configuration() else { return Ok(None) };
     let path = directory.join("nodes.toml");
@@ -75,7 +76,7 @@ pub fn written_down(node: &Name) -> Result<Option<(RemoteNode, Option<String>)>,
         let message = format!("{}: {problem}", path.display());
         Failure::new(ErrorCode::Usage, message).help("each node has an address and a key, as in [edge1] address = \"192.0.2.1:7443\", key = \"ed25519/…\"")
     };
-    let text = String::from_utf8(bytes).map_err(|_| wrong("it is no text".to_owned()))?;
+    let text = String::from_utf8(bytes).map_err(|_| wrong("it is not UTF-8 text".to_owned()))?;
     let mut nodes: BTreeMap<Name, Known> =
         toml::from_str(&text).map_err(|error: toml::de::Error| {
             let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count()) + 1;
@@ -86,7 +87,7 @@ pub fn written_down(node: &Name) -> Result<Option<(RemoteNode, Option<String>)>,
     Ok(Some((RemoteNode { address, key }, token.transpose()?)))
 }
 
-/// Returns the names of all nodes that the user has written down; none where the file is wrong.
+/// Returns the names of all nodes in `nodes.toml`; none where the file is wrong.
 pub fn all_written_down() -> Vec<String> {
     let file = configuration().map(|folder| folder.join("nodes.toml"));
     let bytes = file.and_then(|file| read_file(&file, NODES_LENGTH_MAX)).unwrap_or_default();
@@ -95,7 +96,7 @@ pub fn all_written_down() -> Vec<String> {
     nodes.into_keys().map(|name| name.to_string()).collect()
 }
 
-/// The nodes of this machine that answer, and those that left a socket behind.
+/// Returns the nodes of this machine that answer, and those that left a socket behind.
 pub fn found() -> (Vec<Name>, Vec<Name>) {
     let Ok(entries) = std::fs::read_dir(RUN_DIRECTORY) else { return (Vec::new(), Vec::new()) };
     let mut names: Vec<Name> = entries
@@ -106,8 +107,8 @@ pub fn found() -> (Vec<Name>, Vec<Name>) {
     names.into_iter().partition(answers)
 }
 
-/// True when someone listens on the node's socket, or may: without the right
-/// to ask, it counts as running.
+/// Returns true if a process listens on the node's socket, or may: without the right to ask, it
+/// counts as running.
 pub fn answers(node: &Name) -> bool {
     match UnixStream::connect(api::socket_of(node)) {
         Ok(_) => true,

@@ -1,8 +1,7 @@
-//! What goes to standard output and standard error, for people and for programs.
+//! Standard output and standard error, for people and for programs.
 //!
-//! Results go to standard output: a text, or one JSON document. Everything else
-//! goes to standard error. Text from modules, files and nodes is shown without
-//! what a terminal would obey.
+//! Results go to standard output: a text, or one JSON document. Everything else goes to standard
+//! error. Text from modules, files and nodes is escaped, so that a terminal obeys nothing in it.
 
 use crate::failure::{DONE, Failure, Outcome};
 use crate::style::{Ink, Stream};
@@ -13,7 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-/// Where a command writes to.
+/// Output of a command.
 #[derive(Debug)]
 pub struct Output {
     json: bool,
@@ -22,17 +21,17 @@ pub struct Output {
 }
 
 impl Output {
-    /// For people, or for programs.
+    /// Returns the output for people, or with `json` for programs.
     pub const fn new(json: bool) -> Self {
         Self { json, progress: RefCell::new(None), closed: Cell::new(false) }
     }
 
-    /// True when a program reads the result.
+    /// Returns true if the result is a JSON document for programs.
     pub const fn is_json(&self) -> bool {
         self.json
     }
 
-    /// Prints the result: the document, or the text that it means.
+    /// Prints the result: the document, or the text for people.
     pub fn result(&self, document: &impl Serialize, text: impl FnOnce() -> String) -> Outcome {
         self.progress_end();
         if self.json {
@@ -44,7 +43,7 @@ impl Output {
         }
     }
 
-    /// Prints a text or a document as it is, and a line's end.
+    /// Prints a text or a document and a line feed.
     pub fn print(&self, text: &str) -> Outcome {
         must_be_open()?;
         let mut out = io::stdout().lock();
@@ -54,19 +53,19 @@ impl Output {
         Ok(DONE)
     }
 
-    /// True when nobody reads the results any more.
+    /// Returns true if the reader has closed standard output.
     pub const fn is_closed(&self) -> bool {
         self.closed.get()
     }
 
-    /// A line for people beside the result.
+    /// Prints a note for people to standard error.
     pub fn note(&self, text: &str) {
         self.progress_end();
-        // Where standard error is closed nobody wants to know.
+        // Nobody reads the note if standard error is closed.
         let _ = writeln!(io::stderr().lock(), "{}", escaped_lines(text));
     }
 
-    /// Says that something goes on: a moving line on a terminal, else plain lines.
+    /// Shows progress: a spinner on a terminal, else plain lines.
     pub fn progress(&self, text: &str) {
         let text = escaped(text);
         if !io::stderr().is_terminal() {
@@ -91,11 +90,11 @@ impl Output {
         }
     }
 
-    /// Tells the failure and gives its exit status.
+    /// Prints the failure and returns its exit status.
     pub fn fail(&self, failure: &Failure) -> u8 {
         self.progress_end();
         if self.json {
-            // Its fields are text and numbers, which become JSON.
+            // Serialisation cannot fail: the fields are text and numbers.
             let document = serde_json::to_string(&failure.document()).unwrap_or_default();
             if self.print(&document).is_ok() {
                 return failure.code.exit_status();
@@ -113,11 +112,11 @@ impl Output {
 /// Writes a line to standard error, with its kind in front.
 fn note_as(ink: Ink, kind: &str, text: &str) {
     let kind = Stream::Errors.paint(ink, &format!("{kind}:"));
-    // Where standard error is closed nobody wants to know.
+    // Nobody reads the note if standard error is closed.
     let _ = writeln!(io::stderr().lock(), "{kind} {}", escaped_lines(text));
 }
 
-/// Refuses to go on without a standard output: Rust's runtime would throw the result away.
+/// Returns an error if standard output is closed: Rust's runtime would discard the result.
 pub fn must_be_open() -> Result<(), Failure> {
     if !sandbox::standard_streams::output_was_closed() {
         return Ok(());
@@ -136,19 +135,19 @@ pub fn is_read(written: io::Result<()>) -> Result<bool, Failure> {
     }
 }
 
-/// A compact table; every cell is safe to show.
+/// Compact table whose cells are escaped.
 pub struct Rows {
     table: Table,
-    /// Columns of states, whose words have colours.
+    /// Columns of states, whose words are coloured.
     states: Vec<usize>,
     has_headings: bool,
 }
 
-/// Headings of columns that say how something is.
+/// Headings of columns that hold a state.
 const STATES: [&str; 2] = ["state", "fits"];
 
 impl Rows {
-    /// A table with these headings.
+    /// Returns a table with these headings.
     pub fn new<const N: usize>(headings: [&str; N]) -> Self {
         let states = (0..N).filter(|column| STATES.contains(&headings[*column])).collect();
         let mut table = empty();
@@ -156,7 +155,7 @@ impl Rows {
         Self { table: spaced(table), states, has_headings: true }
     }
 
-    /// A table of names and values, without headings.
+    /// Returns a table of names and values, without headings.
     pub fn pairs() -> Self {
         Self { table: empty(), states: Vec::new(), has_headings: false }
     }
@@ -167,7 +166,7 @@ impl Rows {
         spaced_columns(&mut self.table);
     }
 
-    /// The number of rows.
+    /// Returns the number of rows.
     pub fn count(&self) -> usize {
         self.table.row_iter().count()
     }
@@ -176,7 +175,7 @@ impl Rows {
     fn painted(&self, row: &Row, line: &str, stream: Stream) -> String {
         let widths = self.table.column_max_content_widths();
         let mut line = line.to_owned();
-        // From the right: escapes move what is behind them.
+        // From the right, since escape sequences shift the columns after them.
         for &column in self.states.iter().rev() {
             let word = row.cell_iter().nth(column).map(TableCell::content).unwrap_or_default();
             let Some(ink) = Ink::of_state(&word) else { continue };
@@ -225,19 +224,19 @@ fn spaced(mut table: Table) -> Table {
     table
 }
 
-/// Blanks between columns, none at the left.
+/// Sets the blanks between columns, none at the left.
 fn spaced_columns(table: &mut Table) {
     for column in table.column_iter_mut() {
         column.set_padding((0, GAP as u16));
     }
 }
 
-/// Whether people see characters beyond ASCII, as their locale says: POSIX.1-2017, chapter 8.2.
+/// Returns true if the locale's characters are UTF-8 (POSIX.1-2017, chapter 8.2).
 pub fn is_utf8() -> bool {
     locale_is_utf8(|name| std::env::var(name).ok())
 }
 
-/// The first of the three that says anything counts.
+/// Decides by the first of LC_ALL, LC_CTYPE and LANG that is set.
 fn locale_is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
     let said = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(variable);
     let locale = said.into_iter().find(|value| !value.is_empty()).unwrap_or_default();
@@ -245,8 +244,8 @@ fn locale_is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
     locale.contains("utf-8") || locale.contains("utf8")
 }
 
-/// Text without what a terminal would obey: control characters, and marks that
-/// turn the direction of writing (Unicode 15, section 23.2), as escapes.
+/// Escapes control characters and marks that change the direction of writing (Unicode 15, section
+/// 23.2).
 pub fn escaped(text: &str) -> String {
     let shown = |c: char| {
         let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -255,7 +254,7 @@ pub fn escaped(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
-/// [`escaped`], but lines stay lines.
+/// Escapes like [`escaped`], but keeps line feeds.
 pub fn escaped_lines(text: &str) -> String {
     text.lines().map(escaped).collect::<Vec<_>>().join("\n")
 }
@@ -265,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_would_obey_is_escaped() {
+    fn control_characters_of_terminals_are_escaped() {
         assert_eq!(escaped("a\u{1b}[2Jb\n\u{202e}c\u{9b}"), "a\\u{1b}[2Jb\\n\\u{202e}c\\u{9b}");
         assert_eq!(escaped_lines("a\nb\u{7}"), "a\nb\\u{7}");
         assert_eq!(escaped("São Paulo"), "São Paulo");

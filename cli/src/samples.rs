@@ -18,9 +18,9 @@ const PACKAGED: &str = "share/tamandua/services";
 /// When there is none; the message says where it was looked for.
 pub fn module(name: &str) -> Result<PathBuf, Failure> {
     let program = std::env::current_exe().unwrap_or_default();
-    let places = places(name, &program);
-    places.iter().find(|file| file.is_file()).cloned().ok_or_else(|| {
-        let last = places.last().map_or_else(String::new, |file| file.display().to_string());
+    let candidates = candidates(name, &program);
+    candidates.iter().find(|file| file.is_file()).cloned().ok_or_else(|| {
+        let last = candidates.last().map_or_else(String::new, |file| file.display().to_string());
         let message = format!(
             "the sample service '{name}' is neither in a source tree, as services/{name}/{name}.wasm, nor at {last}"
         );
@@ -29,10 +29,10 @@ pub fn module(name: &str) -> Result<PathBuf, Failure> {
     })
 }
 
-/// Returns where a module may be, in order.
-fn places(name: &str, program: &Path) -> Vec<PathBuf> {
+/// Returns the paths where a module may be, in order.
+fn candidates(name: &str, program: &Path) -> Vec<PathBuf> {
     let in_tree = format!("services/{name}/{name}.wasm");
-    // PREFIX/target/release/tam and PREFIX/bin/tam have what they need above them.
+    // The folders are above PREFIX/target/release/tam and PREFIX/bin/tam.
     let above = program.ancestors().skip(1).take(4);
     let in_tree = std::iter::once(Path::new("")).chain(above).map(|folder| folder.join(&in_tree));
     let packaged = program.ancestors().nth(2).map(|prefix| prefix.join(PACKAGED));
@@ -46,14 +46,14 @@ mod tests {
 
     #[test]
     fn a_package_has_its_modules_beside_the_program() {
-        let places = places("monitor", Path::new("/opt/tam/bin/tam"));
-        assert_eq!(places[0], Path::new("services/monitor/monitor.wasm"));
-        let last = places.last().unwrap();
+        let candidates = candidates("monitor", Path::new("/opt/tam/bin/tam"));
+        assert_eq!(candidates[0], Path::new("services/monitor/monitor.wasm"));
+        let last = candidates.last().unwrap();
         assert_eq!(last, Path::new("/opt/tam/share/tamandua/services/monitor.wasm"));
     }
 
     #[test]
-    fn what_is_nowhere_is_said_with_where_it_was_looked_for() {
+    fn a_missing_module_is_reported_with_the_searched_paths() {
         let failure = module("never-written").unwrap_err();
         assert_eq!(failure.code, ErrorCode::NotFound);
         assert!(failure.message.contains("share/tamandua/services/never-written.wasm"));

@@ -1,19 +1,19 @@
-//! Source lines of a module: what its debug information (DWARF in custom
-//! sections) says of a byte. A module without it has none.
+//! Source lines of a module, from its debug information (DWARF in custom sections). A module
+//! without debug information has none.
 
 use addr2line::Context;
 use addr2line::gimli::{Dwarf, EndianSlice, LittleEndian, SectionId};
 use wasmparser::{Parser, Payload};
 
-/// The debug information of one module.
+/// Debug information of one module.
 pub struct Lines<'a> {
     context: Context<EndianSlice<'a, LittleEndian>>,
-    /// Where the code section's content begins: addresses count from there.
+    /// Offset of the code section's content in the module; DWARF addresses count from there.
     code: u64,
 }
 
 impl<'a> Lines<'a> {
-    /// Reads a valid module; none when it has no debug information that can be read.
+    /// Reads the debug information of a valid module; `None` when it cannot be read.
     #[must_use]
     pub fn read(module: &'a [u8]) -> Option<Self> {
         let mut sections = Vec::new();
@@ -38,7 +38,7 @@ impl<'a> Lines<'a> {
         Some(Self { context, code: code? })
     }
 
-    /// `file:line` of a byte of the module.
+    /// Returns `file:line` of a byte offset in the module.
     #[must_use]
     pub fn at(&self, place: u32) -> Option<String> {
         let address = u64::from(place).checked_sub(self.code)?;

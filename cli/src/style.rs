@@ -78,8 +78,8 @@ impl Ink {
     }
 }
 
-/// Finds out which streams have colours; before this none has.
-pub fn look_at_streams() {
+/// Detects which streams have colours; before this none has.
+pub fn detect_colours() {
     let has = |is_terminal| has_colours(is_terminal, |name| std::env::var(name).ok());
     OUTPUT_IS_STYLED.store(has(io::stdout().is_terminal()), Ordering::Relaxed);
     ERRORS_ARE_STYLED.store(has(io::stderr().is_terminal()), Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Files of whoever types a command: the folder of their configuration, tokens, and reading with a
+//! Files of the user who runs a command: the configuration folder, tokens, and reading with a
 //! limit.
 
 use crate::failure::Failure;
@@ -23,7 +23,7 @@ pub fn read_file(path: &Path, limit: u64) -> Result<Vec<u8>, Failure> {
     let refused = |error| Failure::io(format!("reading {}", path.display()), &error);
     let file = std::fs::File::open(path).map_err(refused)?;
     let mut bytes = Vec::new();
-    // One more than allowed, so that too much is seen.
+    // One byte more than allowed, so that an excess is noticed.
     file.take(limit + 1).read_to_end(&mut bytes).map_err(refused)?;
     if bytes.len() as u64 > limit {
         let message = format!("{} has more than {limit} bytes, which is the limit", path.display());

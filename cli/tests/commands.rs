@@ -1,5 +1,5 @@
-//! The built binary as a user meets it: output, errors as documents, exit
-//! statuses. Nothing here needs a node; only what runs in the kernel needs root.
+//! Tests of the built binary: output, errors as documents, exit statuses. None needs a node; only
+//! those that run modules in the kernel need root.
 
 #[path = "commands/compatibility.rs"]
 mod compatibility;
@@ -40,7 +40,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// The only document on standard output.
+/// Returns the only document on standard output.
 fn document(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
         panic!("{error} in {:?}, beside {:?}", text(&output.stdout), text(&output.stderr))
@@ -153,7 +153,7 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
     assert_eq!((status(&output), text(&output.stderr)), (0, String::new()));
 }
 
-/// Marks the code point of packets of even length, drops those of odd length with
+/// Module that marks the code point of packets of even length, drops those of odd length with
 /// reason 7, and traps on those of 61 bytes.
 const MARKER: &str = r#"(module
     (@custom "tamandua" "abi = 1\nname = \"marker\"\nversion = \"1.2.3\"\nwindow = 64\n[reasons]\n7 = \"odd\"\n")
@@ -173,7 +173,7 @@ fn module(directory: &TempDir, text: &str) -> PathBuf {
     path
 }
 
-/// UDP packets of 60, 61, 62, 63 bytes and again, and at last one that is no IP.
+/// Writes a capture of UDP packets of 60, 61, 62, 63 bytes in turn, and at last one that is no IP.
 fn capture(directory: &TempDir, count: usize) -> PathBuf {
     let path = directory.path().join("in.pcap");
     let header = PcapHeader { datalink: DataLink::ETHERNET, ..PcapHeader::default() };
@@ -222,7 +222,7 @@ fn a_module_runs_over_a_capture() {
     assert_eq!((change["offset"].as_u64(), change["new"].as_str()), (Some(15), Some("28")));
     assert_eq!(document["traps"]["unreachable"], 1);
     assert_eq!(document["summary"]["pass"], 2);
-    // The trap ended an instance, and with it what it had counted.
+    // The trap ended an instance, whose counters are lost.
     assert_eq!(document["counters"]["seen"], 2);
     assert_eq!(lengths(&out), [60, 62]);
 }
@@ -246,7 +246,7 @@ fn a_capture_that_is_cut_off_is_partly_done() {
 }
 
 #[test]
-fn what_cannot_be_run_on_is_refused() {
+fn files_that_are_no_captures_are_refused() {
     let directory = TempDir::new().unwrap();
     let (module, capture) = (module(&directory, MARKER), capture(&directory, 1));
     let (module, capture) = (module.to_str().unwrap(), capture.to_str().unwrap());

@@ -62,7 +62,7 @@ def handshake_mac(root, label, to):
 
 
 class Handshake:
-    """Noise, and what is kept of it: the library forgets it with the last message."""
+    """Noise state with copies of the values that the library discards after the last message."""
 
     def __init__(self, initiator):
         self.noise = NoiseConnection.from_name(SUITE)
@@ -114,7 +114,7 @@ class Wire:
 
 
 class Association:
-    """What the handshake leaves: numbers, and a secret for each direction."""
+    """Result of the handshake: session numbers, and a secret for each direction."""
 
     def __init__(self, wire, ours, theirs, send_root, receive_root):
         self.wire, self.ours, self.theirs = wire, ours, theirs

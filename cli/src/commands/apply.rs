@@ -1,10 +1,10 @@
-//! `tam apply`, `diff`, `confirm`: what shall run on a node, as a file says it.
+//! `tam apply`, `diff`, `confirm`: the services and rules of a node file, applied to a node.
 //!
-//! The node reads and checks the text; here its modules are read, since their paths are beside
-//! the file. It is asked twice: what would change, with the manifests of modules that it has not
-//! got, and only when it takes all that are its modules handed over and the text applied.
+//! The node reads and checks the text. The modules are read here, since their paths are relative to
+//! the file. The node is asked twice: first what would change, with the manifests of modules that
+//! it lacks; only when it accepts all of that are its modules uploaded and the text applied.
 
-use super::deploy::signatures_beside;
+use super::deploy::read_signatures;
 use super::{Context, read_module};
 use crate::failure::{Failure, Outcome};
 use crate::style::{Ink, Stream};
@@ -21,16 +21,16 @@ pub struct Apply {
     /// A node file: services and rules; ports and settings may be left out
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Take it back unless `tam confirm` comes within this time, as in 60s or 5m
+    /// Undo the change unless `tam confirm` comes within this time, as in 60s or 5m
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     confirm: Option<u64>,
-    /// Let services begin empty whose new version cannot take over what they know
+    /// Start new versions with empty state where they cannot take over the old version's state
     #[arg(long)]
     discard_state: bool,
-    /// Let signed modules be older than what ran here before
+    /// Accept signed modules older than the version that ran here before
     #[arg(long)]
     allow_older: bool,
-    /// Say what would change, and change nothing
+    /// Show what would change, and change nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -77,7 +77,7 @@ impl Apply {
 impl Diff {
     pub(crate) fn run(self, context: &Context<'_>) -> Outcome {
         let mut text = Text::read(&self.file, context)?;
-        // What would be lost is said, and not refused.
+        // Lost state is reported here, not refused.
         text.request.discard_state = true;
         let would = text.ask()?;
         context.output.result(&would, || diff_text(&would, &self.file))
@@ -110,7 +110,7 @@ impl Text {
             Some(node) => context.client_of(Some(node))?,
             None => context.client()?,
         };
-        // Whole: it may be the file that the node was started with.
+        // An absolute path: it may be the file that the node was started with.
         let file = path.canonicalize().unwrap_or_else(|_| path.to_owned()).display().to_string();
         let mut request = ApplyRequest { file, dry_run: true, ..ApplyRequest::default() };
         let mut wasm = Vec::new();
@@ -123,7 +123,7 @@ impl Text {
             let of_line =
                 |failure: Failure| Failure { message: named.at(&failure.message), ..failure };
             let (bytes, checked) = read_module(&beside.join(module)).map_err(of_line)?;
-            let signatures = signatures_beside(&beside.join(module)).map_err(of_line)?;
+            let signatures = read_signatures(&beside.join(module)).map_err(of_line)?;
             let digest = module_store::Digest::of(&bytes).to_string();
             let manifest = serde_json::to_value(&checked.manifest).map_err(|error| {
                 Failure::failed(format!("writing the manifest of {module}: {error}"))
@@ -139,7 +139,7 @@ impl Text {
         Ok(Self { request, wasm, client })
     }
 
-    /// What would change.
+    /// Asks the node what the request would change.
     fn ask(&self) -> Result<Applied, Failure> {
         Ok(self.client.apply(&self.request)?)
     }
@@ -181,7 +181,7 @@ fn diff_text(would: &Applied, file: &Path) -> String {
     head + &changes_text(would) + &notes(would)
 }
 
-/// One line for each change, as in a diff; `~` is something that stays and changes.
+/// Returns one line for each change: `+` added, `-` removed, `~` changed in place.
 pub(super) fn changes_text(applied: &Applied) -> String {
     let mut text = String::new();
     let mut add = |line: String| {

@@ -1,4 +1,4 @@
-//! `tam backup` and `tam restore`: what makes a node that node, in one file.
+//! `tam backup` and `tam restore`: a node's key and state in one file.
 
 use super::Context;
 use super::key::{Passphrase, random};
@@ -19,12 +19,12 @@ use trust::SecretKey;
 /// Arguments of `tam backup`.
 #[derive(Debug, Args)]
 pub struct Backup {
-    /// The file to write; it must not be there
+    /// The file to write; it must not exist yet
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
     passphrase: Passphrase,
-    /// Do not encrypt the node's key in it: whoever can read the file can be the node
+    /// Store the node's key unencrypted: whoever can read the file can act as the node
     #[arg(long, conflicts_with = "passphrase_file")]
     plain: bool,
     /// Leave the modules out
@@ -38,10 +38,10 @@ pub struct Restore {
     /// A file that `tam backup` has written
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The node's state directory; where it was, when it is left out
+    /// The directory to restore the node's state to; by default where it was
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Its module store; where it was, when it is left out
+    /// The directory to restore the module store to; by default where it was
     #[arg(long, value_name = "DIR")]
     store: Option<PathBuf>,
     #[command(flatten)]
@@ -58,7 +58,7 @@ impl Backup {
         let file = file.map_err(|error| Failure::io(format!("making {shown}"), &error))?;
         let written = self.write(context, &backup, &key, &state, file);
         if written.is_err() {
-            // Half a backup is none.
+            // An incomplete backup is useless.
             let _ = std::fs::remove_file(&self.file);
         }
         let files = written?;
@@ -102,14 +102,14 @@ impl Backup {
         let mut folders = vec![(state.to_owned(), vec!["ledger"])];
         if !self.without_modules {
             let store = PathBuf::from(&backup.store_directory);
-            // The index last: what it names is there already when it is read.
+            // The index comes last: everything that it names exists when it is read.
             folders.push((store, vec!["oci-layout", "blobs/sha256", "index.json"]));
         }
         for (at, (base, parts)) in folders.iter().enumerate() {
             for part in parts {
                 for name in listed(&base.join(part), part)? {
                     let path = if at == 0 { name.clone() } else { format!("store/{name}") };
-                    // What others keep there is theirs.
+                    // Files of other programs are left out.
                     let Some(entry) = Entry::of(&path) else { continue };
                     context.output.progress(&format!("{path} ({files} files)"));
                     let bytes = read_file(&base.join(&name), FILE_LENGTH_MAX)?;

@@ -25,7 +25,7 @@ pub struct BenchCommand {
 pub struct Reproduce {
     /// The figures, or all; all are listed when none is named
     figures: Vec<String>,
-    /// Where the data and plots go
+    /// The folder for the data and the plots
     #[arg(long, value_name = "FOLDER", default_value = ".")]
     out: PathBuf,
     #[command(flatten)]
@@ -63,7 +63,7 @@ impl BenchCommand {
         if report.is_valid() {
             return Ok(DONE);
         }
-        context.output.note("error: a baseline was too slow: this run says nothing");
+        context.output.note("error: a baseline was too slow, so the results of this run are not valid; run it again on an idle machine");
         Ok(ErrorCode::Failed.exit_status())
     }
 }

@@ -1,4 +1,4 @@
-//! `tam capture`: packets as they came to a node and as they left, as lines, JSON or pcapng.
+//! `tam capture`: packets as they enter and leave a node, as lines, JSON or pcapng.
 
 mod file;
 
@@ -22,57 +22,57 @@ pub struct Capture {
     /// Write a pcapng file, with rule, verdict and level as comments; - is standard output
     #[arg(short, long, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Only of this port; may be given again
+    /// Capture at this port only; may be repeated
     #[arg(long = "port", value_name = "PORT")]
     ports: Vec<String>,
-    /// Only packets of this rule
+    /// Capture only packets that matched the rule of this number
     #[arg(long, value_name = "NUMBER")]
     rule: Option<u32>,
-    /// Only packets that this session pays for
+    /// Capture only packets on the account of this session
     #[arg(long, value_name = "NAME")]
     session: Option<String>,
-    /// Only packets that the node dropped
+    /// Capture only packets that the node dropped
     #[arg(long)]
     dropped: bool,
-    /// Only as they came (in), or only as they left (out)
+    /// Capture only packets that enter (in) or leave (out) the node
     #[arg(long, value_name = "in|out")]
     direction: Option<String>,
-    /// Bytes of each packet that are kept, 64 to 2048
+    /// Bytes kept of each packet, 64 to 2048
     #[arg(long, value_name = "BYTES", default_value_t = 2048)]
     snap: u32,
-    /// End after so many packets
+    /// End after this many packets
     #[arg(short = 'c', long, value_name = "N", default_value_t = 1_000_000)]
     packets: u64,
-    /// End after so many bytes of packets
+    /// End after this many bytes of packets
     #[arg(long, value_name = "N", default_value_t = 1 << 30)]
     bytes: u64,
-    /// End after so many seconds
+    /// End after this many seconds
     #[arg(long, value_name = "N")]
     seconds: Option<u64>,
 }
 
-/// How long one question waits; within this Ctrl-C is seen.
+/// Seconds that one request waits at the node; Ctrl-C is noticed within this time.
 const WAIT_SECONDS: u32 = 1;
 
-/// What a capture did.
+/// Summary of a capture, printed at its end.
 #[derive(Debug, Serialize)]
 struct Summary<'a> {
     schema_version: u32,
     ports: &'a [String],
     packets: u64,
     bytes: u64,
-    /// For which there was no room.
+    /// Packets lost because the capture's buffer was full.
     lost: u64,
     /// `packets`, `bytes`, `seconds`, `interrupted` or `closed`.
     ended: &'a str,
     file: Option<String>,
 }
 
-/// Where packets go.
+/// Destination of captured packets: the terminal, a file, or standard output.
 struct Sink<'a> {
     context: &'a Context<'a>,
     file: Option<CaptureFile>,
-    /// Nothing but the file's bytes may go to standard output.
+    /// True when the pcapng file goes to standard output, which then carries nothing else.
     is_piped: bool,
     packets: u64,
     bytes: u64,
@@ -91,7 +91,7 @@ impl Capture {
         };
         let interrupted = on_interrupt()?;
         let started = client.capture(&request)?;
-        // Not before the node has taken the request: a file that is there is replaced.
+        // Only once the node has accepted the request, since an existing file is replaced.
         let file = match self.open() {
             Ok(file) => file,
             Err(failure) => {
@@ -124,7 +124,7 @@ impl Capture {
         if matches!(ended, "interrupted" | "seconds") {
             self.give(&mut sink, &rest.packets)?;
         }
-        self.tell(sink, &started, rest.lost, ended)
+        self.summarize(sink, &started, rest.lost, ended)
     }
 
     /// Returns whether packets go to standard output.
@@ -141,7 +141,7 @@ impl Capture {
         }
     }
 
-    /// Hands packets on; why the capture ends, if it does.
+    /// Writes the packets of one answer; returns why the capture ends, if it does.
     fn give(
         &self,
         sink: &mut Sink<'_>,
@@ -161,7 +161,7 @@ impl Capture {
         sink.flush().map(|open| (!open).then_some("closed"))
     }
 
-    fn tell(
+    fn summarize(
         &self,
         mut sink: Sink<'_>,
         started: &CaptureStarted,
@@ -192,7 +192,7 @@ impl Capture {
 }
 
 impl Sink<'_> {
-    /// False when nobody reads any more.
+    /// Writes one packet; returns false when the reader has closed the output.
     fn take(&mut self, packet: &CapturedPacket) -> Result<bool, Failure> {
         self.packets += 1;
         self.bytes += u64::from(packet.length);
@@ -210,7 +210,8 @@ impl Sink<'_> {
     }
 }
 
-/// What became of a packet, in words; also its comment in a file.
+/// Describes the outcome of a packet: rule, verdict and level. Also the packet's comment in a
+/// pcapng file.
 fn comment(packet: &CapturedPacket) -> String {
     let parts = [
         packet.rule.map(|rule| format!("rule {rule}")),
@@ -225,7 +226,7 @@ fn comment(packet: &CapturedPacket) -> String {
     escaped(&parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
 }
 
-/// A packet for people.
+/// Formats a packet as one line for people.
 fn line(packet: &CapturedPacket, zone: &TimeZone) -> String {
     let time = Timestamp::from_nanosecond(packet.time_ns.into()).map_or_else(
         |_| String::new(),
@@ -263,14 +264,14 @@ fn line(packet: &CapturedPacket, zone: &TimeZone) -> String {
     )
 }
 
-/// A node writes pairs of digits; anything else has no bytes.
+/// Decodes the hexadecimal digits that a node writes; returns no bytes for any other text.
 fn bytes_of(digits: &str) -> Vec<u8> {
     let pairs = digits.as_bytes().chunks_exact(2);
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
     pairs.map(byte).collect::<Option<_>>().unwrap_or_default()
 }
 
-/// A file that cannot be written.
+/// Returns the failure of a file that cannot be written.
 fn unwritable(name: &str, problem: impl std::fmt::Display) -> Failure {
     Failure::new(ErrorCode::Failed, format!("writing {name}: {problem}"))
 }

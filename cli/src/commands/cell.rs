@@ -1,5 +1,5 @@
-//! `tam cell`, `tam compile-worker` and `tam codec`: the processes that a node starts. Nobody types
-//! them.
+//! `tam cell`, `tam compile-worker` and `tam codec`: worker processes started by a node, never
+//! typed by a user.
 
 use crate::failure::{DONE, Failure, Outcome};
 use clap::Args;
@@ -16,7 +16,7 @@ pub struct Cell {
     /// The node's folder, where the next daemon finds this cell
     #[arg(long, value_name = "FOLDER")]
     directory: PathBuf,
-    /// Receive queues of all ports: packet memory is for so many
+    /// Receive queues of all ports together, which packet memory is sized for
     #[arg(long, value_name = "N")]
     queues: u32,
     /// The core to run on
@@ -39,13 +39,13 @@ impl Cell {
 /// Arguments of `tam compile-worker`: Wasm on standard input, code on standard output.
 #[derive(Debug, Args)]
 pub struct CompileWorker {
-    /// For user level only
+    /// Compile for user level only
     #[arg(long)]
     no_bpf: bool,
-    /// The module comes later
+    /// Receive the module later, by standard input
     #[arg(long)]
     warm: bool,
-    /// A core that is another's, to be used while that one waits
+    /// A core of another process, used only while that one is idle
     #[arg(long)]
     guest_core: Option<usize>,
 }
@@ -61,12 +61,12 @@ impl CompileWorker {
 /// Arguments of `tam codec`: video on standard input, pictures on standard output.
 #[derive(Debug, Args)]
 pub struct Codec {
-    /// A core that is another's
+    /// A core of another process, used only while that one is idle
     #[arg(long, value_name = "N")]
     guest_core: Option<usize>,
-    /// The program that it becomes
+    /// The program to execute in this process
     program: PathBuf,
-    /// What that is told
+    /// Arguments of the program
     #[arg(last = true)]
     arguments: Vec<OsString>,
 }

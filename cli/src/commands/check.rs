@@ -1,4 +1,4 @@
-//! `tam check`: does a module keep to the ABI, and which levels does it fit?
+//! `tam check`: checks that a module keeps to the ABI, and finds the levels that it fits.
 
 use super::{Context, read_module};
 use crate::failure::Outcome;
@@ -22,27 +22,27 @@ pub struct Check {
     module: PathBuf,
 }
 
-/// Whether a module fits a level, and why.
+/// Result for one level: whether the module fits, and why not.
 struct Fit {
     level: Level,
     fits: bool,
-    /// Whether the manifest asks for it.
+    /// True if the manifest lists the level.
     declared: bool,
     reason: String,
-    /// What a packet costs there, where the compiler can say.
+    /// Cost of a packet at the level, where the compiler can tell.
     cost: Option<Cost>,
-    refusals: Vec<Found>,
+    refusals: Vec<LevelRefusal>,
 }
 
-/// A reason why not, with its place in the source when there is debug information.
-struct Found {
+/// Reason why a module does not fit, with its source line when there is debug information.
+struct LevelRefusal {
     refusal: Refusal,
     line: Option<String>,
 }
 
-/// Reasons in the table for people; a document has them all.
+/// Reasons shown in the table for people; the JSON document has all.
 const REASONS_SHOWN: usize = 8;
-/// Names in one line for people; a document has them all.
+/// Names shown in one line for people; the JSON document has all.
 const NAMES_SHOWN: usize = 16;
 
 impl Check {
@@ -85,7 +85,7 @@ fn fits(bytes: &[u8], checked: &Checked) -> Vec<Fit> {
     Level::ALL.iter().map(fit).collect()
 }
 
-/// Whether it becomes eBPF.
+/// Returns the result for an in-kernel level: whether the module compiles to eBPF.
 fn below(
     bytes: &[u8],
     checked: &Checked,
@@ -109,16 +109,16 @@ fn below(
         Err(refusals) => {
             let found = |refusal: Refusal| {
                 let line = lines.and_then(|lines| lines.at(refusal.place?));
-                Found { refusal, line }
+                LevelRefusal { refusal, line }
             };
-            let refusals: Vec<Found> = refusals.into_iter().map(found).collect();
-            let reason = refusals.first().map_or_else(String::new, Found::to_string);
+            let refusals: Vec<LevelRefusal> = refusals.into_iter().map(found).collect();
+            let reason = refusals.first().map_or_else(String::new, LevelRefusal::to_string);
             Fit { level, fits: false, declared, reason, cost: None, refusals }
         }
     }
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for LevelRefusal {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.line {
             Some(line) => write!(out, "{line}: {}", self.refusal),
@@ -149,7 +149,7 @@ fn fit_document(fit: &Fit) -> Value {
     })
 }
 
-/// What a module declares and uses, as a document.
+/// Returns what a module declares and uses, as a JSON document.
 pub(crate) fn declared(checked: &Checked) -> Value {
     let manifest = &checked.manifest;
     let parameters = manifest.parameters.iter().map(|(name, parameter)| {
@@ -257,7 +257,7 @@ fn text(checked: &Checked, size: usize, fits: &[Fit]) -> String {
     format!("{rows}\n{levels}{}", more_reasons(fits))
 }
 
-/// What one packet costs, without having run it.
+/// Describes the static cost of one packet.
 fn cost_text(cost: &Cost) -> String {
     let straight = cost.instructions_max;
     if cost.has_loops {
@@ -267,7 +267,7 @@ fn cost_text(cost: &Cost) -> String {
     }
 }
 
-/// The reasons beyond the first of each level.
+/// Lists the reasons beyond the first of each level.
 fn more_reasons(fits: &[Fit]) -> String {
     let mut text = String::new();
     for fit in fits.iter().filter(|fit| fit.refusals.len() > 1) {

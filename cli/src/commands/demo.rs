@@ -1,13 +1,13 @@
-//! `tam demo`: two hosts and a node between them, real traffic, and what
-//! happened to it, first plainly and then through a service deployed meanwhile.
+//! `tam demo`: two hosts with a node between them and real traffic, measured first with plain
+//! forwarding and then through a service deployed meanwhile.
 //!
 //! ```text
 //!  client ── to-r1 ─ r1 (tam node) ─ to-r1 ── server
 //!    ping, curl, UDP stream ─▶            ◀─ HTTP server, UDP counter
 //! ```
 //!
-//! Whoever is not root has it in a user namespace of his own, where the node's ports are packet
-//! sockets: the kernel takes no BPF programs from there.
+//! Without root the demo runs in a user namespace, where the node's ports are packet sockets: the
+//! kernel accepts no BPF programs from there.
 
 mod report;
 mod traffic;
@@ -41,7 +41,7 @@ ends = ["client", "r1"]
 ends = ["r1", "server"]
 "#;
 
-/// What is sent to the service.
+/// Matches of the rules that lead to the service.
 const RULES: [&str; 3] = ["proto icmp", "proto tcp", "proto udp"];
 
 /// Arguments of `tam demo`.
@@ -50,7 +50,7 @@ pub struct Demo {
     /// The service to deploy; the sample service monitor when it is left out
     #[arg(long, value_name = "FILE.wasm")]
     module: Option<PathBuf>,
-    /// Leave the lab up, to look around with `tam lab exec demo client -- bash`
+    /// Keep the lab running, to look around with `tam lab exec demo client -- bash`
     #[arg(long)]
     keep: bool,
 }
@@ -60,7 +60,7 @@ impl Demo {
         let module = self.module.map_or_else(|| samples::module("monitor"), Ok)?;
         let plan =
             Lab::parse(LAB, "the demo's topology").map_err(|e| Failure::failed(e.to_string()))?;
-        // What a demo that was killed left behind.
+        // Remains of a demo that was killed.
         remove(&plan);
         let step = |text: &str| context.output.progress(text);
         let without_root = !namespaces::userns::is_root();
@@ -88,7 +88,7 @@ impl Demo {
 }
 
 fn remove(plan: &Plan) {
-    // Nothing to remove is as good as removed.
+    // A lab that does not exist needs no removal.
     let _ = topology::down(plan.lab.as_str());
     for router in plan.routers() {
         if let Ok(node) = lab::node_name(&plan.lab, &router.name) {
@@ -140,7 +140,7 @@ fn run_phases(
     ))
 }
 
-/// Packets that the front door forwarded by itself, or had the kernel forward.
+/// Returns the number of packets that the front door forwarded itself or by the kernel.
 fn forwarded(stats: &Stats) -> u64 {
     let plainly = ["forwarded", "kernel_slow"];
     let of_port = |port: &PortStatsInfo| -> u64 {
@@ -149,7 +149,7 @@ fn forwarded(stats: &Stats) -> u64 {
     stats.ports.iter().map(of_port).sum()
 }
 
-/// Packets that the service had.
+/// Returns the number of packets that the service handled.
 fn handled(stats: &Stats) -> u64 {
     stats.services.values().map(|service| service.packets).sum()
 }

@@ -1,4 +1,4 @@
-//! `tam deploy`: a module becomes a service.
+//! `tam deploy`: starts a module as a service.
 
 use super::{Context, key_and_value, read_module, short_digest};
 use crate::failure::{Failure, Outcome};
@@ -18,46 +18,47 @@ pub struct Deploy {
     /// A parameter of the module; may be repeated
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = key_and_value)]
     parameters: Vec<(String, String)>,
-    /// A rule that leads to it, as in "proto udp dport 53"; may be repeated
+    /// A rule that leads to the service, as in "proto udp dport 53"; may be repeated
     #[arg(long = "rule", value_name = "MATCH")]
     rules: Vec<String>,
-    /// The priority of its rules; higher wins
+    /// The priority of the service's rules; the highest wins
     #[arg(long)]
     priority: Option<u16>,
-    /// Where on the way of packets its rules are looked at: in or out, for the session system
+    /// The stage at which the service's rules are looked up: in or out, for the session system
     #[arg(long)]
     stage: Option<String>,
-    /// The session that pays
+    /// The session whose account pays for the service
     #[arg(long)]
     session: Option<String>,
-    /// Where to run it: nic, kernel or user; where its module wants when it is left out
+    /// The level to run at: nic, kernel or user; by default the one that the module's manifest
+    /// prefers
     #[arg(long)]
     level: Option<String>,
-    /// A running service that comes after it: what it passes goes there. Up to 4, in the order
-    /// of the edges that its module passes by
+    /// A running service to which passed packets go next; may be repeated, up to 4, in the order of
+    /// the module's edges
     #[arg(long = "then", value_name = "SERVICE")]
     then: Vec<String>,
-    /// What it may use below user level in a second: fuel, packets or bytes; may be repeated
+    /// Limit per second on fuel, packets or bytes below user level; may be repeated
     #[arg(long = "limit", value_name = "WHAT=NUMBER", value_parser = limit)]
     limits: Vec<(Limit, u64)>,
-    /// What becomes of packets beyond a limit, or beyond its session's time below user level:
-    /// drop, or raise to user level
+    /// Policy for packets beyond a limit, or beyond the session's time below user level: drop,
+    /// or raise to user level
     #[arg(long = "over", value_name = "POLICY", default_value = DEFAULT_OVER)]
     over: String,
-    /// What becomes of its packets while it is down: open (forwarded plainly), closed (dropped),
-    /// or bypass[=N] (forwarded plainly, and after N traps within a minute not started again
-    /// until it is deployed). A service that is replaced keeps its own, another one is open
+    /// Policy for the service's packets while it is down: open (forwarded plainly), closed
+    /// (dropped), or bypass[=N] (forwarded plainly, and not restarted after N traps within a minute
+    /// until it is deployed again). A service that is replaced keeps its policy, a new one is open
     #[arg(long, value_name = "POLICY")]
     on_failure: Option<String>,
-    /// When the name runs already: let the new version begin without what the old one knows
+    /// Start the new version with empty state, if the service runs already
     #[arg(long)]
     discard_state: bool,
-    /// Let a signed module be older than what ran here before
+    /// Accept a signed module older than the version that ran here before
     #[arg(long)]
     allow_older: bool,
 }
 
-/// What can be limited.
+/// Resource that `--limit` bounds.
 #[derive(Clone, Copy, Debug)]
 enum Limit {
     Fuel,
@@ -77,7 +78,7 @@ fn limit(text: &str) -> Result<(Limit, u64), String> {
     }
 }
 
-/// What becomes of packets when nothing is said.
+/// Policy for packets beyond a limit when none is given.
 const DEFAULT_OVER: &str = "raise";
 
 fn budget(limits: &[(Limit, u64)], over: String) -> Option<Budget> {
@@ -93,7 +94,7 @@ fn budget(limits: &[(Limit, u64)], over: String) -> Option<Budget> {
     (!limits.is_empty() || budget.over.as_deref() != Some(DEFAULT_OVER)).then_some(budget)
 }
 
-/// A budget in words.
+/// Describes a budget in words.
 pub(crate) fn budget_text(budget: &Budget) -> String {
     let limits = [("fuel", budget.fuel), ("packets", budget.packets), ("bytes", budget.bytes)];
     let limits: Vec<String> = limits
@@ -135,16 +136,16 @@ impl Deploy {
     }
 }
 
-/// Whether a module is meant by its file rather than by its name in the store.
+/// Returns true if the argument names a module's file, not a module in the store.
 fn is_file(module: &str) -> bool {
     module.ends_with(".wasm") || module.contains('/') || Path::new(module).is_file()
 }
 
-/// Hands the module to the node's store; gives its digest.
+/// Uploads the module to the node's store; returns its digest.
 pub(crate) fn upload(client: &Client, path: &Path) -> Result<String, Failure> {
-    // Checked here first: a fault is then told of the file.
+    // Checked here first, so that the error names the file.
     let (bytes, _) = read_module(path)?;
-    let signatures = signatures_beside(path)?;
+    let signatures = read_signatures(path)?;
     let digest = client.store_module_early(bytes)?.digest;
     if let Some(file) = signatures {
         client.add_signatures(&digest, &file)?;
@@ -152,8 +153,8 @@ pub(crate) fn upload(client: &Client, path: &Path) -> Result<String, Failure> {
     Ok(digest)
 }
 
-/// What `tam sign` has written beside a module, if it has.
-pub(crate) fn signatures_beside(path: &Path) -> Result<Option<String>, Failure> {
+/// Returns the signatures that `tam sign` wrote beside a module, or `None`.
+pub(crate) fn read_signatures(path: &Path) -> Result<Option<String>, Failure> {
     let file = super::module::file_of(path)?;
     Ok((!file.signatures().is_empty()).then(|| file.to_string()))
 }

@@ -30,17 +30,18 @@ pub struct Dev {
     /// The project's directory
     #[arg(default_value = ".")]
     directory: PathBuf,
-    /// Swap each build into this service of the node; it is deployed when there is none
+    /// Swap each build into this service of the node; it is deployed if it does not run yet
     #[arg(long, value_name = "NAME")]
     service: Option<String>,
-    /// A rule that leads to it when it is deployed, as in "proto udp dport 53"; may be repeated
+    /// A rule that leads to the service when it is deployed, as in "proto udp dport 53"; may be
+    /// repeated
     #[arg(long = "rule", value_name = "MATCH", requires = "service")]
     rules: Vec<String>,
     /// A parameter of the module when it is deployed; may be repeated
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = super::key_and_value,
           requires = "service")]
     parameters: Vec<(String, String)>,
-    /// Where to run it when it is deployed: nic, kernel or user
+    /// The level to run at when it is deployed: nic, kernel or user
     #[arg(long, requires = "service")]
     level: Option<String>,
     /// Build and check once, and end
@@ -48,21 +49,22 @@ pub struct Dev {
     once: bool,
 }
 
-/// What one round came to; with `--json` a line of its own.
+/// Result of one round: build, then swap or captures. With `--json` it is one line.
 #[derive(Debug, Serialize)]
 struct Round {
     schema_version: u32,
     round: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     module: Option<Module>,
-    /// Why there is no module, or why it was not swapped; what ran before goes on.
+    /// Reason why there is no module, or why it was not swapped in; the previous version keeps
+    /// running.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<ErrorInfo>,
     #[serde(skip_serializing_if = "Option::is_none")]
     swapped: Option<Swapped>,
     #[serde(skip_serializing_if = "Option::is_none")]
     captures: Option<Vec<Checked>>,
-    /// The exit status that this round alone would have.
+    /// Exit status for this round alone.
     status: u8,
 }
 
@@ -78,7 +80,7 @@ struct Module {
 
 impl Dev {
     pub(crate) fn run(self, context: &Context<'_>) -> Outcome {
-        // Before the first build: what is saved while it runs is a round of its own.
+        // Before the first build, so that a save during it starts another round.
         let mut watch = match self.once {
             true => None,
             false => Some(Watch::over(&self.directory)?),
@@ -91,7 +93,7 @@ impl Dev {
                 })?;
                 context.output.print(&line)?
             } else {
-                round.tell(context)?
+                round.print(context)?
             };
             debug_assert_eq!(told, DONE);
             let Some(watch) = &mut watch else { return Ok(round.status) };
@@ -132,7 +134,7 @@ impl Dev {
         round
     }
 
-    /// Swaps a module in, or runs it over the captures.
+    /// Swaps the module into the service, or runs it over the captures.
     fn use_it(
         &self,
         built: &Built,
@@ -176,8 +178,8 @@ impl Round {
         self.error = Some(failure.document().error);
     }
 
-    /// For people: results to standard output, what is wrong beside it.
-    fn tell(&self, context: &Context<'_>) -> Outcome {
+    /// Prints the round for people: results to standard output, problems to standard error.
+    fn print(&self, context: &Context<'_>) -> Outcome {
         if let Some(module) = &self.module {
             let Module { name, version, size_bytes, took_ms, .. } = module;
             let digest = short_digest(&module.digest);

@@ -5,7 +5,7 @@ use crate::arguments::{Arguments, Command};
 use crate::failure::Outcome;
 use crate::output::Output;
 
-/// Runs the command; gives the exit status.
+/// Runs the command; returns its exit status.
 pub fn run(arguments: Arguments, output: &Output) -> Outcome {
     let context = &Context { output, node: arguments.node, token: arguments.token };
     match arguments.command {

@@ -1,5 +1,4 @@
-//! `tam completions` and `tam man`: what the command line says of itself, for shells and
-//! for people.
+//! `tam completions` and `tam man`: the command line's own description, for shells and for people.
 
 use super::Context;
 use crate::arguments::Arguments;
@@ -15,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// Arguments of `tam completions`.
 #[derive(Debug, Args)]
 pub struct Completions {
-    /// For which shell
+    /// The shell to complete for
     shell: Shell,
 }
 
@@ -62,7 +61,8 @@ fn script(shell: Shell) -> Result<String, Failure> {
     let name = shell.to_string();
     let shells = Shells::builtins();
     let known = shells.completer(&name);
-    let known = known.ok_or_else(|| Failure::failed(format!("{name} cannot ask for names")))?;
+    let known =
+        known.ok_or_else(|| Failure::failed(format!("completion for {name} is not supported")))?;
     let mut script = Vec::new();
     known
         .write_registration(VARIABLE, "tam", "tam", "tam", &mut script)
@@ -80,10 +80,10 @@ fn page() -> String {
     String::from_utf8_lossy(&page).into_owned()
 }
 
-/// Writes a page for each command that is shown; gives the files, in order.
+/// Writes a page for each visible command; returns the files, in order.
 fn pages(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     std::fs::create_dir_all(folder)?;
-    // Not into the folder itself: what else is there is none of ours.
+    // Not into the folder itself, which may contain other files.
     let draft = tempfile::Builder::new().prefix(".tam-man-").tempdir_in(folder)?;
     clap_mangen::generate_to(Arguments::command(), draft.path())?;
     let mut names = std::fs::read_dir(draft.path())?
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use clap::ValueEnum;
 
-    /// Every command that is shown, with those below it: `lab`, `lab-up` and so on.
+    /// Returns every visible command with its subcommands: `lab`, `lab-up` and so on.
     fn commands() -> Vec<String> {
         fn add(of: &clap::Command, before: &str, into: &mut Vec<String>) {
             for command in of.get_subcommands().filter(|command| !command.is_hide_set()) {

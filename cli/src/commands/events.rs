@@ -1,4 +1,4 @@
-//! `tam events`: the journal of a node, and with `--follow` what is added to it.
+//! `tam events`: the journal of a node; with `--follow` new events as they happen.
 
 use super::Context;
 use crate::failure::{DONE, Failure, Outcome};
@@ -19,24 +19,24 @@ const KIND_WIDTH: usize = 19;
 /// Arguments of `tam events`.
 #[derive(Debug, Args)]
 pub struct Events {
-    /// Go on, and print what happens; one JSON document a line with --json
+    /// Keep running, and print new events; one JSON document a line with --json
     #[arg(long, short)]
     follow: bool,
-    /// Only those behind event number N, or of the last 30s, 10m, 2h
+    /// Show only events after number N, or of the last 30s, 10m, 2h
     #[arg(long, value_name = "N|AGE")]
     since: Option<Since>,
 }
 
-/// Beginning of the events that are asked for.
+/// Lower bound of the requested events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Since {
-    /// Behind the event of this number.
+    /// Number of an event; those after it are requested.
     Number(u64),
-    /// This long before now.
+    /// Age of the oldest event, counted back from now.
     Age(Duration),
 }
 
-/// Text that is no [`Since`].
+/// Text that is neither an event number nor an age.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}' is neither the number of an event nor an age: 30s, 10m, 2h")]
 struct SinceError {
@@ -54,11 +54,11 @@ struct Cursor {
     started_ms: Option<u64>,
 }
 
-/// Page of events, without those that are left out.
+/// Page of events, without those that were not requested.
 #[derive(Debug)]
 struct Page {
     list: EventList,
-    /// Whether the node had no more events.
+    /// True if the node had no more events.
     is_end: bool,
 }
 
@@ -122,10 +122,10 @@ impl Cursor {
         Self { last, earliest_ms, started_ms: None }
     }
 
-    /// Takes the node's answer to a request for the events behind `last`.
+    /// Takes the node's answer to a request for the events after `last`.
     ///
     /// # Errors
-    /// When the node has been started anew since the first page.
+    /// The node was restarted since the first page, so that numbers no longer match.
     fn advance(&mut self, mut list: EventList) -> Result<Page, Failure> {
         if *self.started_ms.get_or_insert(list.started_ms) != list.started_ms {
             let message = "the node was started anew: its events begin with 1 again";
@@ -204,7 +204,7 @@ const fn ink(kind: EventKind) -> Ink {
     }
 }
 
-/// Returns an event as a line for people: time, kind, sentence, and the objects that it is about.
+/// Formats an event as a line for people: time, kind, sentence, and the objects that it is about.
 fn line(event: &Event, zone: &TimeZone) -> String {
     let time =
         i64::try_from(event.time_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());

@@ -1,4 +1,4 @@
-//! `tam key`: who somebody is.
+//! `tam key`: keys of principals, administrators and signers.
 
 use super::Context;
 use crate::failure::{Failure, Outcome};
@@ -17,7 +17,7 @@ use trust::{KeyError, PublicKey, SecretKey, Seed, Signer};
 use units::Name;
 use zeroize::Zeroizing;
 
-/// Longest file of a passphrase.
+/// Largest passphrase file, in bytes.
 const PASSPHRASE_LENGTH_MAX: u64 = 1024;
 const SECRET: &str = "key.pem";
 const PUBLIC: &str = "pub.pem";
@@ -27,19 +27,19 @@ const PUBLIC: &str = "pub.pem";
 pub enum Key {
     /// Make a key, encrypted with a passphrase
     New(New),
-    /// Show a public key, or all keys that there are
+    /// Show a public key, or list all keys of this user
     Show(Show),
 }
 
 /// Arguments of `tam key new`.
 #[derive(Debug, Args)]
 pub struct New {
-    /// What it is called here
+    /// The key's name in this user's folder of keys
     #[arg(default_value = "default")]
     name: Name,
     #[command(flatten)]
     passphrase: Passphrase,
-    /// Do not encrypt it: whoever can read the file has the key
+    /// Store the key unencrypted: whoever can read the file has the key
     #[arg(long, conflicts_with = "passphrase_file")]
     plain: bool,
 }
@@ -50,12 +50,12 @@ pub struct Show {
     /// A key's name, or the file of a public key
     #[arg(value_name = "NAME|FILE")]
     key: Option<String>,
-    /// As a PEM file, for OpenSSL or cosign
+    /// Print as a PEM file, for OpenSSL or cosign
     #[arg(long, requires = "key")]
     pem: bool,
 }
 
-/// Where a passphrase comes from.
+/// Source of a passphrase: a file or the terminal.
 #[derive(Debug, Args)]
 pub struct Passphrase {
     /// Read the passphrase from this file instead of asking for it
@@ -175,12 +175,13 @@ fn all(context: &Context<'_>) -> Outcome {
     })
 }
 
-/// Where this user's keys are.
+/// Returns the folder of this user's keys.
 fn folder() -> Result<PathBuf, Failure> {
     Ok(configuration()?.join("keys"))
 }
 
-/// A public key as it is given on the command line: itself, a file, or the name of one here.
+/// Returns the public key that an argument means: the key itself, a file, or the name of a key in
+/// the user's folder.
 pub(super) fn public(text: &str) -> Result<PublicKey, Failure> {
     if text.starts_with(trust::key::PREFIX) {
         return text.parse().map_err(|error| wrong(text, &error));
@@ -188,7 +189,7 @@ pub(super) fn public(text: &str) -> Result<PublicKey, Failure> {
     read_public(&found(text, PUBLIC)?)
 }
 
-/// The same for keys of signers, which may be cosign's.
+/// Returns the signer's key that an argument means; also accepts cosign's keys.
 pub(super) fn signer(text: &str) -> Result<Signer, Failure> {
     if text.starts_with(trust::key::PREFIX) || text.starts_with(trust::signer::P256_PREFIX) {
         return text.parse().map_err(|error| wrong(text, &error));
@@ -197,14 +198,15 @@ pub(super) fn signer(text: &str) -> Result<Signer, Failure> {
     Signer::from_pem(&text_of(&file)?).map_err(|error| wrong(&file.display().to_string(), &error))
 }
 
-/// A secret key, by its name here or its file; asks for the passphrase if there is one.
+/// Opens the secret key of this name or file; asks for the passphrase if it is encrypted.
 pub(super) fn secret(text: &str, passphrase: &Passphrase) -> Result<SecretKey, Failure> {
     let file = found(text, SECRET)?;
     let pem = Zeroizing::new(text_of(&file)?);
     opened(&pem, passphrase, &file.display().to_string())
 }
 
-/// A secret key in a file that has this name; asks for the passphrase if there is one.
+/// Opens the secret key in a file, called `name` in messages; asks for the passphrase if it is
+/// encrypted.
 pub(super) fn opened(
     pem: &str,
     passphrase: &Passphrase,
@@ -218,7 +220,7 @@ pub(super) fn opened(
     SecretKey::from_pem(pem, Some(&passphrase)).map_err(|error| wrong(named, &error))
 }
 
-/// By its name here if it is one, else by its file.
+/// Returns the path of a key: in the user's folder if the text is a name, else the text itself.
 fn found(text: &str, kind: &str) -> Result<PathBuf, Failure> {
     let Ok(name) = text.parse::<Name>() else { return Ok(PathBuf::from(text)) };
     let folder = folder()?;
@@ -250,7 +252,7 @@ fn wrong(what: &str, error: &KeyError) -> Failure {
     Failure::new(code, format!("{what}: {error}"))
 }
 
-/// 32 random bytes.
+/// Returns 32 random bytes from the kernel.
 pub(super) fn random() -> Result<Seed, Failure> {
     let mut seed = Seed::default();
     getrandom::fill(seed.as_mut())
@@ -265,7 +267,7 @@ fn write(path: &Path, mode: u32, bytes: &[u8]) -> io::Result<()> {
 }
 
 impl Passphrase {
-    /// Of a key that there is.
+    /// Reads the passphrase of an existing key.
     fn known(&self, prompt: &str) -> Result<Zeroizing<String>, Failure> {
         if let Some(file) = &self.passphrase_file {
             let bytes = Zeroizing::new(read_file(file, PASSPHRASE_LENGTH_MAX)?);
@@ -284,7 +286,7 @@ impl Passphrase {
         asked.map(Zeroizing::new).map_err(|error| Failure::io("asking for a passphrase", &error))
     }
 
-    /// Of a key that is being made.
+    /// Reads the passphrase of a new key, twice when it is typed.
     pub(super) fn new_one(&self) -> Result<Zeroizing<String>, Failure> {
         let passphrase = self.known("passphrase of the new key: ").map_err(|failure| {
             let is_usage = failure.code == ErrorCode::Usage;

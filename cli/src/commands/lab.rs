@@ -1,4 +1,4 @@
-//! `tam lab`: a topology of network namespaces, a node in each router.
+//! `tam lab`: a topology of network namespaces with a node in each router.
 //!
 //! ```text
 //! FILE ─▶ topology ─▶ namespaces, links, routes
@@ -26,42 +26,43 @@ use std::process::{Command, ExitStatus};
 use topology::{Down, LabError, NodeKind, Plan, PlanError};
 use units::Name;
 
-/// Largest topology file, in bytes; the topology's own limit is below.
+/// Largest topology file, in bytes. The parser has a lower limit of its own.
 const FILE_LENGTH_MAX: u64 = 2 << 20;
 
 /// Subcommands of `tam lab`.
 #[derive(Debug, Subcommand)]
 pub enum Lab {
-    /// Make the lab of a topology file, and start a node in each router
+    /// Build the lab of a topology file, and start a node in each router
     ///
     /// A link can have a rate, an mtu and a vlan. With delay, jitter, loss, burst, reorder, late,
-    /// duplicate, queue or seed a node stands in it and makes it so (docs/guides/flakeway.md), as in:
+    /// duplicate, queue or seed a node is placed in the link and applies them
+    /// (docs/guides/flakeway.md), as in:
     ///
     /// ends = ["client", "r1"], delay = "10ms", loss = "0.1%", rate = "10Mbit"
     Up {
         /// The topology
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Start no node in the routers: the kernel forwards
+        /// Start no nodes in the routers: the kernel forwards
         #[arg(long)]
         no_nodes: bool,
-        /// The service for links that delay, lose or reorder; the sample service flakeway when it
-        /// is left out
+        /// The service for links that delay, lose or reorder; by default the sample service
+        /// flakeway
         #[arg(long, value_name = "FILE.wasm")]
         flakeway: Option<PathBuf>,
     },
-    /// What a lab has: its nodes, their addresses, and what its links do
+    /// Show the nodes of a lab, their addresses, and the impairments of its links
     Show {
         /// The topology's file, or the lab's name
         #[arg(value_name = "FILE|NAME")]
         lab: String,
     },
-    /// Remove a lab with all that runs in it
+    /// Remove a lab with every process in it
     Down {
         /// The topology's file, or the lab's name
         #[arg(value_name = "FILE|NAME", required_unless_present = "all")]
         lab: Option<String>,
-        /// Remove all labs, and what dead ones and dead nodes left
+        /// Remove all labs, and the remains of dead labs and dead nodes
         #[arg(long, conflicts_with = "lab")]
         all: bool,
     },
@@ -103,7 +104,7 @@ fn up(file: &Path, start: Start, flakeway: Option<&Path>, context: &Context<'_>)
     let made = topology::up(&plan, &mut |line| context.output.progress(line)).map_err(of_lab)?;
     let started = nodes::start_all(&plan, start, flakeway.as_deref(), context.output);
     let started = started.inspect_err(|_| {
-        // Nothing stays of a lab that is not whole; the first failure is the one to tell.
+        // An incomplete lab is removed; the first failure is the one to report.
         let _ = topology::down(lab);
         nodes::remove_files(lab);
     })?;
@@ -150,14 +151,14 @@ fn show(lab: &str, context: &Context<'_>) -> Outcome {
         .result(&document, || format!("nodes: {}\n\n{}", nodes.join(", "), plan_text(&state.plan)))
 }
 
-/// Nodes with their addresses, and what links do.
+/// Formats the nodes with their addresses, and the impairments of links.
 fn plan_text(plan: &Plan) -> String {
     let mut rows = Rows::new(["node", "kind", "device", "ipv4", "ipv6", "other end"]);
     for node in &plan.nodes {
         let kind = match node.kind {
             NodeKind::Host => "host",
             NodeKind::Router => "router",
-            // It has no end of a link: the link has it.
+            // A node in a link is shown with its link.
             NodeKind::Link => continue,
         };
         for (link, end) in plan.ends_at(node.name.as_str()) {
@@ -210,12 +211,12 @@ fn down_all(context: &Context<'_>) -> Outcome {
     if failures.is_empty() {
         return Ok(DONE);
     }
-    // The document is out: what remains is for people, and the status.
+    // The document was printed; failures go to people and into the status.
     context.output.note(&format!("error: {}", failures.join("; ")));
     Ok(ErrorCode::Partial.exit_status())
 }
 
-/// The nodes of this machine that left something and do not answer.
+/// Returns the nodes of this machine that left remains and do not answer.
 fn dead_nodes() -> Result<BTreeSet<Name>, Failure> {
     let pinned = bpf::front_door::pinned_nodes()
         .map_err(|error| Failure::io("listing what nodes have pinned", &error))?;
@@ -224,7 +225,7 @@ fn dead_nodes() -> Result<BTreeSet<Name>, Failure> {
     Ok(pinned.filter(|node| !found_nodes::answers(node)).chain(without_answer).collect())
 }
 
-/// Removes what a node left that could not do it itself.
+/// Removes the remains of a dead node; returns what was removed.
 fn cleaned(node: &Name) -> Result<Vec<String>, Failure> {
     Ok(daemon::cleanup(node)?)
 }
@@ -276,14 +277,15 @@ fn exec(lab: &str, inside: &str, command: &[String], context: &Context<'_>) -> O
     Ok(status_of(output.status))
 }
 
-/// The status as a shell gives it: of a process that a signal ended, 128 and the signal.
+/// Returns the exit status as a shell reports it: 128 plus the signal for a process that a signal
+/// ended.
 fn status_of(status: ExitStatus) -> u8 {
     const SIGNALLED: i32 = 128;
     let code = status.code().or_else(|| Some(SIGNALLED + status.signal()?));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
 }
 
-/// The lab that is meant by its file or by its name.
+/// Returns the name of the lab that an argument means: a topology file or the name itself.
 fn lab_name(lab: &str) -> Result<String, Failure> {
     let path = Path::new(lab);
     if path.is_file() || lab.ends_with(".toml") || lab.contains('/') {
@@ -296,7 +298,7 @@ fn read_plan(file: &Path) -> Result<Plan, Failure> {
     let bytes = read_file(file, FILE_LENGTH_MAX)?;
     let shown = file.display().to_string();
     let text = String::from_utf8(bytes)
-        .map_err(|_| Failure::new(ErrorCode::Usage, format!("{shown} is no text")))?;
+        .map_err(|_| Failure::new(ErrorCode::Usage, format!("{shown} is not UTF-8 text")))?;
     topology::Lab::parse(&text, &shown).map_err(|error| of_plan(&error))
 }
 

@@ -1,4 +1,4 @@
-//! `tam ledger`: what principals used, and whether that is what was written.
+//! `tam ledger`: usage of principals, and verification of the records.
 
 use super::Context;
 use super::key::public;
@@ -19,23 +19,23 @@ use trust::PublicKey;
 /// Subcommands of `tam ledger`.
 #[derive(Debug, Subcommand)]
 pub enum Ledger {
-    /// What each principal used in each session
+    /// Show what each principal used in each session
     Show(Show),
     /// Verify a ledger, or receipts, with nothing but the node's public key
     Verify(Verify),
-    /// Write every record
+    /// Print every record
     Export(Export),
-    /// A principal's own records, signed by the node
+    /// Fetch a principal's own records, signed by the node
     Receipt(Receipt),
 }
 
 /// Arguments of `tam ledger show`.
 #[derive(Debug, Args)]
 pub struct Show {
-    /// Only what was used since then: 2027-01-01T00:00:00Z, or so long ago: 24h, 30d
+    /// Count only what was used since this time: 2027-01-01T00:00:00Z, or an age: 24h, 30d
     #[arg(long, value_name = "TIME", value_parser = time)]
     since: Option<u64>,
-    /// Only what was used before then
+    /// Count only what was used before this time
     #[arg(long, value_name = "TIME", value_parser = time)]
     until: Option<u64>,
 }
@@ -46,10 +46,10 @@ pub struct Verify {
     /// Receipts to verify instead of a ledger
     #[arg(value_name = "RECEIPT")]
     receipts: Vec<PathBuf>,
-    /// The directory of a ledger, or of a copy; without it, that of the node
+    /// The directory of a ledger, or of a copy; by default that of the node
     #[arg(long, value_name = "DIR", conflicts_with = "receipts")]
     file: Option<PathBuf>,
-    /// The node's public key, as `tam show` says it
+    /// The node's public key, as `tam show` prints it
     #[arg(long, value_name = "NAME|FILE|ed25519/…")]
     key: String,
 }
@@ -57,18 +57,18 @@ pub struct Verify {
 /// Arguments of `tam ledger export`.
 #[derive(Debug, Args)]
 pub struct Export {
-    /// How
+    /// The format of the output
     #[arg(long, value_enum, default_value = "json")]
     format: Format,
-    /// Only records with this number or a higher one
+    /// Print only records with this number or a higher one
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     since: u64,
 }
 
-/// How records are written.
+/// Output format of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// One JSON document a line
+    /// JSON, one document a line
     Json,
     /// Comma-separated, with a line of names (RFC 4180)
     Csv,
@@ -77,13 +77,13 @@ enum Format {
 /// Arguments of `tam ledger receipt`.
 #[derive(Debug, Args)]
 pub struct Receipt {
-    /// Whose records
+    /// The principal whose records are fetched
     #[arg(value_name = "NAME|FILE|ed25519/…")]
     principal: String,
-    /// Begin with the principal's record of this own number
+    /// First record to fetch, by the principal's own numbering
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     from: u64,
-    /// Write it to this file
+    /// Write the receipt to this file
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -99,7 +99,7 @@ impl Ledger {
     }
 }
 
-/// A time, or how long ago, in Unix seconds.
+/// Parses a time or an age into Unix seconds.
 fn time(text: &str) -> Result<u64, String> {
     time_before(text, Timestamp::now())
         .ok_or_else(|| "a time is 2027-01-01T00:00:00Z, or so long ago: 24h, 30d".to_owned())
@@ -133,7 +133,7 @@ fn totals_text(totals: &LedgerTotals) -> String {
     text.chain([end]).collect::<Vec<_>>().join("\n")
 }
 
-/// What one account used, without what it did not use.
+/// Formats the usage of one account; amounts of zero are left out.
 fn account_text(total: &LedgerTotal) -> String {
     let mut rows = Rows::pairs();
     rows.add(["principal".to_owned(), total.principal.clone()]);
@@ -152,7 +152,7 @@ fn when(seconds: u64) -> String {
     time.map_or_else(|| seconds.to_string(), |time| time.to_string())
 }
 
-/// In units for people; what is nothing is left out.
+/// Returns the amounts with units for people; zeros are left out.
 fn human(used: &LedgerAmounts) -> Vec<(&'static str, String)> {
     let seconds = |ns: u64| format!("{:.3} s", ns as f64 / 1e9);
     let all = [
@@ -171,7 +171,7 @@ fn human(used: &LedgerAmounts) -> Vec<(&'static str, String)> {
     some.map(|(name, _, text)| (name, text)).collect()
 }
 
-/// Bytes in units of a thousand, with three digits.
+/// Formats bytes in decimal units with three digits.
 fn bytes(count: u64) -> String {
     let mut value = count as f64;
     for unit in ["B", "kB", "MB", "GB", "TB"] {
@@ -330,7 +330,8 @@ fn csv_head() -> String {
     names.chain(readings).collect::<Vec<_>>().join(",")
 }
 
-/// No field has a comma or a quotation mark: names are letters, digits, '-' and '_'.
+/// Formats a record as CSV without quoting: no field has a comma or a quotation mark, since names
+/// are letters, digits, '-' and '_'.
 fn csv_line(record: &LedgerRecord) -> String {
     let fields = [
         record.number.map_or_else(String::new, |number| number.to_string()),

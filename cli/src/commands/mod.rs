@@ -1,5 +1,5 @@
-//! The commands, one file for each group. A command parses nothing but its own
-//! arguments, asks, and hands its result to the output.
+//! Commands, one file for each group. A command parses nothing but its own arguments, asks the
+//! node, and hands its result to the output.
 
 pub mod apply;
 pub mod backup;
@@ -44,25 +44,25 @@ use api::{Client, ErrorCode};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-/// What a command needs beside its own arguments.
+/// Settings of the command line that every command shares.
 pub struct Context<'a> {
-    /// Where it writes to.
+    /// Output that the command writes to.
     pub output: &'a Output,
-    /// The node that `--node` names.
+    /// Node named by `--node`.
     node: Option<units::Name>,
-    /// The file that `--token` names.
+    /// Token file named by `--token`.
     token: Option<PathBuf>,
 }
 
 impl Context<'_> {
-    /// The node to ask.
+    /// Returns a client of the node to ask.
     pub fn client(&self) -> Result<Client, Failure> {
         self.client_of(self.node.as_ref())
     }
 
-    /// A node by its name, or the only one.
+    /// Returns a client of the named node, or of the only node of this machine.
     pub fn client_of(&self, node: Option<&units::Name>) -> Result<Client, Failure> {
-        let client = nodes::asked(node)?.with_on_delay(Some(say_that_it_waits));
+        let client = nodes::asked(node)?.with_on_delay(Some(note_delay));
         Ok(match &self.token {
             Some(file) => client.with_token(held_token(file)?.to_string()),
             None => client,
@@ -70,19 +70,19 @@ impl Context<'_> {
     }
 }
 
-/// Says on standard error that a node has not answered yet.
-fn say_that_it_waits(address: &api::client::NodeAddress) {
+/// Notes on standard error that a node has not answered yet.
+fn note_delay(address: &api::client::NodeAddress) {
     let text = format!(
         "waiting for the node at {address}: it may be fetching or compiling a module, or waiting \
          for its cell (`tam events`), or hang (its log)"
     );
-    // Where standard error is closed nobody wants to know.
+    // Nobody reads the note if standard error is closed.
     let _ = writeln!(io::stderr().lock(), "{}", crate::output::escaped(&text));
 }
 
 /// Reads a module and checks that it keeps to the ABI.
 pub fn read_module(path: &Path) -> Result<(Vec<u8>, Checked), Failure> {
-    // Beyond the limit the check says it better than the reading.
+    // For a module beyond the limit the check has the better message.
     let bytes = read_file(path, 2 * abi::layout::MODULE_LENGTH_MAX as u64)?;
     let checked = Unverified(&bytes).check().map_err(|error| {
         Failure::new(ErrorCode::Usage, format!("{}: {error}", path.display()))
@@ -91,7 +91,7 @@ pub fn read_module(path: &Path) -> Result<(Vec<u8>, Checked), Failure> {
     Ok((bytes, checked))
 }
 
-/// The same of a module that handles packets.
+/// Reads a module for packets; refuses stream modules.
 pub fn read_packet_module(path: &Path) -> Result<(Vec<u8>, Checked), Failure> {
     let (bytes, checked) = read_module(path)?;
     if checked.kind == Kind::Streams {
@@ -103,7 +103,7 @@ pub fn read_packet_module(path: &Path) -> Result<(Vec<u8>, Checked), Failure> {
     Ok((bytes, checked))
 }
 
-/// `KEY=VALUE` of the command line.
+/// Parses `KEY=VALUE`.
 pub fn key_and_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
@@ -111,7 +111,7 @@ pub fn key_and_value(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Enough of a digest for people to tell modules apart.
+/// Returns the first digits of a digest, enough for people to tell modules apart.
 pub fn short_digest(digest: &str) -> &str {
     const SHOWN: usize = 12;
     let hex = digest.strip_prefix("sha256:").unwrap_or(digest);

@@ -1,5 +1,5 @@
-//! Modules with their signatures, wherever they are: a file, a directory in OCI layout, the store
-//! of this user, a registry. What `tam sign|verify|push|pull` have in common.
+//! Modules with their signatures, in a file, a directory in OCI layout, this user's store or a
+//! registry. Shared by `tam sign`, `verify`, `push` and `pull`.
 
 use super::key::signer;
 use super::{Context, read_module};
@@ -22,63 +22,64 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use trust::{Signature, SignatureFile, Signer};
 
-/// What skopeo calls a directory in OCI layout.
+/// Prefix of a directory in OCI layout, as in skopeo.
 const LAYOUT: &str = "oci:";
-/// A transfer that takes longer says how far it is.
+/// Time after which a transfer shows its progress.
 const QUIET: Duration = Duration::from_secs(1);
-/// How often it does.
+/// Interval at which progress is shown.
 const TICK: Duration = Duration::from_millis(200);
 
-/// Where modules of this user are kept.
+/// Location of this user's modules.
 #[derive(Debug, Args)]
-pub struct Place {
+pub struct StoreOption {
     /// The directory of modules, in OCI layout [default: ~/.local/share/tamandua/modules]
     #[arg(long, value_name = "DIRECTORY")]
     store: Option<PathBuf>,
 }
 
-/// How a registry is asked.
+/// Settings for requests to a registry.
 #[derive(Debug, Args)]
 pub struct Remote {
-    /// Ask the registry without TLS; one on this machine always is
+    /// Connect to the registry without TLS; one on this machine is always asked without
     #[arg(long)]
     plain_http: bool,
-    /// The file with its passwords [default: $DOCKER_CONFIG/config.json or ~/.docker/config.json]
+    /// The file with the registry's passwords [default: $DOCKER_CONFIG/config.json or
+    /// ~/.docker/config.json]
     #[arg(long, value_name = "FILE")]
     auth_file: Option<PathBuf>,
-    /// For how many seconds to try
+    /// Seconds to keep trying
     #[arg(long, value_name = "SECONDS", default_value_t = oci_client::limits::TIME_MAX.as_secs())]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
     time: u64,
 }
 
-/// What a command is about.
-pub(super) enum Subject {
+/// Module that a command works on.
+pub(super) enum ModuleLocation {
     /// A `.wasm` file.
     File(PathBuf),
-    /// What a store has under this name; the empty one: its only module.
+    /// Module of a store by its name; the empty name means the store's only module.
     Stored(Store, String),
-    /// What a registry has.
+    /// Module of a registry.
     Remote(Reference),
 }
 
-/// A module that is here.
+/// Module read into memory.
 pub(super) struct Module {
     pub(super) wasm: Vec<u8>,
     pub(super) manifest: Manifest,
     pub(super) digest: Digest,
-    /// What signatures of it are about where it lies.
+    /// Digest that signatures sign at the module's location.
     pub(super) image: Digest,
-    /// Those that lie beside it.
+    /// Signatures stored beside the module.
     pub(super) signatures: Vec<Signature>,
-    /// Its image as it can be put elsewhere.
+    /// Image documents, ready to be stored elsewhere.
     pub(super) documents: Documents,
-    /// The signatures that hold there.
+    /// Signatures that stay valid for those documents.
     pub(super) carried: Vec<Signature>,
 }
 
-impl Place {
-    /// The store, which is made if there is none.
+impl StoreOption {
+    /// Opens the store; creates it if it does not exist.
     pub(super) fn open(&self) -> Result<Store, Failure> {
         Store::open(self.directory()?).map_err(stored)
     }
@@ -96,55 +97,54 @@ impl Place {
         Ok(base.join("tamandua/modules"))
     }
 
-    /// Where a text leads to that is to be written to: as [`Place::subject`], but a directory is
-    /// made that is not there yet.
-    pub(super) fn destination(&self, text: &str) -> Result<Subject, Failure> {
+    /// Resolves a text to a destination: like [`StoreOption::resolve`], but creates a directory
+    /// that does not exist.
+    pub(super) fn destination(&self, text: &str) -> Result<ModuleLocation, Failure> {
         match layout_of(text) {
             Some((directory, name)) => {
                 let store = Store::open(directory).map_err(stored)?;
-                Ok(Subject::Stored(store, name.to_owned()))
+                Ok(ModuleLocation::Stored(store, name.to_owned()))
             }
-            None => self.subject(text),
+            None => self.resolve(text),
         }
     }
 
-    /// What a text means: a file, `oci:DIRECTORY[:NAME]`, a directory in OCI layout, a registry's
-    /// reference, or a name of this user's store.
-    pub(super) fn subject(&self, text: &str) -> Result<Subject, Failure> {
+    /// Resolves a text to a module: a file, `oci:DIRECTORY[:NAME]`, a directory in OCI layout, a
+    /// registry's reference, or a name of this user's store.
+    pub(super) fn resolve(&self, text: &str) -> Result<ModuleLocation, Failure> {
         if let Some((directory, name)) = layout_of(text) {
-            return Ok(Subject::Stored(existing(directory)?, name.to_owned()));
+            return Ok(ModuleLocation::Stored(existing(directory)?, name.to_owned()));
         }
         let path = Path::new(text);
         if text.ends_with(".wasm") || path.is_file() {
-            return Ok(Subject::File(path.to_owned()));
+            return Ok(ModuleLocation::File(path.to_owned()));
         }
         if path.join("oci-layout").is_file() {
-            return Ok(Subject::Stored(Store::open(path).map_err(stored)?, String::new()));
+            return Ok(ModuleLocation::Stored(Store::open(path).map_err(stored)?, String::new()));
         }
         if oci_client::address::is_reference(text) {
             let reference = text.parse::<Reference>();
             let wrong = |error: oci_client::address::ReferenceError| {
                 Failure::new(ErrorCode::Usage, error.to_string())
             };
-            return reference.map(Subject::Remote).map_err(wrong);
+            return reference.map(ModuleLocation::Remote).map_err(wrong);
         }
         if text.contains('/') {
             let message = format!("there is no file {text}, and it names no registry");
             return Err(Failure::new(ErrorCode::NotFound, message)
                 .help("a registry is named as in localhost:5000/monitor or ghcr.io/team/monitor"));
         }
-        Ok(Subject::Stored(self.open()?, text.to_owned()))
+        Ok(ModuleLocation::Stored(self.open()?, text.to_owned()))
     }
 }
 
-/// Directory and name of `oci:DIRECTORY[:NAME]`, as skopeo reads it: a directory has no colon in its
-/// name.
+/// Splits `oci:DIRECTORY[:NAME]` as skopeo does: a directory has no colon in its name.
 fn layout_of(text: &str) -> Option<(&str, &str)> {
     let rest = text.strip_prefix(LAYOUT)?;
     Some(rest.split_once(':').unwrap_or((rest, "")))
 }
 
-/// Opens a directory that is read: nothing is made of one that is not there, or is none.
+/// Opens an existing directory in OCI layout for reading; creates nothing.
 fn existing(directory: &str) -> Result<Store, Failure> {
     let path = Path::new(directory);
     if path.join("oci-layout").is_file() {
@@ -161,8 +161,8 @@ fn existing(directory: &str) -> Result<Store, Failure> {
     Err(Failure::new(code, message).help("`tam push MODULE oci:DIRECTORY` makes one"))
 }
 
-impl Subject {
-    /// The module, if it is here; a registry's has to be pulled.
+impl ModuleLocation {
+    /// Reads the module if it is on this machine; `None` for a registry's, which has to be pulled.
     pub(super) fn local(&self) -> Result<Option<Module>, Failure> {
         match self {
             Self::File(path) => of_file(path).map(Some),
@@ -172,16 +172,16 @@ impl Subject {
     }
 }
 
-/// `MODULE.wasm.sig`.
-pub(super) fn beside(module: &Path) -> PathBuf {
+/// Returns the path of a module's signature file, `MODULE.wasm.sig`.
+pub(super) fn signature_path(module: &Path) -> PathBuf {
     let mut name = module.as_os_str().to_owned();
     name.push(".sig");
     PathBuf::from(name)
 }
 
-/// The signatures that lie beside a module's file.
+/// Reads the signature file beside a module; empty when there is none.
 pub(super) fn file_of(module: &Path) -> Result<SignatureFile, Failure> {
-    let path = beside(module);
+    let path = signature_path(module);
     if !path.exists() {
         return Ok(SignatureFile::default());
     }
@@ -218,13 +218,13 @@ fn of_store(store: &Store, name: &str) -> Result<Module, Failure> {
     })
 }
 
-/// The keys that are named.
+/// Parses the named keys.
 pub(super) fn keys(names: &[String]) -> Result<BTreeSet<Signer>, Failure> {
     names.iter().map(|name| signer(name)).collect()
 }
 
 impl Remote {
-    /// How this registry is asked.
+    /// Returns the settings for requests to this registry.
     pub(super) fn settings(&self, registry: &Registry) -> Result<Settings, Failure> {
         let file = self.auth_file.clone().or_else(Credentials::usual_file);
         let credentials = file.map(|file| Credentials::of_file(&file, registry)).transpose();
@@ -234,21 +234,21 @@ impl Remote {
         Ok(Settings { encryption, credentials, time_max, ..Settings::default() })
     }
 
-    /// A client of a registry. Its time begins now.
+    /// Returns a client of a registry; its time limit starts now.
     pub(super) fn client(&self, registry: &Registry) -> Result<Client, Failure> {
         Ok(Client::new(network(), registry, self.settings(registry)?))
     }
 }
 
-/// The network.
+/// Returns the transport for registries.
 pub(super) fn network() -> Arc<dyn Transport> {
     Arc::new(Network::new(netlink::is_own_address))
 }
 
-/// Says how far a transfer is.
+/// Callback with the bytes transferred so far.
 pub(super) type Report = dyn Fn(&str, u64) + Send + Sync;
 
-/// Runs a transfer to its end; on a terminal it is told how far it is when it takes long.
+/// Runs a transfer to its end; shows progress on a terminal after [`QUIET`].
 pub(super) fn transfer<T>(
     context: &Context<'_>,
     work: impl AsyncFnOnce(&Report) -> T,
@@ -259,7 +259,7 @@ pub(super) fn transfer<T>(
     let is_shown = std::io::stderr().is_terminal();
     let report = move |what: &str, bytes: u64| {
         if is_shown {
-            // Where nobody listens any more, all is done.
+            // The receiver is gone once the transfer has ended.
             let _ = sender.send((what.to_owned(), bytes));
         }
     };
@@ -283,7 +283,7 @@ pub(super) fn transfer<T>(
     }))
 }
 
-/// What a store says, as a failure.
+/// Converts an error of the store.
 pub(super) fn stored(error: StoreError) -> Failure {
     Failure::new(code_of_store(&error), error.to_string())
 }
@@ -301,7 +301,7 @@ fn code_of_store(error: &StoreError) -> ErrorCode {
     }
 }
 
-/// What a repository says, as a failure.
+/// Converts an error of a repository.
 pub(super) fn failed(error: &RepositoryError) -> Failure {
     use RepositoryError as Error;
     let code = match error {
@@ -325,7 +325,7 @@ pub(super) fn failed(error: &RepositoryError) -> Failure {
     Failure::new(code, error.to_string())
 }
 
-/// Signers in words.
+/// Formats a list of signers.
 pub(super) fn listed(signers: &BTreeSet<Signer>) -> String {
     signers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }

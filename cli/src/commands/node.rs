@@ -1,4 +1,4 @@
-//! `tam node`: runs a node, or removes what a dead one left.
+//! `tam node`: runs a node, or removes the remains of a dead one.
 
 use super::Context;
 use crate::failure::{Failure, Outcome};
@@ -15,28 +15,28 @@ pub struct Node {
     /// The node file: its ports and settings
     #[arg(long, value_name = "FILE", conflicts_with = "cleanup")]
     config: Option<PathBuf>,
-    /// Remove what a node of this name left when it died
+    /// Remove the remains of a dead node of this name
     #[arg(long, value_name = "NAME")]
     cleanup: Option<Name>,
     /// Run every service at user level: no module becomes a BPF program
     #[arg(long, requires = "config")]
     no_bpf: bool,
-    /// Take the place of the daemon of this node that runs, for an upgrade: it ends, and services
-    /// and forwarding go on
+    /// Take over from the running daemon of this node, for an upgrade: the old one ends, and
+    /// services and forwarding continue
     #[arg(long, requires = "config")]
     takeover: bool,
-    /// Tell the running node (--node NAME) whether modules may run as BPF programs; with "off"
-    /// every service goes to user level and stays there
+    /// Allow or forbid the running node (--node NAME) to run modules as BPF programs; with "off"
+    /// every service moves to user level and stays there
     #[arg(long, value_name = "on|off", conflicts_with_all = ["config", "cleanup"])]
     bpf: Option<Switch>,
 }
 
-/// On or off.
+/// Permission to run modules as BPF programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Switch {
-    /// They may.
+    /// Modules may run as BPF programs.
     On,
-    /// They may not.
+    /// Modules run at user level only.
     Off,
 }
 
@@ -58,7 +58,7 @@ impl Node {
     }
 }
 
-/// Without a node file: one to begin with.
+/// Prints a sample node file, when none is given.
 fn sample(context: &Context<'_>) -> Outcome {
     let failure = Failure::new(ErrorCode::Usage, "a node needs a node file").help(
         "save this sample (tam node > node.toml), adapt it, then: tam node --config node.toml",
@@ -85,9 +85,9 @@ fn set_bpf(enabled: bool, context: &Context<'_>) -> Outcome {
 
 fn cleanup(name: &Name, context: &Context<'_>) -> Outcome {
     if !daemon::is_known(name) {
-        let message = format!("there is nothing of a node '{name}' on this machine");
+        let message = format!("node '{name}' left nothing on this machine");
         let failure = Failure::new(ErrorCode::NotFound, message);
-        return Err(failure.help("'tam doctor' names the nodes that left something"));
+        return Err(failure.help("`tam doctor` lists the nodes with remains"));
     }
     let removed = daemon::cleanup(name)?;
     let document = json!({"schema_version": SCHEMA_VERSION, "node": name, "removed": removed});
@@ -96,7 +96,7 @@ fn cleanup(name: &Name, context: &Context<'_>) -> Outcome {
         .result(&document, || format!("removed of node {name}:\n  {}", removed.join("\n  ")))
 }
 
-/// What the node has to say while it runs; `TAM_LOG` chooses how much, as in `TAM_LOG=debug`.
+/// Writes the node's log to standard error; `TAM_LOG` chooses the level, as in `TAM_LOG=debug`.
 pub(crate) fn log_to_standard_error() {
     use std::io::IsTerminal;
     let filter = EnvFilter::try_from_env("TAM_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
@@ -105,7 +105,7 @@ pub(crate) fn log_to_standard_error() {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
-        // A line that the disk has no room for is lost; saying so would be a panic (`eprintln!`).
+        // A log line that a full disk refuses is lost; reporting it would panic (`eprintln!`).
         .log_internal_errors(false)
         .init();
 }

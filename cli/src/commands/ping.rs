@@ -1,4 +1,4 @@
-//! `tam ping`: calls a module at a node by active packets, and says how long its answers take.
+//! `tam ping`: calls a module at a node by active packets, and measures the time until it answers.
 
 use super::key::{Passphrase, secret};
 use super::{Context, read_module};
@@ -17,53 +17,53 @@ use std::time::{Duration, Instant};
 use trust::PublicKey;
 use units::Name;
 
-/// Bytes of a payload that say which packet it is.
+/// Bytes at the start of a payload that hold the packet's number.
 const NUMBER_LENGTH: usize = 8;
-/// The longest payload that `--size` may ask for: what fits a frame of 9,000 bytes.
+/// Longest payload that `--size` accepts, in bytes: fits a frame of 9,000 bytes.
 const SIZE_MAX: u64 = 8_900;
 
 /// Arguments of `tam ping`.
 #[derive(Debug, Args)]
 pub struct Ping {
-    /// Where the node has its associations: ADDRESS:PORT, or a node of nodes.toml
+    /// The node to call: ADDRESS:PORT of its associations, or a node of nodes.toml
     #[arg(value_name = "NODE")]
     at: String,
     /// The module to call: a .wasm file, or a digest
     #[arg(value_name = "MODULE.wasm|sha256:…")]
     module: String,
-    /// The key that the token is for
+    /// The key that the token was issued for
     #[arg(long, value_name = "NAME|FILE", default_value = "default")]
     key: String,
     #[command(flatten)]
     passphrase: Passphrase,
-    /// Who has to be there, as `tam show` names the node's key
+    /// The node key that must answer, as `tam show` prints it
     #[arg(long, value_name = "ed25519/…")]
     node_key: Option<PublicKey>,
     /// Packets to send
     #[arg(long, short, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
     count: u32,
-    /// Milliseconds between two of them
+    /// Milliseconds between two packets
     #[arg(long, default_value_t = 200)]
     interval_ms: u64,
-    /// How long to wait for an answer, and for the handshake
+    /// Milliseconds to wait for an answer, and for the handshake
     #[arg(long, default_value_t = 5_000)]
     within_ms: u64,
     /// Bytes of each payload
     #[arg(long, short, default_value_t = 64, value_parser = clap::value_parser!(u64).range(NUMBER_LENGTH as u64..=SIZE_MAX))]
     size: u64,
-    /// Do not encrypt payloads: everybody can read them, nobody can change them
+    /// Send payloads unencrypted: everybody can read them, nobody can change them
     #[arg(long)]
     readable: bool,
 }
 
-/// Whom to call.
-struct Place {
+/// Node to call: address and expected key.
+struct Target {
     address: SocketAddr,
     key: Option<PublicKey>,
     token: Option<String>,
 }
 
-/// What became of one packet.
+/// Result of one packet.
 struct Sent {
     took: Option<Duration>,
 }
@@ -71,7 +71,7 @@ struct Sent {
 impl Ping {
     pub(crate) fn run(&self, context: &Context<'_>) -> Outcome {
         let digest = self.digest()?;
-        let place = self.place(context)?;
+        let place = self.target(context)?;
         let within = Duration::from_millis(self.within_ms);
         let mut caller = match place.token {
             None => Caller::anyone(place.address),
@@ -93,7 +93,7 @@ impl Ping {
         }
         let (handshake, principal) = (caller.handshake_took(), caller.principal());
         caller.end();
-        self.tell(context, place.address, &digest, &sent, handshake, principal)
+        self.print(context, place.address, &digest, &sent, handshake, principal)
     }
 
     fn digest(&self) -> Result<Digest, Failure> {
@@ -108,11 +108,11 @@ impl Ping {
         }
     }
 
-    fn place(&self, context: &Context<'_>) -> Result<Place, Failure> {
+    fn target(&self, context: &Context<'_>) -> Result<Target, Failure> {
         let given = context.token.as_deref().map(|file| held_token(file).map(|it| it.to_string()));
         let given = given.transpose()?;
         if let Ok(address) = self.at.parse() {
-            return Ok(Place { address, key: self.node_key, token: given });
+            return Ok(Target { address, key: self.node_key, token: given });
         }
         let known = match Name::new(&self.at) {
             Ok(name) => nodes::written_down(&name)?,
@@ -128,10 +128,10 @@ impl Ping {
                 format!("'{}' in nodes.toml is no ADDRESS:PORT, as packets need it", node.address);
             Failure::new(ErrorCode::Usage, message)
         })?;
-        Ok(Place { address, key: self.node_key.or(Some(node.key)), token: given.or(token) })
+        Ok(Target { address, key: self.node_key.or(Some(node.key)), token: given.or(token) })
     }
 
-    /// Sends one packet; how long its answer took.
+    /// Sends one packet; returns the time until the answer.
     fn ask(
         &self,
         caller: &mut Caller,
@@ -172,7 +172,7 @@ impl Ping {
         context.output.note(&line);
     }
 
-    fn tell(
+    fn print(
         &self,
         context: &Context<'_>,
         address: SocketAddr,
@@ -214,21 +214,21 @@ impl Ping {
     }
 }
 
-/// Whether an answer is to this packet; a module may have changed the number.
+/// Returns true if an answer belongs to this packet; a module may have changed the number.
 fn is_for(answer: &Answer, digest: &Digest, number: u64) -> bool {
-    let told = answer.payload.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
-    let is_before = told.is_some_and(|told| told < number);
+    let echoed = answer.payload.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
+    let is_before = echoed.is_some_and(|echoed| echoed < number);
     answer.digest == *digest.bytes() && !is_before
 }
 
 fn unanswered(is_known: bool) -> Failure {
-    let failure = Failure::new(ErrorCode::Unreachable, "nobody has answered");
+    let failure = Failure::new(ErrorCode::Unreachable, "the node has answered none of the packets");
     failure.help(match is_known {
         true => {
-            "the module must be on the node or in one of its repositories, granted by the token with the host functions that it imports (`tam check`) and level user, and bounce what it gets; there, `tam events` says what is missing"
+            "the module must be on the node or in one of its repositories, granted by the token with the host functions that it imports (`tam check`) and level user, and bounce its packets; on the node, `tam events` says what is missing"
         }
         false => {
-            "without --token a node runs what its [trust] anyone names; there, `tam events` says what is missing"
+            "without --token a node runs only modules that its [trust] anyone names; on the node, `tam events` says what is missing"
         }
     })
 }

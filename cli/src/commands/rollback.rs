@@ -1,4 +1,4 @@
-//! `tam rollback`: back to what ran before.
+//! `tam rollback`: return to an earlier generation.
 
 use super::Context;
 use super::apply::{applied_text, changes_text};
@@ -10,12 +10,12 @@ use clap::Args;
 /// Arguments of `tam rollback`.
 #[derive(Debug, Args)]
 pub struct Rollback {
-    /// The generation to go back to; the one before the present one when it is left out
+    /// The generation to return to; by default the one before the current one
     generation: Option<u64>,
-    /// List the generations that are kept
+    /// List the kept generations
     #[arg(long, conflicts_with_all = ["generation", "dry_run"])]
     list: bool,
-    /// Say what would change, and change nothing
+    /// Show what would change, and change nothing
     #[arg(long)]
     dry_run: bool,
 }

@@ -1,4 +1,4 @@
-//! `tam rule`: the classifier.
+//! `tam rule`: the classifier's rules.
 
 use super::Context;
 use crate::failure::{Failure, Outcome};
@@ -30,7 +30,7 @@ pub enum Rule {
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("what").required(true).args(["service", "drop", "forward", "out", "file"]))]
 pub struct Add {
-    /// Which packets, as in "in left proto udp dport 53", or any
+    /// The packets that the rule matches, as in "in left proto udp dport 53", or any
     #[arg(value_name = "MATCH", required_unless_present = "file")]
     r#match: Option<String>,
     /// Give the packets to this service
@@ -45,20 +45,20 @@ pub struct Add {
     /// Send the packets out by this port, without a module
     #[arg(long, value_name = "PORT")]
     out: Option<String>,
-    /// Of these packets only those of the flows in this file, one a line: udp 10.0.0.1 4000 10.0.2.9 53
+    /// Match only packets of the flows in this file, one a line: udp 10.0.0.1 4000 10.0.2.9 53
     #[arg(long, value_name = "FLOWS.txt")]
     flows: Option<PathBuf>,
-    /// Higher wins
+    /// The priority; the highest wins
     #[arg(long)]
     priority: Option<u16>,
-    /// The session that pays
+    /// The session whose account pays
     #[arg(long)]
     session: Option<String>,
-    /// Where on the way of packets it is looked at: in or out, for rules of the session system,
-    /// which are in when they say nothing
+    /// The stage at which the rule is looked up: in or out, for rules of the session system; by
+    /// default in
     #[arg(long)]
     stage: Option<String>,
-    /// All rules of a file, or none: {"rules": [{"match": "...", "action": "drop"}]}
+    /// Add all rules of a file, or none: {"rules": [{"match": "...", "action": "drop"}]}
     #[arg(long, value_name = "RULES.json", conflicts_with_all = ["match", "flows", "priority", "session", "stage"])]
     file: Option<PathBuf>,
 }
@@ -106,7 +106,7 @@ impl Add {
     }
 }
 
-/// The text of a list of flows; what is wrong in it, the node says with its line.
+/// Reads the text of a list of flows; the node reports errors in it with their line.
 fn flows_of(file: &Path) -> Result<String, Failure> {
     let bytes = read_file(file, RULES_FILE_LENGTH_MAX)?;
     String::from_utf8(bytes).map_err(|error| {
@@ -125,7 +125,7 @@ fn rules_of(file: &Path) -> Result<RulesRequest, Failure> {
     })
 }
 
-/// Says that a rule has no packets, and what to do.
+/// Warns that a rule never matches because a better one shadows it, with advice.
 pub(super) fn shadowed_text(rule: u32, better: u32) -> String {
     format!(
         "no packet reaches rule {rule}: better rules have them all, among them rule {better}; give it \

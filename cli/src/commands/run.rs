@@ -1,15 +1,15 @@
-//! `tam run`: a module over a capture, packet by packet, in this process.
+//! `tam run`: runs a module over a capture, packet by packet, in this process.
 //!
 //! ```text
-//! FILE.pcap ─▶ capture ─▶ parse_frame ─▶ lanes ─▶ instance ─▶ fate ─▶ report
+//! FILE.pcap ─▶ capture ─▶ parse_frame ─▶ lanes ─▶ instance ─▶ outcome ─▶ report
 //!                             │                  (engine, kernel)   ├▶ OUT.pcap
 //!                             │                                     └▶ expect
-//!                             └─▶ what no rule can see: the front door's own outcome
+//!                             └─▶ frames that no rule can match: the front door's own outcome
 //! ```
 //!
-//! No node and no device; at `user` the same engine as in a cell and no root, at
-//! `nic` and `kernel` the same program as in a node, in the kernel. What the node
-//! does to a packet behind the module (route, TTL, MACs) does not happen here.
+//! Needs no node and no device. At `user` it uses the same engine as a cell and needs no root; at
+//! `nic` and `kernel` it runs the same program as a node, in the kernel. The steps of a node after
+//! the module (route, TTL, MAC addresses) do not happen here.
 
 pub(super) mod capture;
 mod expect;
@@ -24,7 +24,7 @@ use abi::{Checked, Level};
 use api::ErrorCode;
 use capture::{Capture, CaptureWriter};
 use clap::Args;
-use expect::{Expectation, Found};
+use expect::{Actual, Expectation};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use units::Name;
@@ -44,22 +44,22 @@ pub struct Run {
     /// A parameter of the module; may be repeated
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = key_and_value)]
     parameters: Vec<(String, String)>,
-    /// Hold what becomes of the packets against this file, and fail when it differs
+    /// Compare the results with the expectations in this file, and fail when they differ
     #[arg(long, value_name = "FILE.toml")]
     expect: Option<PathBuf>,
-    /// Write the packets that the module lets go on, and those that it sends, to this file
+    /// Write the packets that the module passes, and those that it sends, to this file
     #[arg(long, value_name = "OUT.pcap")]
     out: Option<PathBuf>,
-    /// Where it runs: user, or nic or kernel, which need root
+    /// The level to run at: user, or nic or kernel, which need root
     #[arg(long, default_value = "user", value_parser = level)]
     level: Level,
-    /// A port that the module can find; numbered from 0, packets come in by the first
+    /// The name of a port that the module can look up; numbered from 0, packets enter by the first
     #[arg(long = "port", value_name = "NAME")]
     ports: Vec<Name>,
 }
 
 impl Run {
-    /// What a run of a project's own capture is asked for.
+    /// Returns the arguments for a run of a project's own capture.
     pub(crate) fn of_project(module: &Path, capture: &Path, expect: Option<PathBuf>) -> Self {
         Self {
             module: module.to_owned(),
@@ -91,7 +91,7 @@ impl Run {
         let ports = (0..).zip(names).map(|(id, name)| (name.to_string(), id)).collect();
         let mut lanes = Lanes::start(&bytes, &checked, parameters, ports, self.level)?;
         let mut report = Report::new(&checked, &bytes, &self.capture);
-        let mut found = Found::default();
+        let mut found = Actual::default();
         while let Some(frame) = capture.next_frame() {
             let frame = match frame {
                 Ok(frame) => frame,
@@ -122,14 +122,14 @@ impl Run {
     }
 }
 
-/// The word of a level.
+/// Parses the name of a level.
 fn level(word: &str) -> Result<Level, String> {
     let words = || Level::ALL.iter().map(|level| level.name()).collect::<Vec<_>>().join(", ");
     let found = Level::ALL.iter().find(|level| level.name() == word);
     found.copied().ok_or_else(|| format!("a level is one of: {}", words()))
 }
 
-/// The bytes that `param_load` gives for each parameter.
+/// Returns the bytes that `param_load` returns for each parameter.
 pub(crate) fn parameters(
     checked: &Checked,
     given: BTreeMap<String, String>,

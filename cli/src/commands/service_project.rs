@@ -1,4 +1,4 @@
-//! `tam new` and `tam build`: writing a service.
+//! `tam new` and `tam build`: projects of services.
 
 use super::Context;
 use super::check::declared;
@@ -14,9 +14,9 @@ use units::Name;
 /// Arguments of `tam new`.
 #[derive(Debug, Args)]
 pub struct New {
-    /// The service's name; the project gets a directory of that name here
+    /// The service's name; the project is written to a directory of that name
     name: Name,
-    /// What it begins as: packet (Rust), or c
+    /// The template of the project: packet (Rust), or c
     #[arg(long, default_value = "packet", value_name = "TEMPLATE")]
     template: String,
 }

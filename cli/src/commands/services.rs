@@ -1,4 +1,4 @@
-//! `tam list`, `tam show`, `tam remove`: the services of a node, and the node itself.
+//! `tam list`, `tam show`, `tam remove`, `tam move`: the services of a node, and the node itself.
 
 use super::deploy::{budget_text, numbers};
 use super::{Context, short_digest};
@@ -11,7 +11,7 @@ use api::{
 use clap::Args;
 use serde::Serialize;
 
-/// Associations that `tam show` lists: a screen of them.
+/// Most associations that `tam show` lists: a screen of them.
 const ASSOCIATIONS_SHOWN: usize = 20;
 
 /// Arguments of `tam list`.
@@ -21,7 +21,7 @@ pub struct List {}
 /// Arguments of `tam show`.
 #[derive(Debug, Args)]
 pub struct Show {
-    /// The service; the node itself when it is left out
+    /// The service; by default the node itself
     service: Option<String>,
 }
 
@@ -30,7 +30,8 @@ pub struct Show {
 pub struct Remove {
     /// The service
     service: String,
-    /// Remove also the rules that were added for it later; those that came with it always go
+    /// Also remove the rules that were added for the service later; those deployed with it are
+    /// always removed
     #[arg(long)]
     cascade: bool,
 }
@@ -40,12 +41,12 @@ pub struct Remove {
 pub struct Move {
     /// The service
     service: String,
-    /// Where to: nic, kernel or user
+    /// The level to move to: nic, kernel or user
     #[arg(long)]
     to: String,
 }
 
-/// One service as a document.
+/// JSON document of one service.
 #[derive(Serialize)]
 struct ServiceDocument<'a> {
     schema_version: u32,
@@ -121,7 +122,7 @@ fn list_text(list: &ServiceList) -> String {
     rows.to_string()
 }
 
-/// Returns what came to a service: packets, or connections and their requests.
+/// Returns the traffic of a service: packets, or connections and their requests.
 fn traffic(stats: &ServiceStats) -> String {
     match &stats.streams {
         None => stats.packets.to_string(),
@@ -178,7 +179,7 @@ fn service_text(service: &ServiceInfo) -> String {
     rows.to_string()
 }
 
-/// What a service did, without what it did not do.
+/// Returns the counters of a service that are not zero.
 pub(crate) fn service_counts(stats: &ServiceStats) -> Vec<(String, u64)> {
     let sums = [
         ("packets", stats.packets),
@@ -197,7 +198,7 @@ pub(crate) fn service_counts(stats: &ServiceStats) -> Vec<(String, u64)> {
         ("sent by itself", stats.sent),
         ("sent, no room", stats.sent_dropped),
     ];
-    // Of streams the kernel has the packets.
+    // The kernel counts the packets of streams.
     let streams = stats.streams.as_ref().map(stream_counts);
     let always = |name: &str| match streams {
         None => matches!(name, "packets" | "forwarded"),
@@ -252,7 +253,7 @@ fn node_text(node: &NodeInfo) -> String {
     format!("{rows}\n{}{beside}{}", ports_text(ports), associations_text(&node.associations))
 }
 
-/// Who has an association with the node; the first of many.
+/// Formats the node's associations; a long list is cut.
 fn associations_text(associations: &[AssociationInfo]) -> String {
     if associations.is_empty() {
         return String::new();
@@ -269,7 +270,7 @@ fn associations_text(associations: &[AssociationInfo]) -> String {
     format!("\n{rows}{more}")
 }
 
-/// Which ports are served in a slower way than the best.
+/// Formats the ports whose mode is slower than native.
 fn modes_text(ports: &[PortInfo]) -> String {
     let slower = ports.iter().filter(|port| port.state == "up" && port.mode != "native");
     let text = slower.map(|port| {
@@ -281,7 +282,7 @@ fn modes_text(ports: &[PortInfo]) -> String {
     text.collect()
 }
 
-/// Which ports are in line.
+/// Formats the bridged pairs of ports.
 fn bridges_text(ports: &[PortInfo]) -> String {
     let pairs = ports.iter().filter_map(|port| Some((&port.name, port.bridge.as_ref()?)));
     let once = pairs.filter(|(one, other)| one < other);
@@ -291,7 +292,7 @@ fn bridges_text(ports: &[PortInfo]) -> String {
     .collect()
 }
 
-/// Which ports are not served at the moment, and why.
+/// Formats the ports that are not served now, with the reason.
 fn away_text(ports: &[PortInfo]) -> String {
     let away = |port: &PortInfo| {
         let reason = port.away_reason.as_ref()?;
@@ -324,10 +325,10 @@ fn ports_text(ports: &[PortInfo]) -> String {
     rows.to_string()
 }
 
-/// Which ports leave the fast path, why, and what that means.
+/// Formats the ports that are off the fast path, with the reason and its effect.
 fn slow_text(ports: &[PortInfo]) -> String {
     let mut text = String::new();
-    // What a mode means is said with the port.
+    // The meaning of a mode is shown with the port.
     let routing = ports.iter().filter(|port| port.bridge.is_none() && port.mode != "tc");
     for port in routing.filter(|port| !port.slow_reasons.is_empty()) {
         let reasons = port.slow_reasons.join("; ");

@@ -1,4 +1,4 @@
-//! `tam session`: sessions, what they were promised, and what they use.
+//! `tam session`: sessions, their reservations and their usage.
 
 mod history;
 
@@ -17,48 +17,48 @@ use units::Bytes;
 /// Subcommands of `tam session`.
 #[derive(Debug, Subcommand)]
 pub enum Session {
-    /// Make a session; what is left out is not reserved
+    /// Create a session; resources left out are not reserved
     Create(Create),
-    /// List the sessions: what each was promised, and what it uses
+    /// List the sessions with their reservations and usage
     List,
-    /// Show a session: each resource promised, and used lately, since the node started, and over
-    /// the last minute and hour
+    /// Show a session: each resource as reserved and as used recently, since the node started, and
+    /// over the last minute and hour
     Show {
         /// The session
         session: String,
     },
-    /// Promise a session something else; what runs in it goes on, what is not named stays
+    /// Change a session's reservation; what runs in it continues, resources not named stay
     Set(Set),
     /// Remove a session
     Remove {
         /// The session
         session: String,
-        /// Remove the services and rules in it, too
+        /// Also remove the services and rules of the session
         #[arg(long)]
         cascade: bool,
     },
 }
 
-/// What is reserved.
+/// Options of a reservation.
 #[derive(Debug, Args)]
 pub struct Reserved {
-    /// A virtual processor: so much in each period of a guest core, as 1ms/4ms or 25%/4ms; with
-    /// +extra behind it a part of what nobody uses, too; up to 8
+    /// A virtual processor: a slice in each period of a guest core, as 1ms/4ms or 25%/4ms, with
+    /// +extra to also use extra time; up to 8
     #[arg(long, value_name = "SHARE")]
     cpu: Vec<String>,
-    /// Time for its services at nic and kernel, as 0.4ms/4ms
+    /// Time for services at nic and kernel, a slice in each period of a core, as 0.4ms/4ms
     #[arg(long, value_name = "SHARE")]
     below: Option<String>,
-    /// Memory, as 64MiB
+    /// Memory, as in 64MiB
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
-    /// Packets that may wait for it, as 256KiB
+    /// Bytes of packets that may wait for the session, as in 256KiB
     #[arg(long, value_name = "SIZE")]
     queue: Option<String>,
-    /// A share of what a port sends, as right=2ms/6ms; may be repeated
+    /// A share of a port's sending rate, as right=2ms/6ms; may be repeated
     #[arg(long, value_name = "PORT=SHARE", value_parser = share_of_port)]
     send: Vec<(String, String)>,
-    /// Its part of what nobody reserved or uses, 1 to 1000; 100 is usual
+    /// The weight for time that nobody reserved or uses, 1 to 1000; 100 is the default
     #[arg(long)]
     weight: Option<u16>,
 }
@@ -66,7 +66,7 @@ pub struct Reserved {
 /// Arguments of `tam session create`.
 #[derive(Debug, Args)]
 pub struct Create {
-    /// Its name
+    /// The session's name
     session: String,
     #[command(flatten)]
     reserved: Reserved,
@@ -80,24 +80,24 @@ pub struct Set {
     session: String,
     #[command(flatten)]
     reserved: Reserved,
-    /// Take its virtual processors away
+    /// Remove its virtual processors
     #[arg(long, conflicts_with = "cpu")]
     no_cpu: bool,
-    /// Take its time at nic and kernel away
+    /// Remove its time at nic and kernel
     #[arg(long, conflicts_with = "below")]
     no_below: bool,
-    /// Take its memory away
+    /// Remove its memory reservation
     #[arg(long, conflicts_with = "memory")]
     no_memory: bool,
-    /// Take its queue away
+    /// Remove its queue
     #[arg(long, conflicts_with = "queue")]
     no_queue: bool,
-    /// Take its shares of ports away
+    /// Remove its shares of ports
     #[arg(long, conflicts_with = "send")]
     no_send: bool,
 }
 
-/// One of these a change needs.
+/// Options of which `tam session set` needs at least one.
 const NAMED: [&str; 11] = [
     "cpu",
     "below",
@@ -204,7 +204,7 @@ fn promised_text(did: &str, promised: &SessionPromised) -> String {
     rows.to_string()
 }
 
-/// Everything that is promised, by its name.
+/// Returns every reserved resource with its name.
 fn resources(promised: &ReservationInfo) -> Vec<(String, String)> {
     let cpu = promised.cpu.iter().map(|share| ("cpu".to_owned(), share.clone()));
     let below = promised.below.iter().map(|share| ("below".to_owned(), share.clone()));
@@ -259,7 +259,7 @@ fn left_text(left: &LeftInfo) -> String {
     cpu.chain(rest).chain(ports).collect::<Vec<_>>().join(", ")
 }
 
-/// Of one core.
+/// Formats time used as a percentage of one core over a window.
 fn percent(ns: u64, window_ms: u64) -> String {
     match window_ms {
         0 => NONE.to_owned(),
@@ -287,7 +287,7 @@ fn show_text(session: &SessionDetails) -> String {
     format!("{facts}\n{}{over_time}", use_rows(session))
 }
 
-/// Promised beside used, a row for each resource.
+/// Returns a row for each resource: reserved, and used.
 fn use_rows(session: &SessionDetails) -> Rows {
     let (promised, used) = (&session.promised, &session.used);
     let SessionCounts { cpu_ns, fuel, packets, bytes, sent_bytes, queue_dropped, .. } = used.total;
@@ -359,7 +359,8 @@ fn use_rows(session: &SessionDetails) -> Rows {
     rows
 }
 
-/// All that is held against its memory; without an account of it, its linear memory.
+/// Returns the memory charged to the session in bytes; its linear memory where nothing else is
+/// accounted.
 fn memory_used(session: &SessionDetails) -> u64 {
     let used = &session.used;
     used.memory.as_ref().map_or(used.memory_bytes, |memory| memory.used_bytes)
@@ -368,12 +369,12 @@ fn memory_used(session: &SessionDetails) -> u64 {
 fn memory_text(memory: &MemoryUse) -> String {
     let refused = match memory.refused {
         0 => String::new(),
-        refused => format!(", {refused} times refused more"),
+        refused => format!(", refused more {refused} times"),
     };
     format!("at most {}{refused}", size(memory.peak_bytes))
 }
 
-/// How promised time was kept: by 99 of a hundred periods.
+/// Describes how late reserved time came, as the bound that 99 of 100 periods met.
 fn kept_text(kept: &[PeriodsKept]) -> Option<String> {
     let all: u64 = kept.iter().map(|some| some.periods).sum();
     let most = kept.iter().scan(0, |sum, some| {
@@ -469,14 +470,14 @@ mod tests {
         session.used.memory = Some(memory);
         let text = show_text(&session);
         let line =
-            "memory        64MiB          3MiB                at most 5MiB, 2 times refused more";
+            "memory        64MiB          3MiB                at most 5MiB, refused more 2 times";
         assert!(text.lines().any(|it| it == line), "{text}");
         session.used.memory.as_mut().unwrap().refused = 0;
         assert!(show_text(&session).lines().any(|it| it.ends_with("at most 5MiB")));
     }
 
     #[test]
-    fn what_is_not_measured_is_no_zero() {
+    fn missing_measurements_are_not_zero() {
         let quiet = SessionDetails { used: api::SessionUse::default(), ..gold() };
         let text = show_text(&quiet);
         assert!(text.contains("cpu           1ms/4ms+extra  -     -"), "{text}");

@@ -1,8 +1,8 @@
-//! `tam sign`, `tam verify`: somebody's word for a module, and whose there is.
+//! `tam sign`, `tam verify`: signing of modules, and verification of their signatures.
 
 use super::Context;
 use super::key::{Passphrase, secret};
-use super::module::{self, Module, Place, Remote, Subject, failed, listed, stored};
+use super::module::{self, Module, ModuleLocation, Remote, StoreOption, failed, listed, stored};
 use crate::destination;
 use crate::failure::{Failure, Outcome};
 use crate::output::Rows;
@@ -26,7 +26,7 @@ pub struct Sign {
     #[command(flatten)]
     passphrase: Passphrase,
     #[command(flatten)]
-    place: Place,
+    place: StoreOption,
     #[command(flatten)]
     remote: Remote,
 }
@@ -37,22 +37,22 @@ pub struct Verify {
     /// A .wasm file, a module of the store, oci:DIRECTORY[:NAME], or a registry's reference
     #[arg(value_name = "MODULE|REFERENCE")]
     module: String,
-    /// Whose signature counts; may be repeated
+    /// A public key whose signature is accepted; may be repeated
     #[arg(long = "key", value_name = "NAME|FILE|KEY", required = true)]
     keys: Vec<String>,
     #[command(flatten)]
-    place: Place,
+    place: StoreOption,
     #[command(flatten)]
     remote: Remote,
 }
 
 impl Sign {
     pub(crate) fn run(&self, context: &Context<'_>) -> Outcome {
-        let subject = self.place.subject(&self.module)?;
+        let subject = self.place.resolve(&self.module)?;
         let local = subject.local()?;
         let key = secret(&self.key, &self.passphrase)?;
         let (name, version, digest, place) = match (&subject, &local) {
-            (Subject::Remote(reference), _) => {
+            (ModuleLocation::Remote(reference), _) => {
                 let pulled = self.sign_remote(context, reference, &key)?;
                 let manifest = &pulled.checked.manifest;
                 let place = format!("{}/{}", reference.registry, reference.name);
@@ -63,7 +63,9 @@ impl Sign {
                 let manifest = &module.manifest;
                 (manifest.name.to_string(), manifest.version.clone(), module.digest, place)
             }
-            (_, None) => return Err(Failure::failed("the module is nowhere")),
+            (_, None) => {
+                return Err(Failure::failed("the module is neither a file nor in the store"));
+            }
         };
         let signer = Signer::from(key.public());
         let document = json!({
@@ -79,8 +81,7 @@ impl Sign {
         })
     }
 
-    /// A registry's module is fetched first: signed is what was looked at, whatever the tag leads
-    /// to by then.
+    /// Signs a registry's module by the digest that was fetched, wherever its tag leads by then.
     fn sign_remote(
         &self,
         context: &Context<'_>,
@@ -103,40 +104,46 @@ fn sign(key: &SecretKey, image: &module_store::Digest, name: &str) -> Signature 
     Signature::new(key, &ImageDigest(*image.bytes()), name)
 }
 
-fn sign_local(subject: &Subject, module: &Module, key: &SecretKey) -> Result<String, Failure> {
+fn sign_local(
+    subject: &ModuleLocation,
+    module: &Module,
+    key: &SecretKey,
+) -> Result<String, Failure> {
     let image = module.image;
     let signature = sign(key, &image, &module.manifest.name.to_string());
     match subject {
-        Subject::File(path) => {
+        ModuleLocation::File(path) => {
             let mut file = module::file_of(path)?;
             file.add(signature)
                 .map_err(|error| Failure::new(ErrorCode::Limit, error.to_string()))?;
-            let beside = module::beside(path);
+            let beside = module::signature_path(path);
             destination::write(&beside, file.to_string().as_bytes())?;
             Ok(beside.display().to_string())
         }
-        Subject::Stored(store, _) => {
+        ModuleLocation::Stored(store, _) => {
             store.put_signature(&image, &signature).map_err(stored)?;
             Ok(store.directory().display().to_string())
         }
-        Subject::Remote(_) => Err(Failure::failed("a registry's module is not here")),
+        ModuleLocation::Remote(_) => Err(Failure::failed("a registry's module is not here")),
     }
 }
 
 impl Verify {
     pub(crate) fn run(&self, context: &Context<'_>) -> Outcome {
         let known = module::keys(&self.keys)?;
-        let subject = self.place.subject(&self.module)?;
+        let subject = self.place.resolve(&self.module)?;
         let found = match (&subject, subject.local()?) {
-            (Subject::Remote(reference), _) => {
+            (ModuleLocation::Remote(reference), _) => {
                 let client = self.remote.client(&reference.registry)?;
                 let pulled = module::transfer(context, async |report| {
                     pull(&client, reference, Some(report)).await
                 })?;
-                Found::of_pulled(&pulled.map_err(|error| failed(&error))?, &known)
+                VerifiedModule::of_pulled(&pulled.map_err(|error| failed(&error))?, &known)
             }
-            (_, Some(module)) => Found::of_local(&module, &known),
-            (_, None) => return Err(Failure::failed("the module is nowhere")),
+            (_, Some(module)) => VerifiedModule::of_local(&module, &known),
+            (_, None) => {
+                return Err(Failure::failed("the module is neither a file nor in the store"));
+            }
         };
         found.must_be_signed(&self.module)?;
         let document = json!({
@@ -156,8 +163,8 @@ pub(super) fn texts(signers: &BTreeSet<Signer>) -> Vec<String> {
     signers.iter().map(ToString::to_string).collect()
 }
 
-/// A module and whose word there is for it.
-pub(super) struct Found {
+/// Module with its verified signers.
+pub(super) struct VerifiedModule {
     pub(super) name: String,
     pub(super) version: String,
     pub(super) digest: module_store::Digest,
@@ -165,7 +172,7 @@ pub(super) struct Found {
     pub(super) verified: Verified,
 }
 
-impl Found {
+impl VerifiedModule {
     pub(super) fn of_pulled(pulled: &Pulled, known: &BTreeSet<Signer>) -> Self {
         let manifest = &pulled.checked.manifest;
         Self {
@@ -188,7 +195,7 @@ impl Found {
         }
     }
 
-    /// Whether one of the known keys has signed it.
+    /// Returns an error unless one of the given keys has signed the module.
     pub(super) fn must_be_signed(&self, what: &str) -> Result<(), Failure> {
         if !self.verified.signers.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! `tam stats`: what a node counts, once or again and again.
+//! `tam stats`: the counters of a node, once or every second.
 
 use super::Context;
 use super::services::service_counts;
@@ -13,12 +13,12 @@ use std::time::Duration;
 /// Arguments of `tam stats`.
 #[derive(Debug, Args)]
 pub struct Stats {
-    /// Again every second, with the difference; one JSON document a line with --json
+    /// Repeat every second, with the difference; one JSON document a line with --json
     #[arg(long)]
     watch: bool,
 }
 
-/// Between two readings of `--watch`.
+/// Interval between two readings of `--watch`.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// Clears a terminal and goes to its upper left corner (ECMA-48, ED and CUP).
 const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
@@ -41,7 +41,7 @@ impl Stats {
     }
 }
 
-/// The counters that are not zero; with an earlier reading, what came since.
+/// Formats the counters that are not zero; with an earlier reading, the differences too.
 fn text(now: &Counters, before: Option<&Counters>) -> String {
     let mut text = format!("node {}\n\n{}", crate::output::escaped(&now.node), ports(now, before));
     let reasons = reasons(&now.ports);
@@ -92,7 +92,7 @@ fn ports(now: &Counters, before: Option<&Counters>) -> Rows {
     rows
 }
 
-/// Why packets went to the kernel or were dropped, in words.
+/// Returns why packets went to the kernel or were dropped, with the meaning of each reason.
 fn reasons(ports: &[PortStatsInfo]) -> Rows {
     let mut rows = Rows::new(["port", "packets", "outcome", "meaning"]);
     for port in ports {
@@ -146,7 +146,7 @@ fn sessions(now: &Counters) -> Rows {
     rows
 }
 
-/// Modules that the node did not hold.
+/// Returns the counters of packets that asked for modules which the node did not hold.
 fn demand(now: &Counters) -> Rows {
     let demand = &now.demand;
     let mut rows = Rows::pairs();

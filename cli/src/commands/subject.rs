@@ -1,5 +1,5 @@
-//! What the benchmarks measure: nodes that this program starts, services that it
-//! deploys on them, and its engine without a node.
+//! Subjects of the benchmarks: nodes that this program starts, services that it deploys on them,
+//! and its engine without a node.
 
 mod handshakes;
 mod isolation;
@@ -37,25 +37,25 @@ use tempfile::TempDir;
 use trust::{Extent, Grant, Operation, SecretKey, Seed, Token, UnixTime};
 use units::Name;
 
-/// A node that was asked to end has this long.
+/// Time within which a node has to end after it was asked to.
 const STOP_TIME_MAX: Duration = Duration::from_secs(10);
-/// Between two looks whether it has ended.
-const LOOK_INTERVAL: Duration = Duration::from_millis(20);
-/// What the service is called on the node.
+/// Interval at which a node is polled for its end.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Name of the measured service on the node.
 const SERVICE: &str = "measured";
-/// The shortest module that drops every packet.
+/// Module that drops every packet: the shortest one.
 const RECEPTION: &str = r#"(module
     (@custom "tamandua" "abi = 1\nname = \"reception\"\nversion = \"0.1.0\"\nwindow = 64\n")
     (memory (export "memory") 1 1)
     (func (export "on_packet") (result i32) (i32.const 1)))"#;
 
-/// The shortest module that lets every packet pass.
+/// Module that passes every packet: the shortest one.
 const PASS: &str = r#"(module
     (@custom "tamandua" "abi = 1\nname = \"pass\"\nversion = \"0.1.0\"\nwindow = 64\nlevels = [\"nic\", \"kernel\", \"user\"]\nmemory_pages_max = 1\n")
     (memory (export "memory") 1 1)
     (func (export "on_packet") (result i32) (i32.const 0)))"#;
-/// Every packet passes after 4,500 steps of FNV-1a, each of which waits for the one before it:
-/// 6 to 8 µs, and nearly all of the 65,536 units of fuel that a packet may use below user level.
+/// Module that passes every packet after 4,500 steps of FNV-1a, each dependent on the one before: 6
+/// to 8 µs, and nearly all of the 65,536 units of fuel that a packet may use below user level.
 const WORK: &str = r#"(module
     (@custom "tamandua" "abi = 1\nname = \"work\"\nversion = \"0.1.0\"\nwindow = 64\nlevels = [\"nic\", \"kernel\", \"user\"]\nmemory_pages_max = 1\n")
     (memory (export "memory") 1 1)
@@ -70,8 +70,8 @@ const WORK: &str = r#"(module
       (i32.store (i32.const 0x9000) (local.get $hash))
       (i32.const 0)))"#;
 
-/// Every packet passes; below user level every second one is raised there. What follows a raised
-/// packet up, until that is gone, passes there, too.
+/// Module that passes every packet, and raises every second one when it runs below user level.
+/// Packets that follow a raised packet to user level, until that is gone, pass there, too.
 const RAISE_HALF: &str = r#"(module
     (@custom "tamandua" "abi = 1\nname = \"raise-half\"\nversion = \"0.1.0\"\nwindow = 64\nlevels = [\"nic\", \"kernel\", \"user\"]\nmemory_pages_max = 1\n")
     (memory (export "memory") 1 1)
@@ -82,45 +82,46 @@ const RAISE_HALF: &str = r#"(module
       (i32.store (i32.const 0x9000) (local.get $call))
       (select (i32.const 4) (i32.const 0) (local.get $call))))"#;
 
-/// Where a node that is called has its associations.
+/// Address of a called node's associations.
 const CALLED_AT: &str = "10.200.0.2:7443";
-/// Somebody's key; that of an administrator has zeros.
+/// Secret key of the caller; that of an administrator is all zeros.
 const CALLER: [u8; 32] = [3; 32];
-/// How long a handshake may take.
+/// Time within which a handshake has to finish.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 
 fn key(seed: [u8; 32]) -> SecretKey {
     SecretKey::from_seed(&Seed::from(seed))
 }
 
-/// The lines of a node file that let packets call modules.
+/// Returns the lines of a node file that let packets call modules.
 fn called() -> String {
     format!("anyone = [\"name:reception\"]\n[associations]\nlisten = [\"{CALLED_AT}\"]\n")
 }
 
-/// A node that runs.
+/// Running node.
 struct Node {
     child: Child,
-    /// The port by which packets come in.
+    /// Port by which packets enter.
     port: String,
     client: Client,
 }
 
-/// The nodes of a run; those that still run end with it.
+/// Nodes of a run; they end when this is dropped.
 pub struct Nodes {
-    /// Named by the user.
+    /// Folder of the sample services' projects, if the user named one.
     services: Option<PathBuf>,
     folder: TempDir,
     running: BTreeMap<String, Node>,
-    /// The administrator whom nodes believe that serve others of the run.
+    /// Key of the administrator that nodes trust which serve others of the run.
     root: SecretKey,
     touch: BTreeMap<u32, Lanes>,
-    /// What hostile principals of a node do by way of its API.
-    nuisance: Option<isolation::Nuisance>,
+    /// Load on a node's API by hostile principals, while it runs.
+    hostile_load: Option<isolation::HostileLoad>,
 }
 
 impl Nodes {
-    /// None yet. `services` has the projects of the sample services, where the user names it.
+    /// Returns an empty set. `services` is the folder of the sample services' projects, if the user
+    /// named one.
     pub fn new(services: Option<&Path>) -> Result<Self, Failure> {
         let folder = tempfile::tempdir()
             .map_err(|error| Failure::io("making a folder for the run", &error))?;
@@ -131,11 +132,11 @@ impl Nodes {
             running: BTreeMap::new(),
             root,
             touch: BTreeMap::new(),
-            nuisance: None,
+            hostile_load: None,
         })
     }
 
-    /// The module of a sample service, built when it is not yet.
+    /// Returns the module of a sample service; builds it if it is not built yet.
     fn module(&self, name: &str) -> Result<PathBuf> {
         let usual = Path::new("services").join(name);
         let project = match &self.services {
@@ -192,7 +193,7 @@ impl Nodes {
         Ok((command.spawn().context("starting the node")?, log))
     }
 
-    /// What a node file says of other nodes of the run; `[trust]` comes before it.
+    /// Returns the lines of a node file about other nodes of the run; `[trust]` comes before them.
     fn neighbours(&self, plan: &Plan) -> Result<String> {
         let mut text = String::new();
         if let Some(address) = plan.serves {
@@ -378,7 +379,7 @@ impl Subject for Nodes {
 
     fn isolate(&mut self, name: &str, isolated: &Isolated<'_>) -> Result<()> {
         let Node { port, client, .. } = self.node(name)?;
-        self.nuisance = isolation::isolate(&Name::new(name)?, client, port, isolated)?;
+        self.hostile_load = isolation::isolate(&Name::new(name)?, client, port, isolated)?;
         Ok(())
     }
 
@@ -393,8 +394,8 @@ impl Subject for Nodes {
     }
 
     fn rejoin(&mut self, name: &str, hostile: u16) -> Result<()> {
-        if let Some(mut nuisance) = self.nuisance.take() {
-            nuisance.end()?;
+        if let Some(mut hostile_load) = self.hostile_load.take() {
+            hostile_load.end()?;
         }
         isolation::rejoin(&self.node(name)?.client, hostile)
     }
@@ -404,7 +405,7 @@ impl Subject for Nodes {
         isolation::admit(client, port, party)
     }
 
-    fn tell(&mut self, name: &str, service: &str, message: &[u8]) -> Result<()> {
+    fn send_message(&mut self, name: &str, service: &str, message: &[u8]) -> Result<()> {
         let answers = self.node(name)?.client.message(service, message)?.answers;
         ensure!(answers.iter().all(|it| *it == Some(0)), "'{service}' does not take a message");
         Ok(())
@@ -469,7 +470,7 @@ impl Subject for Nodes {
     }
 
     fn remove(&mut self, name: &str) -> Result<()> {
-        // Answered when the cell has stopped it.
+        // The node answers once the cell has stopped the service.
         self.node(name)?.client.remove(SERVICE, true)?;
         Ok(())
     }
@@ -496,16 +497,16 @@ impl Subject for Nodes {
 impl Drop for Nodes {
     fn drop(&mut self) {
         for Node { child, .. } in std::mem::take(&mut self.running).into_values() {
-            // The run has failed already; what stays is removed by `tam lab down --all`.
+            // The run has failed already; `tam lab down --all` removes the remains.
             let _ = end(child);
         }
     }
 }
 
-/// Asks a node to end, and makes it.
+/// Asks a node to end, and kills it after [`STOP_TIME_MAX`].
 fn end(mut child: Child) -> Result<()> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    // One that has ended is not waited for yet: the number is still its own.
+    // A child that has ended was not waited for yet, so its number is not reused.
     kill_process(pid.context("its process has no number")?, Signal::TERM)?;
     let end = Instant::now() + STOP_TIME_MAX;
     while child.try_wait()?.is_none() {
@@ -514,13 +515,13 @@ fn end(mut child: Child) -> Result<()> {
             child.wait()?;
             bail!("it did not end within {} s and was killed", STOP_TIME_MAX.as_secs());
         }
-        std::thread::sleep(LOOK_INTERVAL);
+        std::thread::sleep(POLL_INTERVAL);
     }
     Ok(())
 }
 
-/// A rule that the benchmarks' traffic does not match: of four kinds, as a
-/// router has them, so that the classifier has more than one mask to try.
+/// Returns a rule that the benchmarks' traffic does not match. There are four kinds, as a router
+/// has, so that the classifier has more than one mask to try.
 fn rule(number: u32) -> RuleRequest {
     let [high, low] = [number / 256 % 256, number % 256];
     let port = 1024 + number % 60_000;

@@ -1,4 +1,4 @@
-//! `tam token`: what somebody may do, signed by an administrator and narrowed by whoever holds it.
+//! `tam token`: capabilities, signed by an administrator and narrowed by their holders.
 
 use super::Context;
 use super::key::{Passphrase, public, random, secret};
@@ -21,26 +21,26 @@ use grant::GrantArgs;
 pub enum Token {
     /// Sign a token that grants what the options say, and nothing else
     New(New),
-    /// Leave less of a token, to pass it on; needs nobody else
+    /// Narrow a token, to pass it on; needs no administrator
     Attenuate(Attenuate),
-    /// Show what a token says
+    /// Show what a token grants
     Inspect(Inspect),
-    /// Let a token, all that was made of it, or a key count no more on a node
+    /// Revoke a token, all tokens derived from it, or a key on a node
     Revoke(Revoke),
 }
 
 /// Arguments of `tam token new`.
 #[derive(Debug, Args)]
 pub struct New {
-    /// The administrator's key that signs it
+    /// The administrator's key that signs the token
     #[arg(long, value_name = "NAME|FILE", default_value = "default")]
     key: String,
     #[command(flatten)]
     passphrase: Passphrase,
-    /// The principal: who may, and who pays
+    /// The principal that the token is for, which acts and pays
     #[arg(long = "for", value_name = "NAME|FILE|ed25519/…")]
     principal: String,
-    /// Grant everything, as to an administrator; other options leave less of it
+    /// Grant everything, as to an administrator; other options narrow this
     #[arg(long)]
     admin: bool,
     #[command(flatten)]
@@ -63,7 +63,7 @@ pub struct Inspect {
     /// The token's file; - for standard input
     #[arg(value_name = "TOKEN")]
     token: PathBuf,
-    /// Say whether this administrator has signed it
+    /// Also check that this administrator has signed the token
     #[arg(long, value_name = "NAME|FILE|ed25519/…")]
     root: Option<String>,
 }
@@ -74,10 +74,10 @@ pub struct Revoke {
     /// A token's file, a block's id, or a public key; - for a token on standard input
     #[arg(value_name = "TOKEN|ID|ed25519/…", required_unless_present = "list")]
     what: Vec<String>,
-    /// Of a token's file: its first block, and so all that was ever made of it
+    /// Revoke a token file's first block, and so every token derived from it
     #[arg(long)]
     whole: bool,
-    /// Show what is revoked
+    /// List what is revoked
     #[arg(long, conflicts_with_all = ["what", "whole"])]
     list: bool,
 }
@@ -175,7 +175,7 @@ impl Revoke {
         })
     }
 
-    /// What a node is told to revoke.
+    /// Returns the id that the node is asked to revoke.
     fn id(&self, what: &str) -> Result<String, Failure> {
         let is_id =
             what.parse::<trust::PublicKey>().is_ok() || what.parse::<trust::RevocationId>().is_ok();
@@ -189,14 +189,14 @@ impl Revoke {
     }
 }
 
-/// A prefix stands in a token as its bits.
+/// Notes that a token stores a prefix as its bits.
 fn prefix_note(line: &str) -> String {
     let bits = line.strip_prefix("grant(\"traffic\", \"").and_then(|rest| rest.split('"').next());
     let prefix = bits.and_then(trust::grant::of_bits);
     prefix.map(|prefix| format!(" // {prefix}")).unwrap_or_default()
 }
 
-/// Prints a token, and says what can never be used of what was granted, or was left of it.
+/// Prints a token, and warns of granted rights that can never be used.
 fn give(context: &Context<'_>, held: &HeldToken, grant: &Grant) -> Outcome {
     let now = Timestamp::now().as_second();
     let warnings = gaps::gaps(grant, UnixTime(u64::try_from(now).unwrap_or_default()));

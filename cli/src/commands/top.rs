@@ -1,4 +1,4 @@
-//! `tam top`: what a node does now, again and again.
+//! `tam top`: rates of a node, refreshed repeatedly.
 //!
 //! ```text
 //!  two readings of the API ─▶ sample.rs: rates ─▶ screen.rs (a terminal), tables, or NDJSON
@@ -20,10 +20,10 @@ use std::time::Duration;
 /// Arguments of `tam top`.
 #[derive(Debug, Args)]
 pub struct Top {
-    /// One look, as plain tables
+    /// Print one sample as plain tables, and end
     #[arg(long)]
     once: bool,
-    /// Seconds between two looks
+    /// Seconds between two samples
     #[arg(long, value_name = "SECONDS", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
     interval: u64,
@@ -34,7 +34,7 @@ impl Top {
         let client = context.client()?;
         let interval = Duration::from_secs(self.interval);
         let mut before = Reading::take(&client)?;
-        // Standard error is on the same screen from here on.
+        // Notes on standard error would disturb the screen from here on.
         let client = client.with_on_delay(None);
         let plain = self.once || context.output.is_json() || !std::io::stdout().is_terminal();
         let keys = if plain { None } else { Some(Keys::open()?) };
@@ -61,20 +61,20 @@ impl Top {
     }
 }
 
-/// Ends the last picture, which stays, with its line.
+/// Leaves the last picture on the screen and ends its line.
 fn leave() -> Outcome {
     draw("\r\n")?;
     Ok(DONE)
 }
 
-/// As it is: no line's end, which would scroll.
+/// Writes the picture without a final line feed, which would scroll.
 fn draw(picture: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     let drawn = out.write_all(picture.as_bytes()).and_then(|()| out.flush());
     drawn.map_err(|error| Failure::io("drawing on the terminal", &error))
 }
 
-/// The sample as tables.
+/// Formats the sample as tables.
 fn text(sample: &Sample) -> String {
     let mut text = format!("{}\n\n", sample.title());
     let headings = ["port", "in/s", "bits/s", "forwarded/s", "service/s", "kernel/s", "dropped/s"];

@@ -1,8 +1,8 @@
 //! `tam push`, `tam pull`: modules to and from repositories.
 
 use super::Context;
-use super::module::{self, Module, Place, Remote, Subject, failed, listed, stored};
-use super::sign::{Found, texts};
+use super::module::{self, Module, ModuleLocation, Remote, StoreOption, failed, listed, stored};
+use super::sign::{VerifiedModule, texts};
 use crate::destination;
 use crate::failure::{Failure, Outcome};
 use crate::output::Rows;
@@ -22,12 +22,12 @@ pub struct Push {
     /// A .wasm file, a module of the store, or oci:DIRECTORY[:NAME]
     #[arg(value_name = "MODULE")]
     module: String,
-    /// Where to: HOST[:PORT]/NAME[:TAG], or oci:DIRECTORY[:NAME]; the tag is the module's version
-    /// when it is left out
+    /// The destination: HOST[:PORT]/NAME[:TAG], or oci:DIRECTORY[:NAME]; the tag is by default the
+    /// module's version
     #[arg(value_name = "REFERENCE")]
     to: String,
     #[command(flatten)]
-    place: Place,
+    place: StoreOption,
     #[command(flatten)]
     remote: Remote,
 }
@@ -35,35 +35,36 @@ pub struct Push {
 /// Arguments of `tam pull`.
 #[derive(Debug, Args)]
 pub struct Pull {
-    /// What: HOST[:PORT]/NAME[:TAG|@sha256:…], or oci:DIRECTORY[:NAME]
+    /// The module to fetch: HOST[:PORT]/NAME[:TAG|@sha256:…], or oci:DIRECTORY[:NAME]
     #[arg(value_name = "REFERENCE")]
     from: String,
-    /// Write it to this file, and its signatures beside it, instead of into the store
+    /// Write the module to this file, and its signatures beside it, instead of into the store
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Take it only if one of these has signed it; may be repeated
+    /// Accept the module only if one of these keys has signed it; may be repeated
     #[arg(long = "key", value_name = "NAME|FILE|KEY")]
     keys: Vec<String>,
-    /// Another registry that has the same, asked when the first one is down; may be repeated
+    /// Another registry that holds the same module, asked when the first one is down; may be
+    /// repeated
     #[arg(long = "mirror", value_name = "HOST[:PORT][/PREFIX]")]
     mirrors: Vec<String>,
     #[command(flatten)]
-    place: Place,
+    place: StoreOption,
     #[command(flatten)]
     remote: Remote,
 }
 
 impl Push {
     pub(crate) fn run(&self, context: &Context<'_>) -> Outcome {
-        let from = self.place.subject(&self.module)?;
+        let from = self.place.resolve(&self.module)?;
         let Some(module) = from.local()? else {
             let message = format!("{} is in a registry already", self.module);
             return Err(Failure::new(ErrorCode::Usage, message)
                 .help("`tam pull` it first, or copy it with skopeo"));
         };
         let place = match self.place.destination(&self.to)? {
-            Subject::Remote(reference) => self.to_registry(context, reference, &module)?,
-            Subject::Stored(store, name)
+            ModuleLocation::Remote(reference) => self.to_registry(context, reference, &module)?,
+            ModuleLocation::Stored(store, name)
                 if self.to.starts_with("oci:") || self.to.contains('/') =>
             {
                 to_store(&store, &name, &module)?
@@ -133,18 +134,18 @@ fn to_store(store: &Store, name: &str, module: &Module) -> Result<String, Failur
     Ok(format!("oci:{}:{name}", store.directory().display()))
 }
 
-/// What is said of signatures that do not go along.
-const LEFT_BEHIND: &str = "its signatures are about how it was packed there, and stay behind; sign it anew with `tam sign`";
+/// Note about signatures that cannot be kept at the destination.
+const LEFT_BEHIND: &str = "its signatures sign the image at the source and are not valid here; sign it again with `tam sign`";
 
-/// A module that has come, and whose word there is for it.
-struct Come {
-    found: Found,
+/// Fetched module with its verified signers.
+struct Fetched {
+    found: VerifiedModule,
     wasm: Vec<u8>,
-    /// Those that hold for its bytes alone.
+    /// Signatures that are valid for the module's bytes alone.
     signatures: Vec<Signature>,
-    /// Whether signatures are lost where it goes.
+    /// True if signatures are lost at the destination.
     is_less: bool,
-    /// Where it was, by digest.
+    /// Source of the module, with its digest.
     from: String,
     resolved: Digest,
 }
@@ -152,29 +153,29 @@ struct Come {
 impl Pull {
     pub(crate) fn run(&self, context: &Context<'_>) -> Outcome {
         let known = module::keys(&self.keys)?;
-        let (from, pulled) = match self.place.subject(&self.from)? {
-            Subject::Remote(reference) => {
+        let (from, pulled) = match self.place.resolve(&self.from)? {
+            ModuleLocation::Remote(reference) => {
                 let (registry, pulled) = self.pull(context, &reference)?;
                 (format!("{registry}/{}", reference.name), pulled)
             }
-            Subject::Stored(store, name) if self.from.contains(['/', ':']) => {
+            ModuleLocation::Stored(store, name) if self.from.contains(['/', ':']) => {
                 let read = oci_client::directory::read(&store, &name);
                 (self.from.clone(), read.map_err(|error| failed(&error))?)
             }
             _ => return Err(self.nowhere()),
         };
-        let come = Come {
-            found: Found::of_pulled(&pulled, &known),
+        let fetched = Fetched {
+            found: VerifiedModule::of_pulled(&pulled, &known),
             wasm: pulled.wasm.clone(),
             signatures: pulled.own_signatures().to_vec(),
             is_less: self.loses(&pulled),
             from,
             resolved: pulled.resolved,
         };
-        self.must_be_signed(&come)?;
+        self.must_be_signed(&fetched)?;
         let keep = |store: &Store| pulled.store(store).map_err(|error| failed(&error));
-        let place = self.put(&come, keep)?;
-        self.tell(context, &come, &place)
+        let place = self.put(&fetched, keep)?;
+        self.print(context, &fetched, &place)
     }
 
     fn nowhere(&self) -> Failure {
@@ -183,7 +184,7 @@ impl Pull {
             .help("as in localhost:5000/monitor:0.1.0, ghcr.io/team/monitor or oci:DIRECTORY:NAME")
     }
 
-    /// Whether signatures that came are of no use where the module goes.
+    /// Returns true if fetched signatures are not valid at the module's destination.
     fn loses(&self, pulled: &Pulled) -> bool {
         let kept = if self.output.is_some() {
             !pulled.own_signatures().is_empty()
@@ -193,14 +194,14 @@ impl Pull {
         !pulled.signatures.is_empty() && !kept
     }
 
-    fn must_be_signed(&self, come: &Come) -> Result<(), Failure> {
-        if self.keys.is_empty() { Ok(()) } else { come.found.must_be_signed(&self.from) }
+    fn must_be_signed(&self, fetched: &Fetched) -> Result<(), Failure> {
+        if self.keys.is_empty() { Ok(()) } else { fetched.found.must_be_signed(&self.from) }
     }
 
-    /// Puts it where it shall be; gives where that is.
+    /// Stores the module at its destination; returns the location in words.
     fn put(
         &self,
-        come: &Come,
+        fetched: &Fetched,
         keep: impl FnOnce(&Store) -> Result<(), Failure>,
     ) -> Result<String, Failure> {
         let Some(path) = &self.output else {
@@ -209,43 +210,43 @@ impl Pull {
             return Ok(store.directory().display().to_string());
         };
         let mut file = SignatureFile::default();
-        for signature in &come.signatures {
+        for signature in &fetched.signatures {
             let added = file.add(signature.clone());
             added.map_err(|error| Failure::new(ErrorCode::Limit, error.to_string()))?;
         }
-        destination::write(path, &come.wasm)?;
-        if !destination::has_company(path) {
+        destination::write(path, &fetched.wasm)?;
+        if !destination::allows_siblings(path) {
             return Ok(path.display().to_string());
         }
-        let beside = module::beside(path);
-        if !come.signatures.is_empty() {
+        let beside = module::signature_path(path);
+        if !fetched.signatures.is_empty() {
             destination::write(&beside, file.to_string().as_bytes())?;
         } else if beside.exists() {
-            // They were another module's.
+            // The old signatures were another module's.
             std::fs::remove_file(&beside)
                 .map_err(|error| Failure::io(format!("removing {}", beside.display()), &error))?;
         }
         Ok(path.display().to_string())
     }
 
-    fn tell(&self, context: &Context<'_>, come: &Come, place: &str) -> Outcome {
-        let lone = self.output.as_ref().filter(|path| !destination::has_company(path));
-        if let Some(path) = lone.filter(|_| !come.signatures.is_empty()) {
+    fn print(&self, context: &Context<'_>, fetched: &Fetched, place: &str) -> Outcome {
+        let lone = self.output.as_ref().filter(|path| !destination::allows_siblings(path));
+        if let Some(path) = lone.filter(|_| !fetched.signatures.is_empty()) {
             let path = path.display();
-            context.output.note(&format!("its signatures stay behind: {path} is no regular file, so there is no place beside it"));
+            context.output.note(&format!("its signatures were not written: {path} is no regular file, so no signature file can stand beside it"));
         }
-        if come.is_less {
+        if fetched.is_less {
             context.output.note(LEFT_BEHIND);
         }
-        let found = &come.found;
+        let found = &fetched.found;
         let document = json!({
             "schema_version": SCHEMA_VERSION,
             "name": found.name,
             "version": found.version,
             "digest": found.digest,
             "image": found.image,
-            "from": come.from,
-            "resolved": come.resolved,
+            "from": fetched.from,
+            "resolved": fetched.resolved,
             "place": place,
             "signers": texts(&found.verified.signers),
             "strangers": texts(&found.verified.strangers),
@@ -256,7 +257,7 @@ impl Pull {
             let mut add = |name: &str, value: String| rows.add([name.to_owned(), value]);
             add("module", format!("{} {}", found.name, found.version));
             add("digest", found.digest.to_string());
-            add("from", format!("{}@{}", come.from, come.resolved));
+            add("from", format!("{}@{}", fetched.from, fetched.resolved));
             add("to", place.to_owned());
             let (signers, strangers) = (&found.verified.signers, &found.verified.strangers);
             match (signers.is_empty(), strangers.is_empty()) {
@@ -304,10 +305,10 @@ impl Pull {
     }
 }
 
-/// What the first one said, and what the others did.
+/// Returns the failure of all mirrors: the first error, with those of the others.
 fn all_failed(errors: &[RepositoryError]) -> Failure {
     let Some((first, others)) = errors.split_first() else {
-        return Failure::failed("nobody was asked");
+        return Failure::failed("no registry was asked");
     };
     let mut failure = failed(first);
     for other in others {

@@ -1,4 +1,4 @@
-//! `tam why`: why packets are dropped or leave the fast path, and what would become of one.
+//! `tam why`: reasons for drops and for leaving the fast path, and the path of a described packet.
 
 use super::Context;
 use super::run::capture::Capture;
@@ -12,18 +12,18 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 pub struct Why {
     /// A packet in the words of a match: proto udp src 10.0.1.2 dst 10.0.2.2 dport 53 in left;
-    /// without one, every reason that counted
+    /// without one, every reason that has counted packets
     packet: Vec<String>,
-    /// The port that it comes in by
+    /// The port that the packet enters by
     #[arg(long = "in", value_name = "PORT")]
     port: Option<String>,
-    /// A whole frame instead, in hexadecimal digits
+    /// A whole frame in hexadecimal digits instead of a described packet
     #[arg(long, value_name = "HEX", conflicts_with = "packet")]
     frame: Option<String>,
-    /// The first frame of a capture instead
+    /// A capture whose first frame is used instead of a described packet
     #[arg(long, value_name = "FILE", conflicts_with_all = ["packet", "frame"])]
     pcap: Option<PathBuf>,
-    /// Another frame of the capture
+    /// The number of the capture's frame to use
     #[arg(long, value_name = "N", requires = "pcap", default_value_t = 1)]
     number: usize,
 }
@@ -71,7 +71,7 @@ impl Why {
     }
 }
 
-/// The reasons as a table, and what to do about those that are more than curiosities.
+/// Formats the reasons as a table, with advice on those that need action.
 fn list_text(list: &WhyList) -> String {
     /// Notice for a caller who does not see the drops of ports.
     const OWN: &str = "only reasons of your own services and rules are shown: what ports drop, the \

@@ -1,7 +1,7 @@
-//! `tam build`: a service project becomes a module that keeps to the ABI.
+//! `tam build`: builds a service project into a module that keeps to the ABI.
 //!
-//! Cargo does the work, or for a project in C clang (`build_c`); this finds out how to
-//! run it, passes its progress on, checks what came out and puts it beside the project.
+//! Cargo compiles, or for a project in C clang (`build_c`). This module finds out how to run it,
+//! passes its progress on, checks the result and stores it in the project's directory.
 
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -16,34 +16,34 @@ use super::build_error::OUTPUT_LINES_MAX;
 use super::toolchain::{Libraries, TARGET, Toolchain};
 use crate::destination;
 
-/// The package that services are written with.
+/// Name of the SDK's package.
 const SDK: &str = "tamandua-sdk";
 
-/// A module that was built and keeps to the ABI.
+/// Module that was built and keeps to the ABI.
 #[derive(Clone, Debug)]
 pub struct Built {
-    /// Where it lies: in the project's directory, under the name in its manifest.
+    /// Path of the module: in the project's directory, under the name in its manifest.
     pub module: PathBuf,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// What it declares and uses.
+    /// Declarations and uses of the module.
     pub checked: Checked,
-    /// How long the compiler took.
+    /// Time that the compiler took.
     pub took: Duration,
 }
 
-/// Builds the project in `directory`; `progress` gets a line for each step. It is one in
-/// Rust if it has a `Cargo.toml`, else one in C.
+/// Builds the project in `directory`; `progress` gets a line for each step. The project is in Rust
+/// if it has a `Cargo.toml`, else in C.
 ///
 /// # Errors
-/// When it is no project, no compiler is there, it does not compile, or what it
-/// compiles to does not keep to the ABI.
+/// The directory has no project, there is no compiler, the project does not compile, or the result
+/// does not keep to the ABI.
 pub fn build(directory: &Path, progress: &mut dyn FnMut(&str)) -> Result<Built, BuildError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
         move |source| BuildError::Copy { path, source }
     };
-    // What is between source and module, of a project in C.
+    // Folder of intermediate files of a project in C.
     let between = tempfile::tempdir().map_err(failed(&std::env::temp_dir()))?;
     let began = Instant::now();
     let sources = build_c::sources(directory);
@@ -65,12 +65,12 @@ pub fn build(directory: &Path, progress: &mut dyn FnMut(&str)) -> Result<Built, 
     Ok(Built { module, bytes: bytes.len() as u64, checked, took })
 }
 
-/// What a project needs beside the SDK.
+/// Dependencies of a project beside the SDK.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Needs {
-    /// The standard library, not only `core`.
+    /// True for the standard library, not only `core`.
     std: bool,
-    /// Crates that are not on this machine.
+    /// True for crates that are not on this machine.
     registry: bool,
 }
 
@@ -116,7 +116,7 @@ fn cargo(directory: &Path, toolchain: &Toolchain, needs: Needs) -> Command {
     if let Libraries::Built { rustc, linker, vendored } = &toolchain.libraries {
         let key = TARGET.replace('-', "_").to_uppercase();
         cargo
-            // Without this a shim of rustup's on the path would choose the compiler.
+            // Otherwise a shim of rustup on the path would choose the compiler.
             .env("PATH", "/usr/bin:/bin")
             .env("RUSTC", rustc)
             // -Zbuild-std is open to nightly compilers, or with this to any.
@@ -136,7 +136,7 @@ fn cargo(directory: &Path, toolchain: &Toolchain, needs: Needs) -> Command {
     cargo
 }
 
-/// Runs Cargo; the path of the module that it made, if it made one.
+/// Runs Cargo; returns the path of the module that it made, if it made one.
 fn run(mut cargo: Command, progress: &mut dyn FnMut(&str)) -> Result<Option<PathBuf>, BuildError> {
     let failed = {
         let program = PathBuf::from(cargo.get_program());
@@ -170,12 +170,12 @@ fn run(mut cargo: Command, progress: &mut dyn FnMut(&str)) -> Result<Option<Path
     Err(BuildError::Compile { output: output.join("\n") })
 }
 
-/// Cargo's own lines begin with a verb that is set to the right.
+/// Returns true for Cargo's own lines, which begin with a right-aligned verb.
 fn is_progress(line: &str) -> bool {
     line.starts_with("   ") && line.trim_start().starts_with(|c: char| c.is_ascii_uppercase())
 }
 
-/// The last .wasm file among Cargo's messages: that of the project itself.
+/// Returns the last .wasm file among Cargo's messages: that of the project itself.
 fn last_module(messages: impl io::Read) -> Option<PathBuf> {
     let mut module = None;
     for line in BufReader::new(messages).lines().map_while(Result::ok) {
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_project_is_named() {
+    fn a_folder_without_a_project_is_named() {
         let directory = tempfile::tempdir().unwrap();
         let refused = || build(directory.path(), &mut |_| ()).unwrap_err();
         assert!(matches!(refused(), BuildError::NoProject(_)));

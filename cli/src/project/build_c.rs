@@ -1,5 +1,5 @@
-//! `tam build` of a project in C: every `.c` file of the folder, compiled by clang
-//! and put together by LLVM's linker.
+//! `tam build` of a project in C: every `.c` file of the folder, compiled by clang and linked by
+//! LLVM's linker.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -11,9 +11,9 @@ use super::toolchain::CToolchain;
 
 const COMPILE: [&str; 6] =
     ["--target=wasm32", "-O2", "-ffreestanding", "-fvisibility=hidden", "-Wall", "-Wextra"];
-/// For the memory functions: a loop in one of them is not to become a call of it.
+/// Flag for the memory functions: clang must not turn a loop in one of them into a call of itself.
 const OF_MEMORY: &str = "-fno-builtin";
-/// The packet's addresses stay free (docs/reference/module-abi.md).
+/// Linker flags that keep the packet's addresses free (docs/reference/module-abi.md).
 const LINK: [&str; 7] = [
     "--no-entry",
     "--stack-first",
@@ -24,7 +24,7 @@ const LINK: [&str; 7] = [
     "--strip-debug",
 ];
 
-/// The C files of a project, in the order of their names; none when it is no project in C.
+/// Returns the C files of a project, in the order of their names; none when it is no project in C.
 pub(super) fn sources(directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
     let mut sources: Vec<PathBuf> = entries
@@ -36,10 +36,10 @@ pub(super) fn sources(directory: &Path) -> Vec<PathBuf> {
     sources
 }
 
-/// Makes a module of them in a folder of its own. What the compiler warns of goes to `progress`.
+/// Compiles and links the files in a folder of its own. Warnings of the compiler go to `progress`.
 ///
 /// # Errors
-/// When there is no compiler, or it refuses a file.
+/// There is no compiler, or it refuses a file.
 pub(super) fn build(
     directory: &Path,
     sources: &[PathBuf],

@@ -1,4 +1,4 @@
-//! Why a project was not built.
+//! Reasons why a project was not built.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ pub(super) const OUTPUT_LINES_MAX: usize = 200;
 /// Failure to build a module: the author's or the host's fault.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// Folder without a project.
+    /// The folder has no project.
     #[error(
         "{0} has neither a Cargo.toml nor a .c file: it is no service project; `tam new NAME` writes one"
     )]
@@ -19,15 +19,15 @@ pub enum BuildError {
     /// `Cargo.toml` cannot be read.
     #[error("cannot read {path}: {reason}")]
     Manifest {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Reason.
+        /// Cause.
         reason: String,
     },
-    /// No compiler.
+    /// Rust's compiler is missing.
     #[error(transparent)]
     NoToolchain(#[from] NoToolchain),
-    /// No compiler for C.
+    /// The C compiler is missing.
     #[error(transparent)]
     NoCToolchain(#[from] NoCToolchain),
     /// The compiler could not be run.
@@ -35,7 +35,7 @@ pub enum BuildError {
     Run {
         /// Program that could not be run.
         program: PathBuf,
-        /// Reason.
+        /// Cause.
         source: io::Error,
     },
     /// The compiler refused the project.
@@ -62,7 +62,7 @@ pub enum BuildError {
     Copy {
         /// Destination.
         path: PathBuf,
-        /// Reason.
+        /// Cause.
         source: io::Error,
     },
 }

@@ -1,7 +1,6 @@
 //! Service projects: `tam new` writes one, `tam build` makes a module of one.
 //!
-//! Plain functions; what they say to people and how they are asked is the
-//! commands' business.
+//! Plain functions; how they are called and what is printed is the commands' part.
 
 mod build;
 mod build_c;

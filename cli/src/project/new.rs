@@ -7,35 +7,35 @@ use units::Name;
 
 use super::sdk;
 
-/// What a new project begins as.
+/// Template of a new project.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Template {
-    /// A service that sees packets, in Rust.
+    /// Packet service in Rust.
     #[default]
     Packet,
-    /// The same in C.
+    /// Packet service in C.
     C,
 }
 
-/// What was written.
+/// Result of `create`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Created {
     /// The project's directory.
     pub directory: PathBuf,
-    /// Its files, relative to the directory; those of the SDK's copy not among them.
+    /// Files relative to the directory, without those of the SDK's copy.
     pub files: Vec<PathBuf>,
 }
 
-/// Why no project was written; then nothing is left behind. The author's or the host's fault.
+/// Reason why no project was written; nothing is left behind.
 #[derive(Debug, thiserror::Error)]
 pub enum NewError {
-    /// There is no such template.
+    /// The template does not exist.
     #[error("there is no template {0:?}; there are: packet (Rust) and c")]
     Template(String),
-    /// Something of that name is there.
+    /// A file or folder of that name exists already.
     #[error("{0} exists already; choose another name, or remove it first")]
     Exists(PathBuf),
-    /// Rust has another meaning for the word.
+    /// The name is a word that Rust or Cargo reserves.
     #[error(
         "a Rust project cannot be called '{0}': a name begins with a letter and is no word of the language; choose another, such as {0}-service or my-{0}"
     )]
@@ -43,9 +43,9 @@ pub enum NewError {
     /// A file could not be written.
     #[error("cannot write {path}: {source}; nothing is left there")]
     Write {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
 }
@@ -61,7 +61,7 @@ const PACKET: &[(&str, &str)] = &[
     EXPECTED,
 ];
 
-/// The same in C.
+/// Path and text of each file of the template in C.
 const C: &[(&str, &str)] = &[
     ("service.c", include_str!("templates/c/service.c.in")),
     ("module.toml", include_str!("templates/packet/module.toml.in")),
@@ -70,7 +70,7 @@ const C: &[(&str, &str)] = &[
     EXPECTED,
 ];
 
-/// What should become of the packets of [`CAPTURE`].
+/// Expected results of the packets of [`CAPTURE`].
 const EXPECTED: (&str, &str) =
     ("captures/hops.toml", include_str!("templates/captures/hops.toml.in"));
 /// Five packets, each with a verdict of its own kind.
@@ -146,8 +146,7 @@ const RESERVED: &[&str] = &[
 /// Writes the project `parent`/`name`, all or nothing.
 ///
 /// # Errors
-/// When there is something of that name, the name is none for a Rust project,
-/// or a file cannot be written.
+/// The name exists already or cannot name a Rust project, or a file cannot be written.
 pub fn create(parent: &Path, name: &Name, template: Template) -> Result<Created, NewError> {
     let begins_with_letter = name.as_str().starts_with(|c: char| c.is_ascii_lowercase());
     let is_for_rust = begins_with_letter && !RESERVED.contains(&name.as_str());
@@ -162,7 +161,7 @@ pub fn create(parent: &Path, name: &Name, template: Template) -> Result<Created,
         .prefix(".tam-new-")
         .tempdir_in(parent)
         .map_err(|source| NewError::Write { path: directory.clone(), source })?;
-    // A private directory until now; the project is as open as its author's others.
+    // The draft directory is private; the project gets the usual permissions.
     let inside = draft.path().join("project");
     let files = match template {
         Template::Packet => PACKET,
@@ -229,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_not_touched() {
+    fn existing_files_are_not_touched() {
         let parent = tempfile::tempdir().unwrap();
         std::fs::write(parent.path().join("taken"), "mine").unwrap();
         let error = create(parent.path(), &name("taken"), Template::Packet).unwrap_err();

@@ -37,7 +37,7 @@ pub const FILES: &[(&str, &str)] = sources![
 /// The SDK for C: its one header.
 pub const C_HEADER: (&str, &str) = ("tam.h", include_str!("../../../sdk/c/tam.h"));
 
-/// Memory functions that clang calls by itself, which `tam build` links.
+/// Source of the memory functions that clang calls by itself, which `tam build` links.
 pub const C_MEMORY: (&str, &str) = ("memory.c", include_str!("../../../sdk/c/memory.c"));
 
 #[cfg(test)]

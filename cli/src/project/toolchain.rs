@@ -1,65 +1,65 @@
-//! Which compilers can make WebAssembly on this machine.
+//! Compilers for WebAssembly on this machine.
 //!
-//! C needs clang and LLVM's linker. Rust has two ways: a compiler that brings its libraries for the target (rustup, some
-//! distributions), or one whose library source is installed (Debian), from
+//! C needs clang and LLVM's linker. Rust has two ways: a compiler that brings its libraries for the
+//! target (rustup, some distributions), or one whose library source is installed (Debian), from
 //! which Cargo then builds `core` first.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What modules are built for.
+/// Target triple of modules.
 pub const TARGET: &str = "wasm32-unknown-unknown";
 /// The oldest linker that is known to leave the packet's addresses free:
 /// version 14 passes over `--global-base` when the stack comes first.
 const LINKER_VERSION_MIN: u32 = 19;
-/// The newest program of LLVM that is looked for by its number.
+/// Newest LLVM version that is searched for by its number.
 const VERSION_MAX: u32 = 40;
 
-/// How to run Cargo.
+/// Cargo and the libraries for the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Toolchain {
-    /// The program.
+    /// Path of Cargo.
     pub cargo: PathBuf,
-    /// Where the compiler's libraries for the target come from.
+    /// Source of the compiler's libraries for the target.
     pub libraries: Libraries,
 }
 
-/// Where the compiler's libraries for the target come from.
+/// Source of the compiler's libraries for the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Libraries {
-    /// They are installed.
+    /// Libraries that are installed.
     Installed,
-    /// They are built from source by this compiler.
+    /// Libraries that this compiler builds from source.
     Built {
-        /// The compiler.
+        /// Path of the compiler.
         rustc: PathBuf,
-        /// The linker for WebAssembly.
+        /// Path of the linker for WebAssembly.
         linker: PathBuf,
-        /// The sources of what the standard library uses, if they are installed too.
+        /// Sources of the standard library's dependencies, if they are installed too.
         vendored: Option<PathBuf>,
     },
 }
 
-/// No compiler on this machine makes WebAssembly.
+/// No compiler on this machine produces WebAssembly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no Rust compiler on this machine makes WebAssembly; with rustup: rustup target add {TARGET}; on Debian and Ubuntu: apt-get install rustc-web cargo-web rust-web-src lld-19; on Fedora: dnf install cargo rust-std-static-{TARGET} lld"
 )]
 pub struct NoToolchain;
 
-/// The oldest clang that was tried.
+/// Oldest clang version that was tested.
 const CLANG_VERSION_MIN: u32 = 19;
 
-/// How to make WebAssembly of C.
+/// Compiler and linker of C for WebAssembly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CToolchain {
-    /// The compiler.
+    /// Path of clang.
     pub clang: PathBuf,
-    /// The linker, with the arguments that make it one for WebAssembly.
+    /// Linker, with the arguments that select WebAssembly.
     pub linker: Vec<PathBuf>,
 }
 
-/// Nothing on this machine makes WebAssembly of C.
+/// No C compiler on this machine produces WebAssembly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "there is no {0} {CLANG_VERSION_MIN} or newer, which projects in C need; on Debian and Ubuntu: apt-get install clang-19 lld-19; on Fedora: dnf install clang lld"
@@ -67,10 +67,10 @@ pub struct CToolchain {
 pub struct NoCToolchain(&'static str);
 
 impl CToolchain {
-    /// Looks for both on the path; a linker that Rust brings with it will do, too.
+    /// Searches the path for clang and a linker; accepts the linker that Rust brings.
     ///
     /// # Errors
-    /// When one is missing.
+    /// One of the two is missing.
     pub fn find() -> Result<Self, NoCToolchain> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
@@ -87,7 +87,7 @@ impl CToolchain {
     }
 }
 
-/// LLVM's linker as Rust's compiler brings it.
+/// Returns LLVM's linker as Rust's compiler brings it.
 fn rust_lld() -> Option<Vec<PathBuf>> {
     let libraries = sysroot(Path::new("rustc"))?.join("lib/rustlib");
     let hosts = std::fs::read_dir(libraries).ok()?;
@@ -99,10 +99,10 @@ fn rust_lld() -> Option<Vec<PathBuf>> {
 }
 
 impl Toolchain {
-    /// Looks for a compiler, as seen from the project's `directory`, which may choose one.
+    /// Searches for a compiler, as seen from the project's `directory`, which may select one.
     ///
     /// # Errors
-    /// When there is none.
+    /// There is no compiler.
     pub fn find(directory: &Path) -> Result<Self, NoToolchain> {
         if has_libraries(Path::new("rustc"), directory) {
             return Ok(Self { cargo: "cargo".into(), libraries: Libraries::Installed });
@@ -125,7 +125,7 @@ impl Toolchain {
     }
 }
 
-/// True when `rustc` has a compiled `core` for the target.
+/// Returns true if `rustc` has a compiled `core` for the target.
 fn has_libraries(rustc: &Path, directory: &Path) -> bool {
     let mut command = Command::new(rustc);
     command.args(["--print", "target-libdir", "--target", TARGET]).current_dir(directory);
@@ -138,13 +138,13 @@ fn sysroot(rustc: &Path) -> Option<PathBuf> {
     line_of(Command::new(rustc).args(["--print", "sysroot"])).map(PathBuf::from)
 }
 
-/// The newest linker for WebAssembly in `directory` that is new enough.
+/// Returns the newest linker for WebAssembly in `directory` that is new enough.
 fn linker(directory: &Path) -> Option<PathBuf> {
     newest(directory, "wasm-ld", LINKER_VERSION_MIN)
 }
 
-/// The newest program of LLVM in `directory` that is new enough: by its number, or else
-/// the one without.
+/// Returns the newest LLVM program in `directory` that is new enough: by its number, or else the
+/// one without a number.
 fn newest(directory: &Path, name: &str, version_min: u32) -> Option<PathBuf> {
     let numbered = (version_min..=VERSION_MAX)
         .rev()
@@ -157,14 +157,14 @@ fn newest(directory: &Path, name: &str, version_min: u32) -> Option<PathBuf> {
     })
 }
 
-/// The number in "Debian LLD 19.1.7" or "LLD 19.1.7 (compatible with GNU linkers)".
+/// Parses the major version in "Debian LLD 19.1.7" or "LLD 19.1.7 (compatible with GNU linkers)".
 fn major_version(text: &str) -> Option<u32> {
     let version =
         text.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
     version.split('.').next()?.parse().ok()
 }
 
-/// The first line that a program prints, if it succeeds.
+/// Returns the first line that a program prints, if it succeeds.
 fn line_of(command: &mut Command) -> Option<String> {
     let output = command.output().ok().filter(|output| output.status.success())?;
     let text = String::from_utf8(output.stdout).ok()?;

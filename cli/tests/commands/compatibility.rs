@@ -1,6 +1,5 @@
-//! What programs read of `tam`: `--json` documents of version 1, as they were when they were
-//! committed (`vectors/v1`), against what is said today. Modules of then, too: their verdicts
-//! and bytes are the same, at every level.
+//! Compatibility of `tam`: `--json` documents of version 1 as committed in `vectors/v1`, compared
+//! with today's. Old modules give the same verdicts and bytes at every level.
 
 use super::{document, status, tam};
 use serde_json::Value;
@@ -14,12 +13,12 @@ fn old(name: &str) -> Value {
     serde_json::from_slice(&std::fs::read(golden(name)).unwrap()).unwrap()
 }
 
-/// What two documents must have in common.
+/// Parts of a document that have to be equal.
 #[derive(Clone, Copy)]
 enum Held {
     /// Fields and their types.
     Shape,
-    /// Their values, too.
+    /// Shape and values.
     Values,
 }
 
@@ -29,7 +28,7 @@ fn within(old: &Value, new: &Value, held: Held, place: &str) {
             for (key, value) in old {
                 let place = format!("{place}.{key}");
                 let new = new.get(key).unwrap_or_else(|| panic!("{place} is gone"));
-                // Where the file lies.
+                // The path of the file differs.
                 let held = if key == "capture" { Held::Shape } else { held };
                 within(value, new, held, &place);
             }

@@ -1,5 +1,5 @@
-//! `tam new` and `tam dev`: from nothing to a service that does what its capture says, in
-//! Rust and in C, and on from there as its source is saved.
+//! `tam new` and `tam dev`: a project from nothing to a service that meets its capture's
+//! expectations, in Rust and in C, and rebuilt as its source is saved.
 
 use super::{document, status, tam, text};
 use serde_json::Value;
@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// The first build may compile `core`; the machine may be busy.
+/// Longest time of a round: the first build may compile `core`, and the machine may be busy.
 const ROUND_MAX: Duration = Duration::from_secs(300);
 
 fn new(directory: &TempDir, template: &str) -> PathBuf {
@@ -38,7 +38,7 @@ fn a_new_project_does_what_its_capture_says() {
         let said = text(&once.stdout);
         assert!(said.contains("hops.pcap: 5 packets, as expected"), "{said}");
 
-        // The same by `tam run`, as its page says.
+        // The same results by `tam run`, as its guide says.
         let file = |name: &str| project.join(name).to_str().unwrap().to_owned();
         let [module, capture, expected] =
             ["mine.wasm", "captures/hops.pcap", "captures/hops.toml"].map(file);
@@ -46,7 +46,7 @@ fn a_new_project_does_what_its_capture_says() {
         assert_eq!(status(&run), 0, "{}", text(&run.stderr));
         assert!(text(&run.stdout).contains("all of it"), "{}", text(&run.stdout));
 
-        // What is not as expected fails, and is named.
+        // A wrong expectation fails, and the difference is named.
         replace(&project.join("captures/hops.toml"), "dropped = 2", "dropped = 3");
         let run = tam(&["--json", "run", &module, &capture, "--expect", &expected]);
         let found = document(&run);
@@ -62,7 +62,7 @@ fn a_new_project_does_what_its_capture_says() {
     }
 }
 
-/// `tam --json dev`, and what it says line by line; killed on drop.
+/// Process of `tam --json dev` and its output line by line; killed on drop.
 struct Loop {
     child: Child,
     lines: Receiver<Value>,
@@ -111,7 +111,7 @@ fn whatever_is_saved_is_built_and_run() {
     assert!(fault["error"]["message"].as_str().unwrap().contains("service.c:"), "{fault}");
     assert_eq!((&fault["module"], &fault["status"]), (&Value::Null, &1.into()));
 
-    // Another behaviour is another module, and not what the capture says.
+    // A changed behaviour gives another module, which differs from the expectations.
     replace(&source, "return TAM_PAS;", "return TAM_BOUNCE;");
     let other = dev.round();
     assert_ne!(other["module"]["digest"], first["module"]["digest"]);
@@ -125,7 +125,7 @@ fn whatever_is_saved_is_built_and_run() {
 }
 
 #[test]
-fn what_is_no_project_is_said() {
+fn a_folder_without_a_project_is_reported() {
     let directory = TempDir::new().unwrap();
     let output = tam(&["--json", "dev", "--once", directory.path().to_str().unwrap()]);
     assert_eq!(status(&output), 3);

@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use wire::FrameBuilder;
 
-/// Behind the MAC addresses, which are the node's to swap.
+/// Offset behind the MAC addresses, which the node swaps, in bytes.
 const BEHIND_MACS: usize = 12;
 const HERE: [u8; 4] = [10, 0, 0, 1];
 const THERE: [u8; 4] = [192, 0, 2, 7];
 const HERE_V6: [u8; 16] = [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 const THERE_V6: [u8; 16] = [0x20, 1, 0xd, 0xb8, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7];
 
-/// The module, in a folder of its own: other tests may build it, too.
+/// Builds the module in a folder of its own: other tests may build it, too.
 fn module(directory: &TempDir) -> PathBuf {
     let project = directory.path().join("echo");
     std::fs::create_dir(&project).unwrap();
@@ -28,7 +28,7 @@ fn module(directory: &TempDir) -> PathBuf {
     project.join("echo.wasm")
 }
 
-/// From here to there, and back.
+/// Returns an IPv4 frame of a request, or of its answer.
 fn v4(answer: bool) -> FrameBuilder {
     let (from, to, hops) = if answer { (THERE, HERE, 64) } else { (HERE, THERE, 3) };
     FrameBuilder::new().ipv4(from, to, hops)
@@ -39,7 +39,8 @@ fn v6(answer: bool) -> FrameBuilder {
     FrameBuilder::new().ipv6(from, to, hops)
 }
 
-/// Requests with their answers, made by the frame builder, checksums anew; `None`: it goes on.
+/// Returns requests with the expected answers, built by the frame builder with new checksums;
+/// `None` for a request that passes.
 fn cases() -> Vec<(FrameBuilder, Option<FrameBuilder>)> {
     let payload = b"how far is it, and back?";
     let with = |frame: FrameBuilder| frame.payload(payload);
@@ -71,7 +72,7 @@ fn echo_answers_pings_and_datagrams_and_nothing_else() {
     for (number, (request, _)) in cases.iter().enumerate() {
         write(&mut writer, number, &request.build());
     }
-    // A ping in two pieces goes on.
+    // A fragmented ping passes.
     for piece in v4(false).icmp_echo(1, 1).payload(&[7; 100]).build_fragments(80) {
         write(&mut writer, cases.len(), &piece);
     }

@@ -13,10 +13,10 @@ use std::process::Command;
 use tempfile::TempDir;
 use wire::FrameBuilder;
 
-/// The user and group "nobody" of every Linux.
+/// User and group id of "nobody".
 const NOBODY: u32 = 65_534;
 
-/// Whether programs can be loaded; says so when not.
+/// Returns true if BPF programs can be loaded; prints a note when not.
 fn privileged() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -25,7 +25,7 @@ fn privileged() -> bool {
     root
 }
 
-/// What a module at a level makes of a capture.
+/// Runs a module at a level over a capture; returns the report.
 fn run_at(level: &str, module: &Path, capture: &Path) -> Value {
     let (module, capture) = (module.to_str().unwrap(), capture.to_str().unwrap());
     let output = tam(&["--json", "run", module, capture, "--level", level]);
@@ -50,8 +50,8 @@ fn a_capture_gives_the_same_at_every_level() {
     }
 }
 
-/// Its start sets a global and a page more of memory; packets change both, a timer too. The
-/// reason of a drop is what the global holds.
+/// Module whose start function sets a global and grows memory by a page. Packets and a timer change
+/// both; the drop reason is the global's value.
 const STATEFUL: &str = r#"(module
     (@custom "tamandua" "abi = 1\nname = \"state\"\nversion = \"1.0.0\"\nwindow = 64\nneeds = [\"events\"]\ntimer_ms = 3\nmemory_pages_max = 3\n")
     (import "tam" "event" (func $event (param i32 i32 i32) (result i32)))
@@ -74,8 +74,8 @@ const STATEFUL: &str = r#"(module
       (drop (call $event (i32.const 7) (i32.const 0x8102) (i32.const 6)))
       (i32.or (i32.const 1) (i32.shl (i32.wrap_i64 (global.get $seen)) (i32.const 16)))))"#;
 
-/// Ends in another way with each packet, the first of which is that of a timer: by traps in front
-/// of which there is a branch or none, and by numbers that are no verdicts.
+/// Module that ends differently at each packet, the first of which is that of a timer: by traps
+/// with or without a branch in front, and by numbers that are no verdicts.
 const TRAPS: &str = r#"(module
     (@custom "tamandua" "abi = 1\nname = \"traps\"\nversion = \"1.0.0\"\nwindow = 64\n")
     (memory (export "memory") 1)
@@ -146,7 +146,7 @@ fn a_level_in_the_kernel_needs_rights() {
     if !privileged() {
         return;
     }
-    // Where nobody can read it.
+    // A folder that the user "nobody" cannot read.
     let directory = TempDir::new().unwrap();
     std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let program = directory.path().join("tam");
@@ -156,7 +156,7 @@ fn a_level_in_the_kernel_needs_rights() {
         let mut command = Command::new(&program);
         command.uid(NOBODY).gid(NOBODY).args(["--json", "run", "--level", level]);
         command.arg(&module).arg(&capture);
-        // A child of another test may have the copy open for writing until it is another program.
+        // A child of another test may have the copy open for writing until it calls exec.
         let output = loop {
             match command.output() {
                 Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => {}

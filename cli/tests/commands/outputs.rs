@@ -1,5 +1,5 @@
-//! Where results go: standard outputs that are closed, full or read no more, and files that are
-//! none.
+//! Standard outputs that are closed, full or no longer read, and output files that are no regular
+//! files.
 
 use super::trust::User;
 use super::{status, text};
@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../vectors/v1/abi/monitor.wasm");
 
-/// Runs `tam` with a redirection of the shell's.
+/// Runs `tam` with a shell's redirection.
 fn redirected(arguments: &str, redirection: &str) -> Output {
     let script = format!("\"$0\" {arguments} {redirection}");
     let tam = env!("CARGO_BIN_EXE_tam");
@@ -75,26 +75,26 @@ fn what_a_user_names_is_written_into_and_never_replaced() {
     let user = User::new();
     user.key("alice");
     std::fs::copy(MODULE, user.0.path().join("monitor.wasm")).unwrap();
-    user.told(&["sign", "monitor.wasm", "--key", "alice"]);
-    user.told(&["push", "monitor.wasm", "oci:layout"]);
+    user.run_json(&["sign", "monitor.wasm", "--key", "alice"]);
+    user.run_json(&["push", "monitor.wasm", "oci:layout"]);
     let at = |name: &str| user.0.path().join(name);
     symlink("/dev/full", at("full")).unwrap();
     symlink("real", at("link")).unwrap();
     user.fails(&["pull", "oci:layout", "-o", "full"], 1, "writing full: No space left");
-    user.told(&["pull", "oci:layout", "-o", "link"]);
+    user.run_json(&["pull", "oci:layout", "-o", "link"]);
     for link in ["full", "link"] {
         assert!(at(link).symlink_metadata().unwrap().is_symlink(), "{link}");
     }
     assert_eq!(std::fs::read(at("real")).unwrap(), std::fs::read(MODULE).unwrap());
     assert!(at("link.sig").is_file(), "signatures are beside the name");
 
-    // Signatures, manual pages, and what is left of a device's neighbours.
+    // Signatures, manual pages, and files beside a device.
     std::fs::rename(at("monitor.wasm.sig"), at("elsewhere")).unwrap();
     symlink("elsewhere", at("monitor.wasm.sig")).unwrap();
     user.key("bob");
-    user.told(&["sign", "monitor.wasm", "--key", "bob"]);
+    user.run_json(&["sign", "monitor.wasm", "--key", "bob"]);
     assert!(at("monitor.wasm.sig").symlink_metadata().unwrap().is_symlink());
-    user.told(&["verify", "monitor.wasm", "--key", "bob"]);
+    user.run_json(&["verify", "monitor.wasm", "--key", "bob"]);
     std::fs::create_dir(at("pages")).unwrap();
     symlink("/dev/full", at("pages/tam.1")).unwrap();
     user.fails(&["man", "--to", "pages"], 1, "writing manual pages to pages: No space left");

@@ -1,5 +1,5 @@
-//! Modules signed, verified, pushed and pulled on the command line: beside a file, in a directory,
-//! from a registry on loopback.
+//! `tam sign`, `verify`, `push` and `pull`: signatures beside a file, in a directory, and from a
+//! registry on loopback.
 
 use super::status;
 use super::trust::User;
@@ -11,7 +11,7 @@ use std::path::Path;
 const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../vectors/v1/abi/monitor.wasm");
 const OTHER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../vectors/v1/abi/echo.wasm");
 
-/// A user with the keys of alice and bob, and a module in his folder.
+/// Returns a user with the keys of alice and bob, and a module in the user's folder.
 fn user() -> User {
     let user = User::new();
     user.key("alice");
@@ -29,7 +29,7 @@ fn a_module_is_signed_beside_its_file_by_several_and_no_changed_byte_passes() {
     let user = user();
     let verify = |key| ["verify", "monitor.wasm", "--key", key];
     user.fails(&verify("alice"), 4, "is not signed by any of these keys");
-    let signed = user.told(&["sign", "monitor.wasm", "--key", "alice"]);
+    let signed = user.run_json(&["sign", "monitor.wasm", "--key", "alice"]);
     let digest = Digest::of(&bytes(&user, "monitor.wasm")).to_string();
     assert_eq!(
         (&signed["digest"], &signed["signature"]),
@@ -37,13 +37,13 @@ fn a_module_is_signed_beside_its_file_by_several_and_no_changed_byte_passes() {
     );
     let alice = signed["signer"].as_str().unwrap();
     user.fails(&verify("bob"), 4, &format!("it is signed by {alice}"));
-    user.told(&["sign", "monitor.wasm", "--key", "bob"]);
-    let told = user.told(&verify("bob"));
+    user.run_json(&["sign", "monitor.wasm", "--key", "bob"]);
+    let told = user.run_json(&verify("bob"));
     assert_eq!(
         (told["signers"].as_array().unwrap().len(), &told["strangers"][0]),
         (1, &alice.into())
     );
-    let both = user.told(&["verify", "monitor.wasm", "--key", "bob", "--key", alice]);
+    let both = user.run_json(&["verify", "monitor.wasm", "--key", "bob", "--key", alice]);
     assert_eq!(both["signers"].as_array().unwrap().len(), 2);
 
     user.fails(&["sign", "monitor.wasm", "--key", "nobody"], 3, "there is no key 'nobody'");
@@ -61,25 +61,25 @@ fn a_module_is_signed_beside_its_file_by_several_and_no_changed_byte_passes() {
 #[test]
 fn a_signed_module_goes_through_a_directory_and_comes_back_with_its_signatures() {
     let user = user();
-    user.told(&["sign", "monitor.wasm", "--key", "alice"]);
-    let pushed = user.told(&["push", "monitor.wasm", "oci:layout:one"]);
+    user.run_json(&["sign", "monitor.wasm", "--key", "alice"]);
+    let pushed = user.run_json(&["push", "monitor.wasm", "oci:layout:one"]);
     assert_eq!(
         (&pushed["reference"], &pushed["signatures"]),
         (&"oci:layout:one".into(), &1.into())
     );
-    user.told(&["sign", "oci:layout", "--key", "bob"]);
-    let pulled = user.told(&["pull", "oci:layout:one", "--key", "bob", "-o", "back.wasm"]);
+    user.run_json(&["sign", "oci:layout", "--key", "bob"]);
+    let pulled = user.run_json(&["pull", "oci:layout:one", "--key", "bob", "-o", "back.wasm"]);
     assert_eq!(pulled["strangers"].as_array().unwrap().len(), 1);
     assert_eq!(bytes(&user, "back.wasm"), bytes(&user, "monitor.wasm"));
-    user.told(&["verify", "back.wasm", "--key", "alice"]);
-    user.told(&["verify", "layout", "--key", "bob"]);
+    user.run_json(&["verify", "back.wasm", "--key", "alice"]);
+    user.run_json(&["verify", "layout", "--key", "bob"]);
 
     // Into the store of the user, and by its name from there.
     user.fails(&["verify", "monitor", "--key", "alice"], 3, "there is no module 'monitor'");
-    user.told(&["pull", "oci:layout:one"]);
-    user.told(&["verify", "monitor", "--key", "alice"]);
-    user.told(&["push", "monitor", "oci:again"]);
-    user.told(&["verify", "oci:again:monitor", "--key", "bob"]);
+    user.run_json(&["pull", "oci:layout:one"]);
+    user.run_json(&["verify", "monitor", "--key", "alice"]);
+    user.run_json(&["push", "monitor", "oci:again"]);
+    user.run_json(&["verify", "oci:again:monitor", "--key", "bob"]);
     user.fails(&["pull", "oci:layout:two"], 3, "there is no module 'two'");
     user.fails(&["push", "monitor.wasm", "nowhere"], 2, "is no place to push to");
     user.fails(&["pull", "monitor.wasm"], 2, "names no registry");
@@ -87,7 +87,7 @@ fn a_signed_module_goes_through_a_directory_and_comes_back_with_its_signatures()
     user.fails(&["pull", "localhost:5000/Monitor"], 2, "is no reference to a registry");
 }
 
-/// Serves a store on loopback while `work` runs; nobody may have what is named.
+/// Serves a store on loopback while `work` runs; the blob `hidden` is refused.
 fn served(directory: &Path, hidden: Option<Digest>, work: impl FnOnce(SocketAddr)) {
     let store = Store::open(directory).unwrap();
     let may = move |_: &axum::http::request::Parts, module: &Digest| {
@@ -102,7 +102,7 @@ fn served(directory: &Path, hidden: Option<Digest>, work: impl FnOnce(SocketAddr
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
                 told.send(listener.local_addr().unwrap()).unwrap();
                 let serving = axum::serve(listener, router(store, may)).into_future();
-                // Dropped without a word when the work fails: that ends it, too.
+                // The sender is dropped when the work fails, which also ends the server.
                 tokio::select! { _ = serving => {}, _ = stopped => {} }
             });
         });
@@ -116,29 +116,29 @@ fn served(directory: &Path, hidden: Option<Digest>, work: impl FnOnce(SocketAddr
 fn a_node_gives_what_it_holds_to_whoever_may_have_it() {
     let user = user();
     let layout = user.0.path().join("layout");
-    user.told(&["push", "monitor.wasm", "oci:layout"]);
-    user.told(&["sign", "oci:layout", "--key", "alice"]);
-    let version = user.told(&["verify", "oci:layout", "--key", "alice"])["version"].clone();
+    user.run_json(&["push", "monitor.wasm", "oci:layout"]);
+    user.run_json(&["sign", "oci:layout", "--key", "alice"]);
+    let version = user.run_json(&["verify", "oci:layout", "--key", "alice"])["version"].clone();
     let version = version.as_str().unwrap();
     let digest = Digest::of(&bytes(&user, "monitor.wasm"));
     served(&layout, None, |address| {
         let reference = format!("{address}/monitor:{version}");
-        let pulled = user.told(&["pull", &reference, "--key", "alice"]);
+        let pulled = user.run_json(&["pull", &reference, "--key", "alice"]);
         assert_eq!(
             (&pulled["digest"], &pulled["verified"]),
             (&digest.to_string().into(), &true.into())
         );
-        user.told(&["verify", "monitor", "--key", "alice"]);
+        user.run_json(&["verify", "monitor", "--key", "alice"]);
         let by_digest = format!("{address}/any@{}", pulled["resolved"].as_str().unwrap());
-        user.told(&["pull", &by_digest, "-o", "again.wasm"]);
-        user.told(&["verify", "again.wasm", "--key", "alice"]);
+        user.run_json(&["pull", &by_digest, "-o", "again.wasm"]);
+        user.run_json(&["verify", "again.wasm", "--key", "alice"]);
         user.fails(&["pull", &reference, "--key", "bob"], 4, "is not signed by any of these keys");
         user.fails(&["pull", &format!("{address}/monitor:9.9.9")], 3, "does not have the manifest");
         user.fails(&["push", "monitor.wasm", &reference], 6, "answered 405");
-        // A mirror has it where the first one is down.
+        // A mirror has the module while the first registry is down.
         let down = format!("127.0.0.1:1/monitor:{version}");
         let mirrored =
-            user.told(&["pull", &down, "--mirror", &address.to_string(), "--time", "30"]);
+            user.run_json(&["pull", &down, "--mirror", &address.to_string(), "--time", "30"]);
         assert_eq!(mirrored["from"], format!("{address}/monitor"));
         let plain = user.tam(&["pull", &reference]);
         assert_eq!(status(&plain), 0, "{plain:?}");
@@ -158,9 +158,9 @@ fn cosigns_keys_are_taken_and_openssls_signatures_of_them() {
     };
     openssl(&["ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", &path("ec.pem")]);
     openssl(&["ec", "-in", &path("ec.pem"), "-pubout", "-out", &path("ec.pub")]);
-    // The payload that ours is about, signed by the other key.
-    user.told(&["push", "monitor.wasm", "oci:layout"]);
-    user.told(&["sign", "oci:layout", "--key", "alice"]);
+    // The same payload signed by the other key.
+    user.run_json(&["push", "monitor.wasm", "oci:layout"]);
+    user.run_json(&["sign", "oci:layout", "--key", "alice"]);
     let store = Store::open(user.0.path().join("layout")).unwrap();
     let digest = Digest::of(&bytes(&user, "monitor.wasm"));
     let image = *store.images_of(&digest).unwrap().first().unwrap();
@@ -170,14 +170,14 @@ fn cosigns_keys_are_taken_and_openssls_signatures_of_them() {
     (signature.bytes, signature.claimed) = (bytes(&user, "der"), None);
     user.fails(&["verify", "oci:layout", "--key", "ec.pub"], 4, "is not signed by any");
     store.put_signature(&image, &signature).unwrap();
-    let told = user.told(&["verify", "oci:layout", "--key", "ec.pub"]);
+    let told = user.run_json(&["verify", "oci:layout", "--key", "ec.pub"]);
     assert!(told["signers"][0].as_str().unwrap().starts_with("secp256r1/"), "{told}");
-    user.told(&["pull", "oci:layout", "--key", "ec.pub", "-o", "back.wasm"]);
-    user.told(&["verify", "back.wasm", "--key", told["signers"][0].as_str().unwrap()]);
+    user.run_json(&["pull", "oci:layout", "--key", "ec.pub", "-o", "back.wasm"]);
+    user.run_json(&["verify", "back.wasm", "--key", told["signers"][0].as_str().unwrap()]);
 }
 
-/// Replaces text in the one blob of a directory that has it, and in what leads to that, with the
-/// digests and sizes as they are then.
+/// Replaces text in the one blob of a directory that contains it, and updates the digests and sizes
+/// in the documents that lead to it.
 fn edited(directory: &Path, from: &str, to: &str) {
     let blobs = directory.join("blobs/sha256");
     let files: Vec<_> = std::fs::read_dir(&blobs).unwrap().map(|it| it.unwrap().path()).collect();
@@ -199,7 +199,7 @@ fn edited(directory: &Path, from: &str, to: &str) {
 fn a_directory_is_read_as_it_is_and_nothing_is_made_of_one_that_is_not_there() {
     let user = user();
     let at = |name: &str| user.0.path().join(name);
-    user.told(&["push", "monitor.wasm", "oci:layout:v1"]);
+    user.run_json(&["push", "monitor.wasm", "oci:layout:v1"]);
     for command in ["pull", "verify", "sign"] {
         let more: &[&str] = if command == "pull" { &[] } else { &["--key", "alice"] };
         let asks = |what| [&[command, what], more].concat();
@@ -209,7 +209,7 @@ fn a_directory_is_read_as_it_is_and_nothing_is_made_of_one_that_is_not_there() {
     }
     assert!(!at("nowhere").exists() && std::fs::read_dir(at("other")).unwrap().count() == 0);
 
-    // A layer that says another length than it has.
+    // A layer whose stated length is wrong.
     let size = bytes(&user, "monitor.wasm").len();
     let [from, to] = [size, size - 1].map(|size| format!("\"size\":{size}"));
     edited(&at("layout"), &from, &to);

@@ -1,12 +1,12 @@
-//! The services `firewall`, `nat` and `guard`, built by `tam build` and run over their captures at
-//! each level: verdicts, bytes and counters as their pages say.
+//! Sample services `firewall`, `nat` and `guard`, built by `tam build` and run over their captures
+//! at each level: verdicts, bytes and counters as their guides say.
 
 use super::{capture, document, fails, module, status, tam, text};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// A sample service in a folder of its own: other tests may build it, too. The SDK comes
-/// along, where its Cargo.toml looks for it.
+/// Copies a sample service into a folder of its own, with the SDK where its Cargo.toml expects it:
+/// other tests may build it, too.
 fn project(directory: &TempDir, name: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let project = directory.path().join("services").join(name);
@@ -28,7 +28,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Each capture of the service has a file beside it that says what becomes of its packets.
+/// Runs the service over each of its captures and compares with the expectations beside it.
 fn runs_as_its_page_says(name: &str) {
     let directory = TempDir::new().unwrap();
     let project = project(&directory, name);

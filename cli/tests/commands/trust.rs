@@ -1,4 +1,4 @@
-//! Keys and tokens as their owners have them on the command line, with OpenSSL beside.
+//! `tam key` and `tam token` as users call them, checked against OpenSSL.
 
 use super::{document, status, text};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
-/// A user with a folder for keys of his own.
+/// User with a folder of keys.
 pub(crate) struct User(pub(crate) TempDir);
 
 impl User {
@@ -22,9 +22,9 @@ impl User {
         command.current_dir(self.0.path()).args(arguments).output().unwrap()
     }
 
-    /// What a command that must succeed says as a document.
+    /// Runs a command that must succeed; returns its document.
     #[track_caller]
-    pub(crate) fn told(&self, arguments: &[&str]) -> Value {
+    pub(crate) fn run_json(&self, arguments: &[&str]) -> Value {
         let output = self.tam(&[&["--json"], arguments].concat());
         assert_eq!(status(&output), 0, "{output:?}");
         document(&output)
@@ -46,12 +46,12 @@ impl User {
     }
 
     pub(crate) fn key(&self, name: &str) -> String {
-        let made = self.told(&["key", "new", name, "--plain"]);
+        let made = self.run_json(&["key", "new", name, "--plain"]);
         made["public_key"].as_str().unwrap().to_owned()
     }
 
     fn token(&self, file: &str, arguments: &[&str]) {
-        let told = self.told(arguments);
+        let told = self.run_json(arguments);
         self.file(file, told["token"].as_str().unwrap());
     }
 }
@@ -68,7 +68,7 @@ fn a_key_is_made_once_encrypted_and_read_by_openssl() {
     let user = User::new();
     user.file("passphrase", "two tapirs\n");
     let new = ["key", "new", "root", "--passphrase-file", "passphrase"];
-    let made = user.told(&new);
+    let made = user.run_json(&new);
     assert_eq!(made["encrypted"], true);
     let secret = PathBuf::from(made["file"].as_str().unwrap());
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -79,7 +79,7 @@ fn a_key_is_made_once_encrypted_and_read_by_openssl() {
     assert_eq!(text(&user.tam(&["key", "show", "root", "--pem"]).stdout).trim(), public.trim());
     let shown = text(&user.tam(&["key", "show", "root"]).stdout);
     assert_eq!(shown.trim(), made["public_key"].as_str().unwrap());
-    assert_eq!(user.told(&["key", "show"])["keys"][0]["name"], "root");
+    assert_eq!(user.run_json(&["key", "show"])["keys"][0]["name"], "root");
 
     user.fails(&new, 1, "there is a key 'root' already");
     user.fails(&["key", "new", "other"], 2, "no terminal to ask for a passphrase");
@@ -114,7 +114,7 @@ fn a_key_of_openssl_signs_tokens_and_other_kinds_are_named() {
             "--admin",
         ]
     };
-    user.told(&new("./ed.pem"));
+    user.run_json(&new("./ed.pem"));
     user.fails(&new("./ec.pem"), 2, "the key is of another kind (ECDSA)");
     user.file("passphrase", "wrong");
     user.fails(&new("./ed.pem"), 4, "the passphrase does not decrypt the key");
@@ -155,17 +155,17 @@ fn a_token_is_signed_narrowed_without_the_administrator_and_shown() {
     user.token("less.token", &["token", "attenuate", "alice.token", "--may", "read"]);
     // A module that is pulled is of no kind.
     let pulls = ["token", "new", "--for", "alice", "--may", "read", "--module", "name:mon*"];
-    assert_eq!(user.told(&pulls)["warnings"], serde_json::json!([]));
-    // What can never work is said at once.
+    assert_eq!(user.run_json(&pulls)["warnings"], serde_json::json!([]));
+    // A right that can never be used is reported at once.
     let stores = ["token", "new", "--for", "alice", "--may", "store", "--module", "name:mon*"];
-    let warned = user.told(&stores);
+    let warned = user.run_json(&stores);
     let warning = warned["warnings"][0].as_str().unwrap();
     assert!(warning.starts_with("`store` can never be used"), "{warning}");
     let shown = user.tam(&stores);
     assert!(text(&shown.stderr).contains("add --kind application"), "{shown:?}");
-    let narrowed = user.told(&["token", "attenuate", "alice.token", "--level", "nic"]);
+    let narrowed = user.run_json(&["token", "attenuate", "alice.token", "--level", "nic"]);
     assert!(narrowed["warnings"][0].as_str().unwrap().starts_with("`deploy` can never be used"));
-    let shown = user.told(&["token", "inspect", "less.token", "--root", "default"]);
+    let shown = user.run_json(&["token", "inspect", "less.token", "--root", "default"]);
     assert_eq!(shown["principal"], alice);
     assert_eq!(shown["signature"], "good");
     let blocks = shown["blocks"].as_array().unwrap();
@@ -178,7 +178,7 @@ fn a_token_is_signed_narrowed_without_the_administrator_and_shown() {
     says(0, "all(\"level\")");
     says(0, "check if time($now), $now < ");
     says(1, "{\"read\"}.contains($value)");
-    let whole = user.told(&["token", "inspect", "alice.token"]);
+    let whole = user.run_json(&["token", "inspect", "alice.token"]);
     assert_eq!(whole["signature"], "not looked at");
     assert_eq!(whole["blocks"][0]["revocation_id"], blocks[0]["revocation_id"]);
 
@@ -189,7 +189,7 @@ fn a_token_is_signed_narrowed_without_the_administrator_and_shown() {
     user.fails(&["token", "inspect", "less.token", "--root", "alice"], 4, "no administrator");
     user.fails(&["token", "attenuate", "less.token"], 2, "nothing says what to leave");
     let wrong = ["token", "attenuate", "less.token", "--level", "cloud"];
-    user.fails(&wrong, 2, "'cloud' is nothing for --level");
+    user.fails(&wrong, 2, "'cloud' is no value of --level");
     user.file("damaged.token", "biscuit:AAAA");
     user.fails(&["token", "inspect", "damaged.token"], 2, "this is no token");
     user.file("long.token", &"A".repeat(20_000));

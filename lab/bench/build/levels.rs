@@ -1,8 +1,7 @@
-//! `functions/*.c`: each becomes a module and three XDP programs.
+//! Packet functions `functions/*.c`: each is compiled to a module and to three XDP programs.
 //!
-//! They need clang 19 or newer (arenas, cpu v4) and LLVM's linker for
-//! WebAssembly. Where there is none the crate builds without them, and
-//! `tam bench levels` says what is missing.
+//! Needs clang 19 or newer (arenas, cpu v4) and LLVM's linker for WebAssembly. Where one is missing
+//! the crate builds without the functions, and `tam bench levels` says what is missing.
 
 use std::env;
 use std::ffi::OsStr;
@@ -13,7 +12,7 @@ use std::process::Command;
 
 use super::run;
 
-/// The first set, in the order of the report: what the compiler is worked on with.
+/// First set, in the order of the report: the functions that the compiler is optimised with.
 const FIRST: [&str; 14] = [
     "header_rewrite",
     "count_min",
@@ -30,7 +29,7 @@ const FIRST: [&str; 14] = [
     "mss_clamp",
     "quic_cid",
 ];
-/// The second set, of which each kind of work that packet functions do has at least one. It was
+/// Second set, with at least one function for each kind of work that packet functions do. It was
 /// written before the compiler was changed for it, and does not change with the compiler.
 const UNSEEN: [&str; 12] = [
     "ip_options",
@@ -46,14 +45,15 @@ const UNSEEN: [&str; 12] = [
     "protobuf",
     "set_cache",
 ];
-/// A module that does nothing: what entry and exit cost.
+/// Module that does nothing, for the cost of entry and exit.
 const NOTHING: &str = "nothing";
-/// What `tam reproduce` has a module hash with.
+/// Function for the hashing of `tam reproduce`.
 const SHA1: &str = "sha1";
-/// What stands around a measured program.
+/// Program that runs before and after a measured program.
 const RESTORE: &str = "restore";
 
-/// The oldest clang that knows arenas, and the newest that is looked for by its number.
+/// Clang versions that are searched for: from the oldest with arenas to the newest known by its
+/// number.
 const CLANG_VERSIONS: std::ops::RangeInclusive<u32> = 19..=40;
 /// The oldest linker that leaves the packet's addresses free (docs/reference/module-abi.md).
 const LINKER_VERSIONS: std::ops::RangeInclusive<u32> = 19..=40;
@@ -73,10 +73,10 @@ const LINK: [&str; 7] = [
     "--strip-debug",
 ];
 
-/// The programs that compile.
+/// Compiler and linker.
 struct Tools {
     clang: String,
-    /// With the arguments that make it a linker for WebAssembly.
+    /// Linker, with the arguments that select WebAssembly.
     linker: Vec<String>,
 }
 
@@ -84,7 +84,8 @@ pub fn build(out: &Path) {
     let code = match tools() {
         Ok(tools) => tools.compile(out),
         Err(missing) => {
-            // A file that never exists: Cargo looks again at each build, until they are installed.
+            // A file that never exists makes Cargo run this at each build, until the tools are
+            // installed.
             println!("cargo:rerun-if-changed={}", out.join("never").display());
             format!("pub(super) static COMPILED: Result<Compiled, &str> = Err({missing:?});\n")
         }
@@ -96,7 +97,7 @@ pub fn build(out: &Path) {
 }
 
 impl Tools {
-    /// Compiles everything; answers with the Rust that embeds it.
+    /// Compiles everything; returns the Rust source that embeds the results.
     fn compile(&self, out: &Path) -> String {
         let mut functions = String::new();
         let first = FIRST.map(|name| ("First", name));
@@ -162,7 +163,7 @@ fn tools() -> Result<Tools, &'static str> {
     Ok(Tools { clang, linker })
 }
 
-/// `TAM_CLANG`, or the first one that is new enough and knows both targets.
+/// Returns `TAM_CLANG`, or the first clang that is new enough and has both targets.
 fn clang() -> Option<String> {
     let numbered = CLANG_VERSIONS.map(|version| format!("clang-{version}"));
     let mut names = env::var("TAM_CLANG").ok().into_iter().chain(numbered).chain(["clang".into()]);
@@ -174,7 +175,7 @@ fn clang() -> Option<String> {
     })
 }
 
-/// `wasm-ld` of the system, or the one that Rust brings with it.
+/// Returns the system's `wasm-ld`, or the linker that Rust brings.
 fn linker() -> Option<Vec<String>> {
     let numbered = LINKER_VERSIONS.map(|version| vec![format!("wasm-ld-{version}")]);
     let mut known = numbered.chain([vec!["wasm-ld".to_owned()]]).chain(rust_lld());
@@ -194,7 +195,7 @@ fn rust_lld() -> Option<Vec<String>> {
     Some(vec![lld.to_str()?.to_owned(), "-flavor".to_owned(), "wasm".to_owned()])
 }
 
-/// The number in "clang version 19.1.7" or "LLD 19.1.7".
+/// Parses the major version in "clang version 19.1.7" or "LLD 19.1.7".
 fn version_of(command: &mut Command) -> Option<u32> {
     let text = text_of(command)?;
     let number =

@@ -1,6 +1,5 @@
-//! Compiles the baselines of the benchmarks, and the functions of
-//! `tam bench levels`, with the compilers of this machine, and leaves them in
-//! `OUT_DIR` for `include_bytes!`.
+//! Compiles the baselines of the benchmarks, and the functions of `tam bench levels`, with the
+//! compilers of this machine, and writes them to `OUT_DIR` for `include_bytes!`.
 
 mod levels;
 mod native;
@@ -16,7 +15,7 @@ fn main() {
     println!("cargo:rerun-if-changed=build");
 }
 
-/// Runs a compiler or linker; what it says of a failure goes into the panic.
+/// Runs a compiler or linker; panics with its output if it fails.
 fn run(command: &mut Command) {
     let output = command.output().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
     assert!(

@@ -1,9 +1,9 @@
-//! The programs in C that are measured as processes, `c/*.c`, with the C compiler and the flags
+//! Programs in C that are measured as processes, `c/*.c`, compiled with the compiler and the flags
 //! that the `cc` crate finds.
 
 use std::path::Path;
 
-/// The baseline of `tam bench user`, and that of `tam reproduce sane-table1 sane-5`.
+/// Baselines of `tam bench user` and of `tam reproduce sane-table1 sane-5`.
 const PROGRAMS: [&str; 2] = ["plain_xsk", "sha1"];
 
 pub fn build(out: &Path) {

@@ -49,7 +49,7 @@
 struct ring {
 	uint32_t *producer, *consumer, *flags;
 	void *entries;
-	uint32_t cached;	/* our own end: consumer of rx and completion, producer of the others */
+	uint32_t cached;	/* this side's index: consumer of rx and completion, producer of the others */
 };
 
 struct port {
@@ -236,7 +236,7 @@ static void complete(struct port *port)
 	consumed(&port->completion);
 }
 
-/* Passes a batch on; what does not fit is dropped. */
+/* Forwards a batch; packets that do not fit into the ring are dropped. */
 static uint32_t forward(struct port *in, struct port *out, const uint8_t *macs)
 {
 	struct xdp_desc *from = in->rx.entries, *to = out->tx.entries;
@@ -262,7 +262,7 @@ static uint32_t forward(struct port *in, struct port *out, const uint8_t *macs)
 	return count;
 }
 
-/* Looks at the first byte of each packet of a batch and drops it. */
+/* Reads the first byte of each packet of a batch and drops it. */
 static uint32_t drop(struct port *in)
 {
 	struct xdp_desc *from = in->rx.entries;
@@ -337,7 +337,7 @@ int main(int argc, char **argv)
 		if (!count) {
 			struct pollfd ready = { .fd = in.fd, .events = POLLIN };
 
-			/* Packets that wait for their completion need our calls, too. */
+			/* Packets that await completion need system calls, too. */
 			if (forwards && wants_wake_up(&out.tx))
 				(void)sendto(out.fd, NULL, 0, MSG_DONTWAIT, NULL, 0);
 			(void)poll(&ready, 1, 10);

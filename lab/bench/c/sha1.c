@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* SHA-1 for the machine, the baseline of `tam reproduce sane-table1 sane-5`.
+/* SHA-1 in machine code, the baseline of `tam reproduce sane-table1 sane-5`.
  *
- * Each line of input is "LENGTH TIMES"; each line of output "NANOSECONDS DIGEST": of all times
- * together, and the digest in hexadecimal digits. */
+ * Each line of input is "LENGTH TIMES"; each line of output "NANOSECONDS DIGEST": the total of all
+ * repetitions, and the digest in hexadecimal digits. */
 #define _POSIX_C_SOURCE 199309L
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ int main(void)
 
 		for (unsigned i = 0; i < times; i++) {
 			sha1(bytes, length, digest);
-			/* Each time it is hashed anew. */
+			/* Each repetition starts a new hash. */
 			__asm__ volatile("" : : "r"(digest), "r"(bytes) : "memory");
 		}
 		printf("%lld ", now() - begun);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Bloom filter: sources that touched a trap are shut out.
+/* Bloom filter: sources that sent to a trap address are blocked.
  *
- * Whoever sends a packet to 192.0.2.66 is added to a filter of 65,536 bits with
- * four hashes; from then on packets of a source that the filter has are dropped
- * with reason 1. */
+ * The source of a packet to 192.0.2.66 is added to a filter of 65,536 bits with
+ * four hashes; from then on packets of a source in the filter are dropped with
+ * reason 1. */
 #include "function.h"
 
 #define WORDS 1024

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Connection tracking: only packets of known flows, and those that begin one.
+/* Connection tracking: only packets of known flows, and those that open one, pass.
  *
- * A flow is begun by a TCP SYN or by any UDP packet; a packet the other way makes
+ * A TCP SYN or any UDP packet opens a flow; a packet in the other direction makes
  * it established, FIN or RST closes it. A TCP packet of no known flow is dropped
- * with reason 1. A flow that saw nothing for the time of its state is forgotten:
- * its place counts as empty. Both directions have one place: the end with the
- * smaller address (or port) comes first in the key. No empty place among PROBES:
- * dropped with reason 2. */
+ * with reason 1. A flow without packets for the timeout of its state expires: its
+ * slot counts as empty. Both directions share a slot: the end with the smaller
+ * address (or port) comes first in the key. A packet that finds no empty slot
+ * among PROBES is dropped with reason 2. */
 #include "function.h"
 
 #define PLACES 4096
@@ -32,7 +32,7 @@ DEFINE_TABLES(TABLES)
 
 FUNCTION(conntrack, 64)
 
-/* Milliseconds after which a flow in a state is forgotten. */
+/* Timeout of a flow by its state, in milliseconds. */
 INLINE u32 patience(u32 state)
 {
 	return state == ESTABLISHED ? 432000 : state == NEW ? 30000 : 10000;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* DNS name match: questions for listed names are dropped with reason 1.
+/* DNS name match: queries for listed names are dropped with reason 1.
  *
- * The name of the first question in a packet to UDP port 53 is read label by
+ * The name of the first query in a packet to UDP port 53 is read label by
  * label, in lower case, and hashed (FNV-1a, 32 bits, length bytes included). The
- * hash picks one of 256 places; if the place holds the same hash and length, the
+ * hash picks one of 256 slots; if the slot holds the same hash and length, the
  * names are compared byte by byte. Names over 64 bytes, compressed ones and
  * those that end beyond the window pass. */
 #include "function.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* DSCP marking by rules.
  *
- * The first of eight rules whose protocol and range of destination ports fit
- * gives the packet its code point; the IPv4 checksum is brought up to date. No
- * rule: it becomes best effort. Run on its own result it does the same work
- * again. */
+ * The first of eight rules whose protocol and range of destination ports match
+ * sets the packet's code point; the IPv4 checksum is updated. Without a matching
+ * rule the packet becomes best effort. Run on its own result it does the same
+ * work again. */
 #include "function.h"
 
 #define RULES 8

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Access list: the first of 32 rules that fits decides and counts.
+/* Access list: the first of 32 rules that matches decides and counts.
  *
  * A rule has prefixes of both addresses, a protocol (0: any), and a range of
- * destination ports. Nothing fits: dropped with reason 1; a rule that denies:
- * reason 2. */
+ * destination ports. A packet that no rule matches is dropped with reason 1, one
+ * that a rule denies with reason 2. */
 #include "function.h"
 
 #define RULES 32

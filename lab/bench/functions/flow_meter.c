@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* Mean and deviation of a flow's packet lengths, in 64-bit fixed point.
  *
- * One of 1,024 places for each flow, by hash; another flow takes the place over.
- * Lengths have 16 bits of fraction. Mean and mean absolute deviation go towards
- * each packet by 1/n, n at most 64 (a signed division); the sum of squares is kept
+ * One of 1,024 slots for each flow, by hash; another flow takes the slot over.
+ * Lengths have 16 bits of fraction. Mean and mean absolute deviation move
+ * towards each packet by 1/n, n at most 64 (a signed division); the sum of squares is kept
  * in whole bytes. A packet that is more than eight deviations and 256 bytes off is
  * dropped with reason 1 once the flow has 8 packets. */
 #include "function.h"

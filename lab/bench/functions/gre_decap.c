@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Removal of a GRE header (RFC 2784, 2890) whose length its flags say.
+/* Removal of a GRE header (RFC 2784, 2890), whose length depends on its flags.
  *
  * A GRE packet loses outer IPv4 header and GRE header, 24 to 36 bytes, and keeps
  * its Ethernet header. The source address and the key pick the tunnel. Dropped:
  * with reason 1 another version or content, with 2 an unknown tunnel, with 3 a
- * sequence number that is older than the last one, with 4 what cannot be
+ * sequence number that is older than the last one, with 4 a packet that cannot be
  * shortened. */
 #include "function.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* String search: the host of an HTTP request, looked up in a list.
  *
- * In the first 240 bytes of what comes to TCP port 80, behind a header of any
- * length, "\nhost:" is searched for in any case; the name behind it, up to the first
+ * In the first 240 bytes of a payload to TCP port 80, after a header of any
+ * length, "\nhost:" is searched for in any case; the name after it, up to the first
  * control character, blank or colon but for one blank in front, is hashed in lower
  * case (djb2). A name on the list is counted and dropped with reason 1. */
 #include "function.h"
@@ -30,7 +30,7 @@ FUNCTION(http_host, 334)
 
 INLINE u32 lower(u32 byte)
 {
-	/* Without a branch, of which the verifier would follow both ways each time. */
+	/* Without a branch, both sides of which the verifier would follow each time. */
 	return byte | ((('A' - 1) - byte) & (byte - ('Z' + 1))) >> 31 << 5;
 }
 
@@ -38,7 +38,7 @@ INLINE u32 lower(u32 byte)
 #define SOUGHT 0x3a74736f680aull
 #define SOUGHT_LENGTH 6
 
-/* What comes next: a byte of a line, the blank in front of the name, the name. */
+/* Parser state: a byte of a line, the blank before the name, the name. */
 enum { LINE, BLANK, NAME };
 
 u32 handle(struct packet *packet)

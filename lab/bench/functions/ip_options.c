@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Walk over IPv4 options: some are let through, some made full, some end the packet.
+/* Walk over IPv4 options: some pass, some are marked as full, some drop the packet.
  *
  * Each option's type picks one of 256 policies. An option in which routers record
- * something is made full: its pointer is set behind its end, and the header's
- * checksum follows. A packet with one that is not allowed is dropped with reason 1,
- * a broken list with reason 2. */
+ * values is marked as full: its pointer is set beyond its end, and the header's
+ * checksum is updated. A packet with a denied option is dropped with reason 1,
+ * one with a malformed list with reason 2. */
 #include "function.h"
 
 #define OPTIONS (IP + 20)
@@ -19,7 +19,7 @@ struct policy {
 	u32 seen;
 };
 
-/* Record route and timestamps are made full; source routes and the stream identifier are denied. */
+/* Record route and timestamps are marked as full; source routes and the stream identifier are denied. */
 #define FIRST_policies                                                   \
 	{                                                                \
 		[7] = {FILL, 0}, [68] = {FILL, 0}, [82] = {FILL, 0},     \

@@ -2,8 +2,8 @@
 /* IPIP encapsulation (RFC 2003): one end of a tunnel.
  *
  * An IPv4 packet gets an outer header from 192.0.2.1 to 192.0.2.2; one that is
- * IPIP already loses its outer header. So run on its own result it undoes what
- * it did: every second run gives the packet as it came. */
+ * IPIP already loses its outer header. So run on its own result it undoes its
+ * work: every second run restores the packet. */
 #include "function.h"
 
 #define OUTER_LENGTH 20
@@ -22,7 +22,7 @@ DEFINE_TABLES(TABLES)
 
 FUNCTION(ipip, 64)
 
-/* The Ethernet header, which stays in front. */
+/* The Ethernet header, which stays first. */
 struct ethernet {
 	u32 words[3];
 	u16 type;

@@ -3,7 +3,7 @@
  *
  * Dropped: with reason 1 a routing header of type 0 (RFC 5095), with 2 a chain of
  * more than HEADERS_MAX, with 3 one that ends beyond the packet's first WINDOW
- * bytes. What is no first fragment is counted as fragment and not looked into. */
+ * bytes. A fragment that is not the first is counted as fragment and not parsed. */
 #include "function.h"
 
 #define WINDOW 256

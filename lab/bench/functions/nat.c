@@ -2,9 +2,9 @@
 /* Source NAT with a flow table.
  *
  * Flows from 10.0.0.0/8 leave as 203.0.113.1 with a port of their own: FIRST_PORT
- * plus their place in the table. The hash of the flow says where the search for
- * its place begins; it goes on over PROBES places, and takes the first empty
- * one. A packet whose flow finds none is dropped with reason 1. A packet to
+ * plus their index in the table. The hash of the flow selects the slot at which the
+ * search begins; it covers PROBES slots, and takes the first empty one. A packet
+ * whose flow finds none is dropped with reason 1. A packet to
  * 203.0.113.1 is translated back if it comes from the flow's other end, else
  * dropped with reason 2. Everything else passes. */
 #include "function.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Nothing: every packet passes. What is left is entry and exit. */
+/* Function without work: every packet passes, so that entry and exit remain. */
 #include "tam.h"
 
 TAM_MANIFEST(abi = 1)

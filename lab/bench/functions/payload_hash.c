@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Hash over the payload: what was seen within a second is dropped with reason 1.
+/* Hash over the payload: a payload repeated within a second is dropped with reason 1.
  *
- * The digest (64 bits, the rounds of XXH64) of the first 256 bytes behind the UDP
- * header, eight at a time and the rest one by one, picks one of 1,024 places of a
- * table that holds the last digest there. */
+ * The digest (64 bits, the rounds of XXH64) of the first 256 bytes after the UDP
+ * header, eight at a time and the rest one by one, picks one of 1,024 slots of a
+ * table that holds the last digest of each. */
 #include "function.h"
 
 #define PAYLOAD_MAX 256

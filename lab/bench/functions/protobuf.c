@@ -12,7 +12,7 @@
 
 #define MESSAGE_MAX 54
 
-/* Wire types, and what is being read. */
+/* Wire types, and parser states. */
 enum { VARINT = 0, FIXED_64 = 1, BYTES = 2, FIXED_32 = 5 };
 enum { TAG, NUMBER, LENGTH, FIXED, SKIPPED };
 
@@ -47,7 +47,7 @@ INLINE void skip(u32 number)
 		metric->skipped++;
 }
 
-/* What follows a tag of a type; or TAG, which is none. */
+/* State after a tag of a wire type; TAG for an unknown type. */
 INLINE u32 after_tag(u32 type)
 {
 	switch (type) {
@@ -63,7 +63,7 @@ INLINE u32 after_tag(u32 type)
 	}
 }
 
-/* How many bits a varint may have. */
+/* Most bits of a varint. */
 INLINE u32 bits_of(u32 reading)
 {
 	return reading == TAG ? 5 * 7 : reading == LENGTH ? 2 * 7 : 10 * 7;

@@ -3,9 +3,9 @@
  *
  * A packet with a long header begins a connection, whose ID has up to 20 bytes;
  * one with a short header (IDs of eight bytes) must belong to one. Version
- * negotiation passes. Dropped: with reason 1 what is no QUIC, with 2 a longer ID,
- * with 3 one that is cut off, with 4 an unknown one, with 5 one without a place
- * among eight. */
+ * negotiation passes. Dropped: with reason 1 a packet that is no QUIC, with 2 a longer ID,
+ * with 3 a truncated one, with 4 an unknown one, with 5 one without a slot among
+ * eight. */
 #include "function.h"
 
 struct conn {

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* What stands around a measured program in test-run, which gives a program the
+/* Programs around a measured program in test-run, which hands a program the
  * packet as its last run left it. `restore` writes the saved bytes over the
- * part of the packet that NAT changes, and goes on to the measured program;
- * `empty` takes that program's place, or runs by itself, to measure the rest.
- * `restore_head` gives the packet its length back, too, after a program that took
- * bytes away in front, and the metadata both lengths, as a front door would. */
+ * part of the packet that NAT changes, and tail-calls the measured program;
+ * `empty` replaces that program, or runs by itself, to measure the rest.
+ * `restore_head` also restores the packet's length, after a program that removed
+ * bytes at the front, and writes both lengths to the metadata, as a front door
+ * would. */
 #include "xdp.h"
 
-/* From the IPv4 checksum's word on (8-byte words as they lie from the IP header
- * on, so that no load of the measured program straddles two stores) to the end
+/* Range from the IPv4 checksum's word (in 8-byte words counted from the IP header,
+ * so that no load of the measured program straddles two stores) to the end
  * of the TCP checksum's. */
 #define RESTORED_FROM 22
 #define RESTORED_WORDS 4
@@ -34,7 +35,7 @@ SEC("xdp.frags") int restore(struct xdp_md *ctx)
 	return -1;
 }
 
-/* The head, from the beginning to behind the longest IPv4 header but for four bytes. */
+/* Head of the packet, from its beginning to the end of the longest IPv4 header less four bytes. */
 #define HEAD_WORDS 8
 #define HEAD_LENGTH (6 + 8 * HEAD_WORDS)
 
@@ -43,7 +44,7 @@ u64 saved_head[HEAD_WORDS];
 u32 saved_length;
 u32 saved_window;
 
-/* That of the measured program. */
+/* Hand-over block of the measured program. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -55,7 +56,7 @@ SEC("xdp.frags") int restore_head(struct xdp_md *ctx)
 {
 	u32 zero = 0;
 	long length = (u8 *)(long)ctx->data_end - (u8 *)(long)ctx->data;
-	/* Or clang takes the saved length from a pointer, which the verifier refuses. */
+	/* Otherwise clang derives the saved length from a pointer, which the verifier refuses. */
 	__asm__ volatile("" : "+r"(length));
 	struct hand_over *to = bpf_map_lookup_elem(&handed_over, &zero);
 	if (!to || bpf_xdp_adjust_head(ctx, (int)(length - saved_length)))

@@ -2,9 +2,9 @@
 /* State in arrays of structures: sources in a cache of 256 sets of four.
  *
  * The source address picks a set; the way that holds it has its packets and bytes
- * of this second. Who is not there takes the way that was used least recently. A
- * source that has had more than LIMIT bytes within a second is dropped with reason 1
- * until it is over. */
+ * of this second. A new source takes the way that was used least recently. Packets of
+ * a source beyond LIMIT bytes within a second are dropped with reason 1 until the
+ * second is over. */
 #include "function.h"
 
 #define SETS 256

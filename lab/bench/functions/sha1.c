@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* SHA-1 as a module, for `tam reproduce sane-table1 sane-5`.
  *
- * A packet's first four bytes say how many bytes of the module's own memory are hashed (a
- * multiple of 64, little-endian); the digest takes the place of the next twenty. When the word
- * behind that is not zero, the memory is filled before. */
+ * A packet's first four bytes are the number of bytes of the module's own memory to hash (a
+ * multiple of 64, little-endian); the digest replaces the next twenty. If the word after that is
+ * not zero, the memory is filled first. */
 #include "tam.h"
 #include "sha1.h"
 

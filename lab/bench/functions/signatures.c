@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* String search for several words at once, by an automaton (Aho and Corasick).
  *
- * The first 128 bytes behind a UDP header go through it, one by one: a byte has a
+ * The first 128 bytes after a UDP header go through it, one by one: a byte has a
  * class, state and class give the next state. States from FOUND on have found a
  * word: "/etc/passwd", "cmd.exe", "<script" or "union sel", in any case. It is
  * counted, and the packet dropped with the word's number as the reason. */

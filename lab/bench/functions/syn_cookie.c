@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* SYN cookies: an ACK is let in if it acknowledges the cookie of its flow.
+/* SYN cookies: an ACK is accepted if it acknowledges the cookie of its flow.
  *
  * The cookie is SipHash-2-4 (64-bit additions, rotations, exclusive ors) of both
- * addresses, the ports and the minute, folded to 32 bits; that of the minute
- * before is right, too. A right one admits the source, for whose later packets
+ * addresses, the ports and the minute, folded to 32 bits; that of the
+ * previous minute is valid, too. A valid one admits the source, for whose later packets
  * nothing is computed; others are dropped with reason 1. SYNs pass and are
  * counted, resets and the rest pass. */
 #include "function.h"

@@ -1,8 +1,8 @@
-//! The end of a line that looks at every frame: which came, in which order, how often, and
-//! how long it was on its way (`arrivals.bpf.c`).
+//! Receiving end of a line that checks every frame: which arrived, in which order, how often, and
+//! after which delay (`arrivals.bpf.c`).
 //!
-//! One of these serves one generator with stamped frames. Delays are from the generator's
-//! stamp to the XDP program at d0, so the line's own are in them; a baseline has the same.
+//! One instance serves one generator with stamped frames. Delays are from the generator's stamp to
+//! the XDP program at d0, so they include the line's own; a baseline's do, too.
 
 use anyhow::{Result, anyhow};
 use bpf::{Link, MappedArray, Object, XdpMode, objects};
@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 use crate::generator::Generator;
 use crate::line::Line;
 
-/// First frames whose own delays are kept; as in the C.
+/// Number of first frames whose individual delays are kept; equal to the constant in the C program.
 pub(crate) const SERIES: usize = 65_536;
-/// Of the histogram, and how many there are for each power of two; as in the C.
+/// Buckets of the delay histogram; [`BUCKETS_OF_POWER`] for each power of two. Equal to the C
+/// program's.
 const BUCKETS: usize = 640;
 const BUCKETS_OF_POWER: usize = 16;
 
@@ -24,29 +25,30 @@ const BUCKETS_OF_POWER: usize = 16;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub(crate) struct Counts {
-    /// Earlier numbers are not looked at.
+    /// First number that is counted; earlier ones are ignored.
     from: u64,
-    /// Frames that came for the first time.
+    /// Frames that arrived for the first time.
     pub(crate) packets: u64,
-    /// Frames that came again.
+    /// Frames that arrived again.
     pub(crate) doubled: u64,
-    /// Frames that came behind a later one of their flow.
+    /// Frames that arrived after a later one of their flow.
     pub(crate) reordered: u64,
-    /// Longest pause since it was taken.
+    /// Longest pause since it was last read, in nanoseconds.
     pause_ns: u64,
     arrived_ns: u64,
     sent_ns: u64,
 }
 
-/// Between what has been sent and the first frame that is looked at.
+/// Lead of the first counted frame over those sent already.
 const AHEAD: Duration = Duration::from_millis(10);
-/// A generator that does not send that much until then has failed, and will say why.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Time within which the generator must have sent that much; after it the generator has failed and
+/// reports why.
+const START_TIMEOUT: Duration = Duration::from_secs(2);
 /// Words of [`Counts`].
 const FROM: usize = 0;
 const PAUSE: usize = 4;
 
-/// In place until dropped.
+/// XDP program in place until dropped.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
     counts: MappedArray<Counts>,
@@ -57,14 +59,14 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    /// At the end of a line, for frames of so many flows (a power of two, at most 64) with
-    /// their stamp at this offset.
+    /// Attaches to the end of a line, for frames of `flows` flows (a power of two, at most 64) with
+    /// their stamp at offset `stamp_at`.
     pub(crate) fn new(line: &Line, flows: u32, stamp_at: u32) -> Result<Self> {
         Self::without(line, flows, stamp_at, (1, 0))
     }
 
-    /// The same, but of so many flows that the generator walks through (a power of two) the first
-    /// ones are not looked at.
+    /// Attaches like [`Self::new`], but ignores the first flows of those that the generator walks
+    /// through. `flows` is a power of two.
     pub(crate) fn without(
         line: &Line,
         flows: u32,
@@ -74,7 +76,7 @@ impl Arrivals {
         netns::in_namespace(&line.destination, || {
             let object = load(flows, stamp_at, others)?;
             let arrivals = Self::of(&object, None)?;
-            // Nothing is looked at before the beginning.
+            // Nothing is counted before `begin`.
             if let Some(from) = arrivals.counts.word(0, FROM) {
                 from.store(u64::MAX, Ordering::Release);
             }
@@ -95,15 +97,15 @@ impl Arrivals {
         })
     }
 
-    /// Looks at frames that are sent from now on; answers the first one's number when it is sent.
+    /// Counts frames that are sent from now on; returns the first one's number once it is sent.
     pub(crate) fn begin(&self, generator: &Generator) -> u64 {
-        // One that is not sent yet, whatever happens between these two lines.
+        // A number that is not sent yet, however long these two lines take.
         let number = generator.sent() + generator.sent_within(AHEAD);
         if let Some(from) = self.counts.word(0, FROM) {
             from.store(number, Ordering::Release);
         }
         let begun = Instant::now();
-        while generator.sent() < number && begun.elapsed() < PATIENCE {
+        while generator.sent() < number && begun.elapsed() < START_TIMEOUT {
             std::thread::sleep(Duration::from_millis(1));
         }
         number
@@ -113,25 +115,27 @@ impl Arrivals {
         self.counts.load(0).ok_or_else(|| anyhow!("the counters of arrivals have no entry"))
     }
 
-    /// Frames of one flow that came for the first time.
+    /// Returns the frames of one flow that arrived for the first time.
     pub(crate) fn of_flow(&self, flow: usize) -> u64 {
         self.by_flow.load(flow).unwrap_or(0)
     }
 
-    /// Microseconds by which a frame came later behind the one before it than it was sent behind
-    /// it: the most since this was last asked.
+    /// Returns the longest pause since the last call, in microseconds: by how much a frame's
+    /// distance to the frame before it grew between sending and arrival.
     pub(crate) fn take_pause(&self) -> f64 {
         let pause = self.counts.word(0, PAUSE);
         pause.map_or(0.0, |pause| pause.swap(0, Ordering::AcqRel) as f64 / 1e3)
     }
 
-    /// Microseconds within which this share of the frames came; none when none came.
+    /// Returns the delay within which this share of the frames arrived, in microseconds; `None`
+    /// when none arrived.
     pub(crate) fn delay(&self, share: f64) -> Option<f64> {
         let buckets: Vec<u64> = (0..BUCKETS).map(|at| self.delays.load(at).unwrap_or(0)).collect();
         quantile(&buckets, share).map(|nanos| nanos / 1e3)
     }
 
-    /// Microseconds of each of the first frames; none for one that has not come.
+    /// Returns the delay of each of the first frames in microseconds; `None` for one that has not
+    /// arrived.
     pub(crate) fn series(&self, count: usize) -> Vec<Option<f64>> {
         (0..count.min(SERIES))
             .map(|at| self.series.load(at).filter(|&nanos| nanos > 0))
@@ -149,7 +153,7 @@ fn load(flows: u32, stamp_at: u32, (all_flows, others): (u32, u32)) -> Result<Ob
     Ok(open.load()?)
 }
 
-/// The middle of the bucket that has the value of this rank, in nanoseconds.
+/// Returns the middle of the bucket that holds the value of this rank, in nanoseconds.
 fn quantile(buckets: &[u64], share: f64) -> Option<f64> {
     let total: u64 = buckets.iter().sum();
     let rank = (total as f64 * share).ceil().max(1.0);
@@ -161,7 +165,7 @@ fn quantile(buckets: &[u64], share: f64) -> Option<f64> {
     (total > 0).then(|| f64::midpoint(bucket_start(at), bucket_start(at + 1)))
 }
 
-/// The least nanoseconds of a bucket.
+/// Returns the lower bound of a bucket, in nanoseconds.
 fn bucket_start(at: usize) -> f64 {
     if at < BUCKETS_OF_POWER {
         return at as f64;
@@ -176,7 +180,7 @@ mod tests {
     use super::*;
     use crate::measure::Reading;
 
-    /// As in stamp.h.
+    /// Magic number of a stamp, as in stamp.h.
     const MAGIC: u32 = 0x7374_616d;
 
     fn stamped(number: u64, sent_ns: u64) -> Vec<u8> {
@@ -200,7 +204,7 @@ mod tests {
         let arrivals = Arrivals::of(&object, None).unwrap();
         let program = object.program("arrive").unwrap();
         let arrive = |frame: &[u8]| assert_eq!(program.test_run(frame, None, 1).unwrap().retval, 1);
-        // Two flows, even and odd: 2 comes behind 3 and overtakes nobody of its own.
+        // Two flows, even and odd: 2 comes after 3 and overtakes no frame of its flow.
         for number in [0, 1, 3, 2, 6, 4, 6, 3, 5] {
             arrive(&stamped(number, now_ns()));
         }
@@ -219,7 +223,7 @@ mod tests {
         let arrivals = Arrivals::of(&object, None).unwrap();
         let program = object.program("arrive").unwrap();
         for number in 0..16 {
-            // Those of others come late.
+            // Frames of the other flows are late.
             let ago = if number % 8 < 3 { 50_000_000 } else { 0 };
             program.test_run(&stamped(number, now_ns() - ago), None, 1).unwrap();
         }

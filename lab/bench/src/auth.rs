@@ -1,12 +1,12 @@
-//! `tam bench auth`: what it costs that an active packet is its sender's.
+//! `tam bench auth`: cost of authenticating the sender of active packets.
 //!
 //! ```text
 //! generator ─▶ s0 ═ n0 [ node: cell opens, window, dispatch, module drops ]
 //!    of an association, encrypted │ from anyone │ by a rule, without being one: `bench user`
 //! ```
 //!
-//! Each packet is another one, sealed before anything is measured: none is accepted twice. What is
-//! compared is the processor time of the cell for a packet, and packets a second.
+//! Each packet is different and sealed before the measurement: none is accepted twice. Compared are
+//! the cell's processor time per packet, and packets per second.
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -18,23 +18,24 @@ use crate::rounds::{Pair, Rounds, median};
 use crate::started::with_nodes;
 use crate::{Calls, Options, Service, Subject, Vouched};
 
-/// Payloads in bytes, and most that a packet of an association costs against one from anyone. The
-/// first three are other papers' sizes, the last that of SANE's active ping. Of short ones at most
-/// 15 % of the total is the association's (1 / 0.85); in long ones AES itself is more than that.
+/// Payload lengths in bytes, each with the goal: the cost of an association's packet divided by
+/// that of a packet from anyone. The first three are sizes of other papers, the last that of SANE's
+/// active ping. For short payloads the association may take 15 % of the total (1 / 0.85); for long
+/// ones AES itself takes more.
 const LENGTHS: [(usize, f64); 4] = [(64, 1.18), (512, 1.18), (1460, 1.25), (2230, 1.35)];
-/// What an active packet has around its payload: headers, and the tag.
+/// Bytes of an active packet beside its payload: headers, and the tag.
 const AROUND: usize = 14 + 20 + 8 + 48 + 16;
-/// MTU for the longest.
+/// MTU for the longest payload.
 const MTU: u32 = 3000;
-/// The UDP port of the node's associations.
+/// UDP port of the node's associations.
 const PORT: u16 = 7443;
-/// Packets a second: more than a cell carries. So many are sealed for each second of a window, and
-/// some more for the time that it takes to begin and to end.
+/// Packets per second, more than a cell carries. As many are sealed for each second of a window,
+/// and some more for the start and the end.
 const RATE: f64 = 2_000_000.0;
 const MORE: f64 = 1.2;
-/// Bytes of sealed packets that are made at most; there are fewer a second of long ones.
+/// Most bytes of sealed packets; it bounds the packets per second of long payloads.
 const SEALED_MAX: usize = 3 << 30;
-/// Without it, at most 1.1 of a packet that comes by a rule.
+/// Goal for packets from anyone: cost divided by that of a packet matched by a rule.
 const GOAL_ANYONE: f64 = 1.1;
 /// Handshakes that are timed.
 const HANDSHAKES: usize = 20;
@@ -107,13 +108,13 @@ fn take_turns(
     Ok(measured)
 }
 
-/// What a packet of one kind costs.
+/// Cost of packets of one kind.
 struct Case {
     cpu_ns: f64,
     rate: f64,
 }
 
-/// Of an association, from anyone, by a rule.
+/// Measures one round: packets of an association, from anyone, and by a rule.
 fn one_round(
     lines: &[Line; 2],
     subject: &mut dyn Subject,
@@ -128,7 +129,7 @@ fn one_round(
     let mut cases = Vec::new();
     for vouched in [Vouched::Yes, Vouched::No] {
         let mut next = || calls(length, vouched);
-        // Those from anyone are all alike.
+        // Packets from anyone are all the same.
         let (count, again) = if vouched == Vouched::Yes { (count, false) } else { (1, true) };
         let datagrams = Datagrams { count, again, next: &mut next };
         let device = Line::ifindex(&lines[0].source, "s0")?;

@@ -1,11 +1,11 @@
-//! A bare loop on the cell's core: what the machine itself leaves of a slice.
+//! Bare loop on the cell's core: the share of a slice that the machine itself leaves.
 //!
 //! ```text
 //!   ├── slice: spins ──┤ the timer ends it ├────── spins ──────┤ the next period
 //! ```
 //!
-//! No packets, no modules, no sessions: a timer of the same kind as the cell's ends each slice. What
-//! it is off by from one to the next is the timer's noise, and what the host took.
+//! No packets, no modules, no sessions: a timer of the same kind as the cell's ends each slice. Its
+//! error from one slice to the next is the timer's noise, and the time that the host took.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use units::Nanos;
 
 use crate::rounds::percentile;
 
-/// A thread that has the timer: a process has one.
+/// Thread that owns the timer; a process has only one.
 pub(crate) struct Bare {
     windows: Sender<Duration>,
     points: Receiver<f64>,
 }
 
 impl Bare {
-    /// On the last core, where cells are; slices and periods as of a virtual processor.
+    /// Starts on the last core, where cells run, with the slice and period of a virtual processor.
     pub(crate) fn new(slice: Nanos, period: Nanos) -> Result<Self> {
         let (windows, asked) = channel::<Duration>();
         let (answer, points) = channel();
@@ -45,15 +45,16 @@ impl Bare {
         Ok(Self { windows, points })
     }
 
-    /// Percentage points of a period within which 99 of a hundred slices were, like periods of a
-    /// session: what a slice is longer than what the one before left of it.
+    /// Measures the error that 99 of a hundred slices stay within, in percentage points of a
+    /// period, accounted as for a session: the length of a slice beyond what the one before left of
+    /// it.
     pub(crate) fn points(&self, window: Duration) -> Result<f64> {
         self.windows.send(window).context("the bare loop's thread ended")?;
         self.points.recv().context("the bare loop's thread ended")
     }
 }
 
-/// As a cell has it, for this thread.
+/// Returns a timer like a cell's, for this thread.
 fn timer() -> Result<(Slicer, Arc<AtomicU64>)> {
     sandbox::cores::only(sandbox::cores::last())?;
     // Without the right to it, it is measured as it is.
@@ -67,7 +68,8 @@ fn timer() -> Result<(Slicer, Arc<AtomicU64>)> {
     Ok((slicer, epoch))
 }
 
-/// Has the cell's core busy until it is dropped, as modules that never end have, without a node.
+/// Load that keeps the cell's core busy until it is dropped, as modules that never end do, without
+/// a node.
 pub(crate) struct BusyCore(Arc<AtomicBool>);
 
 impl BusyCore {
@@ -89,7 +91,7 @@ impl Drop for BusyCore {
     }
 }
 
-/// The cell's.
+/// Nice value of the cell.
 const NICE: i32 = -10;
 
 fn points_of(

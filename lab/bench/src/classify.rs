@@ -1,15 +1,15 @@
-//! `classify`: what it costs to find rule and route of a packet.
+//! `classify`: cost of finding rule and route of a packet.
 //!
 //! ```text
 //! test-run ─▶ replay: the next flow's headers ─▶ the front door of a node with rules
 //!                                              ├▶ a plain BPF hash of all flows, which forwards
 //!                                              ├▶ the same, which only looks up
-//!                                              └▶ an empty program: taken off all others
+//!                                              └▶ an empty program: subtracted from all others
 //! ```
 //!
-//! No packet is sent: a redirect ends where the device's queue would begin. Flows that
-//! are meant well come again and again; a stranger's are chosen to share a slot of the
-//! cache, or never come twice and match nothing, so that every mask is walked.
+//! No packet is sent: a redirect ends where the device's queue would begin. Benign flows repeat; an
+//! attacker's are chosen to share a slot of the cache, or never repeat and match nothing, so that
+//! every mask is searched.
 
 mod flows;
 
@@ -29,28 +29,28 @@ use crate::rounds::{Pair, Rounds};
 use crate::{Options, line::MAC_DESTINATION, line::MAC_IN, line::MAC_OUT};
 use flows::{Flow, Flows, HEADERS};
 
-/// Flows that come often.
+/// Number of hot flows, which repeat often.
 const HOT: usize = 1000;
-/// Flows that come seldom.
+/// Number of cold flows, which repeat seldom.
 const COLD: usize = 1_000_000;
 /// Packets of one sample: every cold flow once.
 const REPEAT: u32 = COLD as u32;
 /// Packets of one system call.
 const RUN: u32 = 1 << 16;
-/// Samples of each program in a round; the smallest counts, for the machine only adds.
+/// Samples of each program in a round. The smallest counts, since disturbances only add time.
 const SAMPLES: usize = 3;
-/// Rules and masks.
+/// Cases: numbers of rules and of masks.
 const CASES: [(u32, u32); 7] =
     [(10, 1), (1000, 1), (1000, 16), (1000, 64), (8192, 1), (8192, 16), (8192, 64)];
-/// The same with `--quick`.
+/// Cases with `--quick`.
 const CASES_QUICK: [(u32, u32); 2] = [(1000, 16), (8192, 16)];
-/// Nanoseconds over an empty program, with hot flows.
+/// Goal for hot flows, in nanoseconds above an empty program.
 const GOAL_HOT: f64 = 50.0;
-/// The same with 8,192 rules and 16 masks.
+/// Goal for hot flows with 8,192 rules and 16 masks, in nanoseconds above an empty program.
 const GOAL_MANY: f64 = 100.0;
-/// Cold flows, divided by the plain hash.
+/// Goal for cold flows: time divided by that of the plain hash.
 const GOAL_COLD: f64 = 1.3;
-/// What a stranger chose, divided by what is meant well.
+/// Goal for an attacker's flows: time divided by that of benign ones.
 const GOAL_CRAFTED: f64 = 3.0;
 
 const FORWARDS: &str = "plain BPF hash, forwards";
@@ -90,7 +90,7 @@ pub(crate) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<M
     Ok(Measured { measurements, notes })
 }
 
-/// All programs, ready to be measured.
+/// Programs, loaded and ready to be measured.
 struct Bench {
     front: FrontDoor,
     name: Name,
@@ -107,12 +107,12 @@ struct Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        // What it cannot remove goes with the next run of the same name.
+        // The next run of the same name removes what this cannot.
         let _ = front_door::remove(&self.name);
     }
 }
 
-/// Nanoseconds of the four programs, less the empty one's.
+/// Times of the four programs less the empty one's, in nanoseconds.
 struct Sample {
     ours: f64,
     forward: f64,
@@ -147,7 +147,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// The flow table of the baselines: all flows, and how they leave.
+    /// Fills the flow table of the baselines: all flows, with their egress.
     fn fill_plain_hash(&self, table: &Map) -> Result<()> {
         let mut value = [0u8; 24];
         value[..6].copy_from_slice(&MAC_DESTINATION);
@@ -160,8 +160,8 @@ impl Bench {
         Ok(())
     }
 
-    /// One case: hot, cold, a stranger's flows that share a slot, a stranger's that never
-    /// come twice; each ours first.
+    /// Measures one case: hot flows, cold flows, an attacker's flows that share a slot, and an
+    /// attacker's that never repeat; in each the front door comes first.
     fn case(&mut self, rules: u32, masks: u32) -> Result<[Vec<f64>; 4]> {
         let (masks, entries) = rule_set(rules, masks, &self.flows);
         self.front.install_rules(&masks, &entries, &[])?;
@@ -191,9 +191,10 @@ impl Bench {
         Ok(())
     }
 
-    /// The first `count` flows, from the first one on; with `fresh` each packet from another source.
+    /// Makes `replay` use the first `count` flows, from the first one on; with `fresh` each packet
+    /// gets another source.
     fn play(&self, count: usize, fresh: bool) {
-        // The sources go on where they were, so that none comes twice.
+        // The sources continue, so that none is repeated.
         let sources = self.state.load(0).map_or(0, |state| state[3]);
         self.state.store(0, &[0, count as u64, u64::from(fresh), sources]);
     }
@@ -214,7 +215,8 @@ impl Bench {
         Ok(Sample { ours: ours - empty, forward: forward - empty, look_up: look_up - empty })
     }
 
-    /// Ours less the empty program, where the plain hash has no such flows.
+    /// Returns the front door's time less the empty program's, in nanoseconds, for flows that the
+    /// plain hash does not hold.
     fn only_ours(&self) -> Result<f64> {
         self.sample(&self.ours, 1 << 17)?;
         let mut least = [f64::INFINITY; 2];
@@ -225,7 +227,8 @@ impl Bench {
         Ok(least[0] - least[1])
     }
 
-    /// Nanoseconds of each packet of a run, all of which must end as they should.
+    /// Returns the time of each packet of a run in nanoseconds; every packet must end with the
+    /// expected result.
     fn sample(&self, program: &Program, packets: u32) -> Result<f64> {
         self.measured.update(&0u32, &(program.as_fd().as_raw_fd() as u32), Update::Any)?;
         let forwarded = || -> Result<u64> { Ok(self.front.port_stats(PortId(0))?.outcomes[0]) };
@@ -250,9 +253,9 @@ impl Bench {
     }
 }
 
-/// Rules over so many masks, in turn: prefixes of 25 to 32 bits of both addresses of the
-/// first flows, so that each hot flow has its rule, and of the cold ones few. Their ranks
-/// let no search end before the last mask.
+/// Returns rules over `masks` masks, in turn: prefixes of 25 to 32 bits of both addresses of the
+/// first flows, so that each hot flow has its rule, and few cold ones do. Their ranks let no search
+/// end before the last mask.
 fn rule_set(count: u32, masks: u32, flows: &Flows) -> (Vec<Mask>, Vec<(Key, Rule)>) {
     let lengths = |mask: u32| (32 - mask % 8, 32 - mask / 8);
     let bits_of = |length: u32| u32::MAX << (32 - length);
@@ -279,7 +282,7 @@ fn rule_set(count: u32, masks: u32, flows: &Flows) -> (Vec<Mask>, Vec<(Key, Rule
     ((0..masks).map(mask_of).collect(), (0..count).map(rule_of).collect())
 }
 
-/// What the rounds of one case say.
+/// Compares the rounds of one case.
 fn compared(rules: u32, masks: u32, rounds: &[Rounds; 4]) -> Vec<Measurement> {
     let [hot, cold, colliding, fresh] = rounds;
     let case = format!("classify.{rules}x{masks}");

@@ -1,4 +1,4 @@
-//! `tam bench compress`: responses that are coded on their way, against nginx as a proxy with gzip.
+//! `tam bench compress`: responses encoded in transit, against nginx as a proxy with gzip.
 //!
 //! ```text
 //! wrk ─▶ s0 ═ n0 [ node: compress, gzip ]         n1 ═ d0 ─▶ origin: nginx, plain files
@@ -6,8 +6,8 @@
 //! CPU 0                  CPU 1                         CPU 0
 //! ```
 //!
-//! nginx has the level whose bodies are as short as ours. docs/benchmarks/compress.md says it in whole
-//! sentences.
+//! nginx runs at the coding level whose bodies are as short as the node's. Details in
+//! docs/benchmarks/compress.md.
 
 pub(crate) mod text;
 
@@ -27,9 +27,9 @@ use crate::streams::wrk::{Load, Seen, Wrk};
 use crate::streams::{self, ORIGIN, PROXY, nginx, within};
 use crate::{Options, Service, Subject};
 
-/// Requests of ours per second divided by nginx's.
+/// Goal: the node's requests per second divided by nginx's.
 const GOAL_REQUESTS: f64 = 1.3;
-/// Bodies of nginx may be longer than ours by this factor.
+/// Factor by which nginx's bodies may be longer than the node's.
 const LENGTH_SHARE: f64 = 1.01;
 const NODE: &str = "bench-compress";
 const NGINX_NAME: &str = "nginx";
@@ -37,14 +37,14 @@ const ACCEPTS: &str = "Accept-Encoding: gzip";
 /// The port of nginx's level 1; the others follow.
 const PORT_FIRST: u16 = 8101;
 const LEVELS: std::ops::RangeInclusive<u16> = 1..=9;
-/// Bodies of ours that are looked at under load, since the node's level may depend on that.
+/// Bodies of the node sampled under load, since its coding level may depend on load.
 const SAMPLES: usize = 5;
-/// Requests of which the median time to the first byte counts.
+/// Requests whose median time to the first byte counts.
 const FIRST_BYTES: usize = 100;
 const FIRST_BYTES_QUICK: usize = 20;
 const MEGABYTE: f64 = 1e6;
 
-/// A file of the origin.
+/// File of the origin.
 struct Page {
     name: &'static str,
     path: &'static str,
@@ -52,30 +52,30 @@ struct Page {
     connections: u32,
 }
 
-/// Both, ready.
+/// Node and nginx, ready to be measured.
 struct Sites {
     ours: Line,
     others: Line,
     nginx: Process,
-    /// Of our daemon and its cell.
+    /// Processes of the node: daemon and cell.
     node: Vec<u32>,
     _origins: [Process; 2],
 }
 
-/// One of the two: where it is, and who works for it.
-struct Place<'a> {
+/// Measured server: its line, its address, and the processes that work for it.
+struct Endpoint<'a> {
     line: &'a Line,
     address: String,
     processes: Vec<u32>,
 }
 
-/// What a run showed.
+/// Result of a run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Run {
     requests: f64,
-    /// Microseconds of processor time for a MB of plain text.
+    /// Microseconds of processor time per MB of plain text.
     cpu: f64,
-    /// Microseconds.
+    /// Time to the first byte, in microseconds.
     first_byte: f64,
 }
 
@@ -123,27 +123,27 @@ impl Sites {
         Ok(Self { ours, others, nginx, node, _origins: origins })
     }
 
-    fn of_ours(&self) -> Place<'_> {
-        Place { line: &self.ours, address: ORIGIN.to_owned(), processes: self.node.clone() }
+    fn of_ours(&self) -> Endpoint<'_> {
+        Endpoint { line: &self.ours, address: ORIGIN.to_owned(), processes: self.node.clone() }
     }
 
-    fn of_nginx(&self, level: u16) -> Place<'_> {
+    fn of_nginx(&self, level: u16) -> Endpoint<'_> {
         let address = format!("{PROXY}:{}", PORT_FIRST + level - 1);
-        Place { line: &self.others, address, processes: self.nginx.pids() }
+        Endpoint { line: &self.others, address, processes: self.nginx.pids() }
     }
 }
 
-impl Place<'_> {
+impl Endpoint<'_> {
     fn connect(&self) -> Result<Client> {
         Client::connect(&self.line.source, self.address.parse()?)
     }
 
-    /// A page as it comes in gzip: every byte of it.
+    /// Requests a page in gzip and checks every byte of it.
     fn coded(&self, page: &Page) -> Result<Answer> {
         let answer = self.connect()?.ask(page.path, true)?;
         ensure!(answer.is_gzip, "{} came from {} without gzip", page.path, self.address);
         let mut plain = Vec::new();
-        // What is longer than it should be is not read on.
+        // A body that is too long is not read to its end.
         let limit = page.body.len() as u64 + 1;
         MultiGzDecoder::new(&answer.body[..]).take(limit).read_to_end(&mut plain)?;
         ensure!(plain == page.body, "{} came from {} as other bytes", page.path, self.address);
@@ -151,7 +151,7 @@ impl Place<'_> {
     }
 }
 
-/// A server for each level: what a level means is nginx's to say.
+/// Starts nginx with one server for each level, since only nginx defines its levels.
 fn proxy(line: &Line, folder: &Path) -> Result<Process> {
     let servers: String = LEVELS
         .map(|level| {
@@ -207,12 +207,12 @@ fn measure(
     Ok(measured)
 }
 
-/// Lengths of bodies of ours while as many are asked for as there can be.
+/// Returns body lengths of the node while it serves as many requests as it can.
 fn under_load(sites: &Sites, page: &Page, wrk: &Wrk) -> Result<Vec<f64>> {
     let place = sites.of_ours();
     std::thread::scope(|scope| {
         let load = scope.spawn(|| loaded(&place, page, wrk, 1));
-        // In the middle of it.
+        // Sampled in the middle of the load.
         std::thread::sleep(Duration::from_millis(300));
         let lengths = (0..SAMPLES).map(|_| Ok(place.coded(page)?.body.len() as f64)).collect();
         load.join().map_err(|_| anyhow::anyhow!("the load ended"))??;
@@ -220,7 +220,8 @@ fn under_load(sites: &Sites, page: &Page, wrk: &Wrk) -> Result<Vec<f64>> {
     })
 }
 
-/// The lowest of nginx's levels, and its length, that is as short as ours; its shortest if none is.
+/// Returns nginx's lowest level whose bodies are as short as the node's, with their length; its
+/// shortest if none is.
 fn alike(ours: f64, theirs: &[(u16, f64)]) -> Option<(u16, f64)> {
     let short = theirs.iter().find(|(_, length)| *length <= ours * LENGTH_SHARE);
     short.or_else(|| theirs.iter().min_by(|a, b| a.1.total_cmp(&b.1))).copied()
@@ -240,7 +241,7 @@ fn note(page: &Page, ours: &[f64], (level, theirs): (u16, f64)) -> String {
     )
 }
 
-fn loaded(place: &Place<'_>, page: &Page, wrk: &Wrk, seconds: u64) -> Result<Seen> {
+fn loaded(place: &Endpoint<'_>, page: &Page, wrk: &Wrk, seconds: u64) -> Result<Seen> {
     let url = format!("http://{}{}", place.address, page.path);
     let load = Load { url: &url, connections: page.connections, header: Some(ACCEPTS), seconds };
     let seen = wrk.run(&place.line.source, &load)?;
@@ -249,7 +250,7 @@ fn loaded(place: &Place<'_>, page: &Page, wrk: &Wrk, seconds: u64) -> Result<See
     Ok(seen)
 }
 
-fn one(options: &Options, place: &Place<'_>, page: &Page, wrk: &Wrk) -> Result<Run> {
+fn one(options: &Options, place: &Endpoint<'_>, page: &Page, wrk: &Wrk) -> Result<Run> {
     let before = cpu_time(&place.processes)?;
     let seen = loaded(place, page, wrk, streams::seconds(options.quick))?;
     let used = cpu_time(&place.processes)?.saturating_sub(before);
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn each_value_is_beside_nginxs_of_the_same_round() {
+    fn values_are_compared_with_nginx_of_the_same_round() {
         let run = |factor: f64| Run { requests: 100.0 * factor, cpu: 5.0, first_byte: 7.0 };
         let [requests, cpu, first_byte] =
             measurements("25k", &[[run(1.4), run(1.0)], [run(0.7), run(0.5)]]);

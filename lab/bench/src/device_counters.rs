@@ -1,4 +1,4 @@
-//! Counters of network devices, as `/proc/net/dev` has them.
+//! Counters of network devices, read from the text of `/proc/net/dev`.
 
 /// Returns a column of a device's line: bytes and packets received are 0 and 1, sent 8 and 9.
 pub(crate) fn column(text: &str, device: &str, at: usize) -> Option<u64> {

@@ -1,8 +1,8 @@
 //! `tam bench forward`: plain forwarding, with and without rules that do not match.
 //!
-//! Ours and three baselines, each in a line of its own: (a) the least that
-//! forwards correctly with XDP, (b) a fixed redirect, which is no router, (c)
-//! the kernel without any program.
+//! The node and three baselines, each in a line of its own: (a) the smallest XDP program that
+//! forwards correctly, (b) a fixed redirect, which is no router, (c) the kernel without any
+//! program.
 
 use anyhow::Result;
 use bpf::{Link, Object, Update, XdpMode, objects};
@@ -17,25 +17,25 @@ use crate::rounds::{Pair, Rounds};
 use crate::sink::{Kind, Sink};
 use crate::{Options, Subject};
 
-/// Bytes of the frames: the smallest, and a full one as in the papers.
+/// Frame lengths in bytes: the smallest, and a full one as in the papers.
 const LENGTHS: [usize; 2] = [64, 1460];
-/// Rules of the other case; the issue's number.
+/// Rules of the other case; the number that the issue asks for.
 const RULES: u32 = 1000;
 
-/// Ours divided by the XDP forwarder.
+/// Goal: the node's rate divided by the XDP forwarder's.
 const GOAL_XDP: f64 = 0.95;
-/// Ours divided by the kernel's forwarding, with the XDP sink.
+/// Goal: the node's rate divided by the kernel's, both with the XDP sink.
 const GOAL_KERNEL: f64 = 3.0;
 
 pub(crate) const FIB_FORWARD: &str = "fib_forward";
 const FIXED_REDIRECT: &str = "fixed_redirect";
 const KERNEL: &str = "kernel";
 
-/// One that forwards, in its line.
+/// Forwarder under test, in its line.
 struct Contestant {
     name: &'static str,
     line: Line,
-    /// Keep a baseline's program attached.
+    /// Attachments of a baseline's program.
     _links: Vec<Link>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn run(
     Ok(measurements)
 }
 
-/// All cases with one number of rules.
+/// Measures all cases with one number of rules.
 fn with_rules(
     options: &Options,
     contestants: &[Contestant],
@@ -118,7 +118,7 @@ fn take_turns(
     Ok(rounds)
 }
 
-/// What is measured at a time.
+/// Case: what is sent, and where it is counted.
 #[derive(Clone, Copy)]
 struct Case {
     kind: Kind,
@@ -136,7 +136,7 @@ impl Case {
             FIB_FORWARD => Some(GOAL_XDP),
             KERNEL => {
                 metric.push_str(".over_kernel");
-                // With an ordinary sink, the sink is the limit.
+                // The ordinary sink is slower than the forwarders.
                 (self.kind == Kind::Xdp).then_some(GOAL_KERNEL)
             }
             _ => {

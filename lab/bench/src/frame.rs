@@ -1,27 +1,27 @@
-//! The benchmarks' frames: UDP in IPv4, from the source to the far end of the line.
+//! Frames of the benchmarks: UDP in IPv4, from the source to the far end of the line.
 
 use wire::{FrameBuilder, protocol};
 
 use crate::line;
 
-/// The discard service's L4 port (RFC 863): a socket of ours is bound there.
+/// L4 port of the discard service (RFC 863), to which the sink's socket is bound.
 pub(crate) const DESTINATION_PORT: u16 = 9;
 const SOURCE_PORT: u16 = 1024;
-/// Where the UDP checksum lies: zero says "none" (RFC 768), for the generator changes the ports.
+/// Offset of the UDP checksum. Zero means "none" (RFC 768), since the generator changes the ports.
 const UDP_CHECKSUM_OFFSET: usize = 40;
 
-/// What a benchmark's frames are.
+/// Transport of a benchmark's frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Datagrams.
+    /// UDP datagrams.
     Udp,
-    /// Segments in the middle of a stream. Their checksum is wrong as soon as the generator has
-    /// changed them: no router on the way looks at it.
+    /// TCP segments in the middle of a stream. Their checksum is wrong once the generator has
+    /// changed them: no router on the path checks it.
     Tcp,
 }
 
 impl Kind {
-    /// Ethernet, IPv4 and the transport's header.
+    /// Returns the length of Ethernet, IPv4 and transport headers, in bytes.
     pub(crate) const fn headers_length(self) -> usize {
         match self {
             Self::Udp => 14 + 20 + 8,
@@ -30,7 +30,7 @@ impl Kind {
     }
 }
 
-/// A frame that carries a datagram to an L4 port of the node itself.
+/// Returns a frame that carries a datagram to an L4 port of the node itself.
 pub(crate) fn to_node(port: u16, datagram: &[u8]) -> Vec<u8> {
     FrameBuilder::new()
         .ethernet(line::MAC_SOURCE, line::MAC_IN)
@@ -41,7 +41,7 @@ pub(crate) fn to_node(port: u16, datagram: &[u8]) -> Vec<u8> {
         .build()
 }
 
-/// A frame of `length` bytes as on the wire, without the frame check sequence.
+/// Returns a frame of `length` bytes as on the wire, without the frame check sequence.
 pub(crate) fn of_length(kind: Kind, length: usize) -> Vec<u8> {
     let payload = vec![0xa5; length.saturating_sub(kind.headers_length())];
     let ip = FrameBuilder::new().ethernet(line::MAC_SOURCE, line::MAC_IN).ipv4(
@@ -56,8 +56,8 @@ pub(crate) fn of_length(kind: Kind, length: usize) -> Vec<u8> {
             .patch(UDP_CHECKSUM_OFFSET, &[0, 0])
             .build(),
         Kind::Tcp => {
-            // All of one sequence number: the kernel (GRO) holds a segment without PSH back, for the
-            // next one to be joined to it, and lets later ones overtake it when that cannot be.
+            // All segments have one sequence number. The kernel (GRO) holds a segment without PSH
+            // back to merge it with the next one, and lets later ones overtake it when that fails.
             let flags = protocol::TCP_ACK | protocol::TCP_PSH;
             ip.tcp(SOURCE_PORT, DESTINATION_PORT, flags).payload(&payload).build()
         }

@@ -1,8 +1,8 @@
-//! The source of traffic: live frames of `BPF_PROG_TEST_RUN`, from CPU 0.
+//! Traffic generator: live frames of `BPF_PROG_TEST_RUN`, from CPU 0.
 //!
-//! A system call costs about 25 ms whatever it sends, so one sends millions of
-//! frames and a word in a shared map ends it. Slow rates are paced inside the
-//! program, by the clock, not by short calls (`generator.bpf.c`).
+//! A system call costs about 25 ms whatever it sends, so one sends millions of frames and a word in
+//! a shared map ends it. Slow rates are paced inside the program, by the clock, not by short calls
+//! (`generator.bpf.c`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use rustix::thread::CpuSet;
 
 use crate::frame::{self, Kind};
 
-/// Where the generator, and with it all work in softirq, runs.
+/// CPU of the generator, and thus of all work in softirq.
 const CPU: usize = 0;
 /// Runs of one system call: a second or more at any rate that veth reaches, so that a window of
 /// a second meets at most one gap; and a tenth of one when it is stopped.
@@ -25,9 +25,9 @@ const REPEAT: u32 = 1 << 22;
 const BATCH: u32 = 64;
 /// `struct slot` of generator.bpf.c, in parts for which `Pod` is.
 type Slot = [[[u8; 25]; 32]; 3];
-/// Its bytes.
+/// Bytes of a slot.
 const SLOT_LENGTH: usize = size_of::<Slot>();
-/// Frames per second that no generator reaches.
+/// Rate that no generator reaches, in frames per second.
 const FLOOD_MAX: u64 = 20_000_000;
 /// Runs of one system call of unbroken traffic: some seconds, most of them dropped.
 const REPEAT_UNBROKEN: u32 = 1 << 26;
@@ -45,31 +45,32 @@ struct Settings {
     interval_ns: u64,
 }
 
-/// What to send.
+/// Traffic to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Traffic {
     /// Bytes of each frame.
     pub(crate) length: usize,
-    /// Frames per second; none is as fast as it goes.
+    /// Frames per second; `None` for the highest rate possible.
     pub(crate) rate: Option<u64>,
     /// Flows to walk through, a power of two of at most 65,536.
     pub(crate) flows: u32,
-    /// Whether neighbours are far apart in time: of any part of the flows that lie side by side,
-    /// packets come as evenly as of all.
+    /// True if neighbouring flows are spread in time: the packets of any contiguous part of the
+    /// flows come as evenly as those of all.
     pub(crate) scattered: bool,
-    /// Packets of a flow that follow each other, a power of two: as a sender's window comes.
+    /// Consecutive packets of a flow, a power of two, as a sender's window arrives.
     pub(crate) train: u32,
-    /// What is in the frames.
+    /// Transport of the frames.
     pub(crate) kind: Kind,
-    /// Whether each frame has its number and time in its payload, for [`Arrivals`](crate::arrivals::Arrivals).
+    /// True if each frame carries its number and time in its payload, for
+    /// [`Arrivals`](crate::arrivals::Arrivals).
     pub(crate) stamped: bool,
-    /// Whether the gaps between system calls, which look like pauses of the node, are to be
-    /// rare. Ending then takes seconds.
+    /// True if the gaps between system calls, which look like pauses of the node, shall be rare.
+    /// Ending then takes seconds.
     pub(crate) unbroken: bool,
 }
 
 impl Traffic {
-    /// One flow, as fast as it goes.
+    /// Returns traffic of one flow at the highest rate possible.
     pub(crate) const fn flood(length: usize) -> Self {
         Self {
             length,
@@ -83,20 +84,20 @@ impl Traffic {
         }
     }
 
-    /// From one flow to the next: 1, or by the golden section, whose steps are spread evenly
-    /// wherever they end (the three-distance theorem).
+    /// Returns the step from one flow to the next: 1, or one by the golden section, whose steps are
+    /// spread evenly wherever they end (the three-distance theorem).
     fn stride(&self) -> u32 {
         const GOLDEN: u64 = 0x9e37_79b9;
         if self.scattered { ((u64::from(self.flows) * GOLDEN) >> 32) as u32 | 1 } else { 1 }
     }
 
-    /// Where the stamp lies in its frames.
+    /// Returns the offset of the stamp in the frames.
     pub(crate) const fn stamp_at(&self) -> u32 {
         self.kind.headers_length() as u32
     }
 }
 
-/// Traffic that runs until this is dropped.
+/// Running generator; it stops when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Generator {
     settings: MappedArray<Settings>,
@@ -113,7 +114,7 @@ impl Generator {
         Self::send(source, device, traffic, frame, None)
     }
 
-    /// Starts sending datagrams, all of one length, so many a second to an L4 port of the node.
+    /// Starts sending datagrams of one length at a given rate to an L4 port of the node.
     pub(crate) fn start_with(
         source: &NetNs,
         device: u32,
@@ -151,18 +152,17 @@ impl Generator {
         Ok(Self { settings, sent, rate, ended, thread: Some(thread) })
     }
 
-    /// Frames given to the device so far.
+    /// Returns the frames given to the device so far.
     pub(crate) fn sent(&self) -> u64 {
         self.sent.load(0).unwrap_or(0)
     }
 
-    /// Frames that it sends in such a time at most, and 1.
+    /// Returns the most frames that are sent in such a time, plus 1.
     pub(crate) fn sent_within(&self, time: std::time::Duration) -> u64 {
         (self.rate as f64 * time.as_secs_f64()) as u64 + 1
     }
 
-    /// Stops, waits for the last call to end, and says how many frames were sent, or what went
-    /// wrong.
+    /// Stops, waits for the last call to end, and returns the number of frames sent, or the error.
     pub(crate) fn stop(mut self) -> Result<u64> {
         self.halt().unwrap_or(Ok(()))?;
         Ok(self.sent())
@@ -185,12 +185,12 @@ impl Drop for Generator {
     }
 }
 
-/// Datagrams of one length, each another one.
+/// Source of datagrams of one length, each different.
 pub(crate) struct Datagrams<'a> {
     pub(crate) count: usize,
-    /// Whether the first one follows the last one; else nothing does.
+    /// True to start over after the last datagram; else nothing follows it.
     pub(crate) again: bool,
-    /// Makes the next one.
+    /// Makes the next datagram.
     pub(crate) next: &'a mut dyn FnMut() -> Result<Vec<u8>>,
 }
 
@@ -232,7 +232,7 @@ fn load(
     Ok(object)
 }
 
-/// Makes all datagrams, where they are sent from.
+/// Makes all datagrams and writes them to the map that the program sends from.
 fn fill(object: &Object, first: Vec<u8>, datagrams: Datagrams<'_>) -> Result<()> {
     let (map, length) = (object.map("datagrams")?, first.len());
     let (mut first, mut left) = (Some(first), datagrams.count);
@@ -259,7 +259,7 @@ fn spawn(
     std::thread::Builder::new()
         .name("generator".to_owned())
         .spawn(move || {
-            // The thread ends with its traffic, so its namespace and CPU do too.
+            // Namespace and CPU of the thread end with its traffic.
             netns::enter(&source)?;
             let mut cpus = CpuSet::new();
             cpus.set(CPU);
@@ -285,7 +285,7 @@ mod tests {
         let mut all = flows.clone();
         all.sort_unstable();
         assert_eq!(all, (0..FLOWS).collect::<Vec<_>>());
-        // Of 16 blocks, each has its turn among any 34, and none has two in a row.
+        // Each of 16 blocks occurs among any 34 packets, and none twice in a row.
         let blocks: Vec<u32> = flows.iter().map(|flow| flow / (FLOWS / 16)).collect();
         assert!(blocks.windows(2).all(|two| two[0] != two[1]));
         assert!(blocks.windows(34).all(|some| (0..16).all(|block| some.contains(&block))));

@@ -1,5 +1,5 @@
-//! `tam bench install`: how long a module takes that has to be fetched first, and what it costs
-//! that nodes get to know each other.
+//! `tam bench install`: time to run a module that has to be fetched first, and cost of handshakes
+//! between nodes.
 //!
 //! ```text
 //!                     another node, which holds it
@@ -7,7 +7,7 @@
 //!  drip ─▶ s0 ═ n0 [ node: fetch, verify, compile, attach ] n1 ═ d0 ─▶ first marked
 //! ```
 //!
-//! docs/benchmarks/install.md says it in whole sentences.
+//! Details in docs/benchmarks/install.md.
 
 mod handshakes;
 
@@ -25,15 +25,15 @@ use crate::load::timed::{GOAL_COLD_US, GOAL_WARM_US, LEVELS, RATE, Stopwatch, Ti
 use crate::measurement::Measured;
 use crate::{Module, Options, Plan, Repository, Subject};
 
-/// Of each kind.
+/// Loads of each kind.
 const LOADS: u32 = 100;
 const LOADS_QUICK: u32 = 5;
 const NODE: &str = "bench-install";
 const FROM: &str = "bench-install-from";
-/// Where the other node serves what it holds.
+/// Address where the other node serves its modules.
 const SERVES: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(10, 202, 0, 2)), 7443);
-/// The first mark; each module has the next one.
+/// Mark of the first module; each further module has the next number.
 const MARK_FIRST: u32 = 0x4e00_0000;
 
 pub(crate) fn run(
@@ -100,22 +100,22 @@ fn fetched(
 struct Bench<'a> {
     folder: PathBuf,
     stopwatch: Stopwatch<'a>,
-    /// Of the module that was made last.
+    /// Mark of the module that was made last.
     mark: u32,
     subject: &'a mut dyn Subject,
     found: BTreeMap<Case, Times>,
 }
 
-/// What is measured.
+/// Measured case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Case {
-    /// It was there already, and had run.
+    /// True if the module is in the node's store already and has run.
     is_warm: bool,
     level: Level,
 }
 
 impl Bench<'_> {
-    /// A module that only the other node has, and the same again.
+    /// Loads a module that only the other node has, and then the same module again.
     fn round(&mut self, level: Level) -> Result<()> {
         self.mark += 1;
         let wasm = module(Size::Small, self.mark)?;
@@ -138,7 +138,8 @@ impl Case {
     fn name(self) -> String {
         format!("install.{}.small.{}", if self.is_warm { "warm" } else { "cold" }, self.level)
     }
-    /// What is fetched has its goal at p99, what is there at its median.
+    /// Returns the goals for median and p99: fetched modules have one at p99, stored ones at the
+    /// median.
     fn goals(self) -> [Option<f64>; 2] {
         if self.is_warm { [Some(GOAL_WARM_US), None] } else { [None, Some(GOAL_COLD_US)] }
     }

@@ -1,4 +1,4 @@
-//! `tam bench isolation`: what a session has alone, and beside hostile ones.
+//! `tam bench isolation`: service of a victim session alone, and beside hostile sessions.
 //!
 //! ```text
 //!              ┌ victim: what nobody else has of 256 flows ─▶ passes ─▶ n1 ═ d0 ─▶ arrivals
@@ -6,12 +6,12 @@
 //!   CPU 0      └ hostile 1 … 100: a flow each ─▶ a module that does what it can   CPU 1: the cell
 //! ```
 //!
-//! The victim is promised 1 ms of each 4 ms; each hostile session has a place without a promise,
-//! and always work. Two victims at user level: one that does next to nothing with its packets, whose
-//! packets are counted and timed; and one that has more work than time, whose periods are held
-//! against the promise by the executor's own account. One at `nic`, whose packets are counted and
-//! timed. And while a hundred hostile sessions of all kinds, and packets of ever new flows, do what
-//! they can, the API is asked.
+//! The victim reserves 1 ms of each 4 ms; each hostile session runs without a reservation and
+//! always has work. There are two victims at user level: one with little work per packet, whose
+//! packets are counted and timed; and one with more work than time, whose periods are compared with
+//! the reservation by the executor's own account. A third victim runs at `nic`; its packets are
+//! counted and timed. Finally the API is queried while a hundred hostile sessions of all kinds, and
+//! packets of ever new flows, load the node.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ use crate::rounds::{Pair, Rounds, median};
 use crate::{FLOWS, Hostile, Isolated, Options, Subject, VICTIM, Work};
 
 const NODE: &str = "bench-isolation";
-/// Who is beside the victim at user level; the first is nobody.
+/// Kind and number of hostile sessions beside a victim at user level; the first case has none.
 const CASES: [(Hostile, u16); 9] = [
     (Hostile::Endless, 0),
     (Hostile::Endless, 1),
@@ -42,35 +42,36 @@ const CASES: [(Hostile, u16); 9] = [
     (Hostile::Reloads, 10),
 ];
 const CASES_QUICK: [(Hostile, u16); 2] = [(Hostile::Endless, 0), (Hostile::Endless, 10)];
-/// The same at `nic`.
+/// Kind and number of hostile sessions beside a victim at `nic`.
 const CASES_NIC: [(Hostile, u16); 3] =
     [(Hostile::Endless, 0), (Hostile::Endless, 10), (Hostile::Below, 10)];
-/// Sessions that flood: a power of two, as flows of the second generator are.
+/// Sessions that are flooded: a power of two, like the flows of the second generator.
 const FLOODS: u16 = 16;
-/// Of all flows. What the victim has of it takes some hundredths of its promise.
+/// Packets per second of all flows. The victim's part takes some hundredths of its reservation.
 const RATE: u64 = 40_000;
-/// Of floods, all together: ten times what comes for all others.
+/// Packets per second of all floods together: ten times the rest.
 const FLOOD_RATE: u64 = 10 * RATE;
-/// Of packets that come beside a hundred hostile sessions: each is of a new flow for the front door.
+/// Flows of the packets sent beside a hundred hostile sessions: each packet is of a new flow for
+/// the front door.
 const FLOOD_FLOWS: u32 = 65_536;
 const LENGTH: usize = 80;
 const WINDOW: Duration = Duration::from_secs(4);
 const WINDOW_QUICK: Duration = Duration::from_secs(2);
-/// From the generator's first packet on.
+/// Time from the generator's first packet until counting starts.
 const WARM_UP: Duration = Duration::from_millis(300);
-/// After its last one.
+/// Time after the generator's last packet until counting ends.
 const ARRIVAL: Duration = Duration::from_millis(200);
-/// Percentage points of a period: 99 of a hundred.
+/// Goal for 99 of a hundred periods, in percentage points of a period.
 const GOAL_POINTS: f64 = 0.5;
 const GOAL_PACKETS: f64 = 0.99;
-/// 999 of a thousand packets, against those of a victim who is alone.
+/// Goal for 999 of a thousand packets: delay divided by that of a victim alone.
 const GOAL_LATENCY: f64 = 2.0;
-/// Microseconds more than alone, at `nic`.
+/// Goal at `nic`: microseconds of delay more than alone.
 const GOAL_LATENCY_NIC: f64 = 5.0;
 const ALONE: &str = "alone";
 const ALONE_BUSY: &str = "alone, busy core";
 const BARE: &str = "a bare loop";
-/// The victim's promise.
+/// Slice and period reserved for the victim.
 const SLICE: Nanos = Nanos::from_millis(1);
 const PERIOD: Nanos = Nanos::from_millis(4);
 
@@ -89,24 +90,25 @@ pub(crate) fn run(
     Ok(measured)
 }
 
-/// What one round beside somebody came to.
+/// Result of one round of a case.
 #[derive(Clone, Copy)]
 struct Seen {
-    /// Of those that were sent to it, the victim's packets that came.
+    /// Share of the victim's packets that arrived.
     packets: f64,
-    /// Microseconds within which 999 of a thousand did.
+    /// Delay within which 999 of a thousand packets arrived, in microseconds.
     latency: f64,
-    /// Percentage points within which 99 of a hundred periods were; none at `nic`.
+    /// Deviation within which 99 of a hundred periods stayed, in percentage points; `None` at
+    /// `nic`.
     points: Option<f64>,
 }
 
-/// Where the victim is, and who is beside it.
+/// Case: level of the victim, and the hostile sessions.
 #[derive(Clone, Copy)]
 struct Case {
     level: Level,
     kind: Hostile,
     count: u16,
-    /// Whether something that is no session has the cell's core meanwhile.
+    /// True if a load that is no session keeps the cell's core busy meanwhile.
     is_core_busy: bool,
 }
 
@@ -115,7 +117,7 @@ impl Case {
         if self.is_core_busy { "busy core" } else { self.kind.name() }
     }
 
-    /// `isolation.METRIC.COUNT` beside those that never end, at user level.
+    /// Returns the metric's name, `isolation.METRIC.COUNT` for endless modules at user level.
     fn metric(&self, metric: &str) -> String {
         let level = if self.level == Level::Nic { "nic." } else { "" };
         let kind = match self.kind {
@@ -126,7 +128,8 @@ impl Case {
         format!("isolation.{level}{metric}.{kind}{}", self.count)
     }
 
-    /// Which of these it is compared with: nobody beside it, and a core as busy as its own.
+    /// Returns the index of the case that this one is compared with: no hostile session, and a core
+    /// as busy.
     fn alone(&self, cases: &[Self]) -> usize {
         let is_busy = self.level == Level::Nic && self.kind == Hostile::Endless && self.count > 0;
         let alone = cases.iter().position(|it| it.count == 0 && it.is_core_busy == is_busy);
@@ -146,8 +149,8 @@ fn measure(
         let case = |&(kind, count)| Case { level, kind, count, is_core_busy: false };
         cases.iter().map(case).collect()
     };
-    // The same alone, while something has the cell's core that is no node: what a core does to its
-    // neighbour is the machine's.
+    // The victim alone, while a load that is no node keeps the cell's core busy: the effect of a
+    // core on its neighbour is the machine's.
     let busy = Case { level: Level::Nic, kind: Hostile::Endless, count: 0, is_core_busy: true };
     let at_nic = of(Level::Nic, nic).into_iter().chain([busy]).collect();
     let window = if options.quick { WINDOW_QUICK } else { WINDOW };
@@ -235,7 +238,7 @@ fn compare(
     }
 }
 
-/// The victim's periods; the goal is for the points themselves.
+/// Compares the victim's periods; the goal applies to the points themselves.
 fn points_of(case: &Case, ours: &[f64], (baseline, name): (&[f64], &'static str)) -> Measurement {
     let (least, most) = ours
         .iter()
@@ -268,7 +271,7 @@ fn beside(line: &Line, subject: &mut dyn Subject, case: &Case, window: Duration)
     let is_flood = case.kind == Hostile::Flood;
     let flood = is_flood.then_some(Traffic { rate: Some(FLOOD_RATE), flows, ..flood() });
     let (packets, latency) = with(subject, &isolated(Work::Light), |_| {
-        // What hostile modules let pass arrives, too.
+        // Packets that hostile modules pass arrive, too.
         let others = (FLOWS.into(), case.count.into());
         let arrivals = Arrivals::without(line, 1, traffic().stamp_at(), others)?;
         let flood = flood.map(|traffic| start(line, traffic)).transpose()?;
@@ -299,8 +302,8 @@ fn beside(line: &Line, subject: &mut dyn Subject, case: &Case, window: Duration)
     Ok(Seen { packets, latency, points: Some(points) })
 }
 
-/// Microseconds that each question took, beside so many hostile sessions of all kinds, while
-/// packets of ever new flows come as fast as they can be sent.
+/// Returns the time of each API request in microseconds, beside `hostile` sessions of all kinds
+/// while packets of ever new flows arrive as fast as they can be sent.
 fn answers(
     line: &Line,
     subject: &mut dyn Subject,
@@ -318,7 +321,7 @@ fn answers(
     })
 }
 
-/// Has a victim and so many hostile sessions meanwhile.
+/// Runs `work` with a victim and hostile sessions on the node.
 fn with<R>(
     subject: &mut dyn Subject,
     isolated: &Isolated<'_>,
@@ -337,7 +340,7 @@ const fn traffic() -> Traffic {
     Traffic { rate: Some(RATE), flows: FLOWS as u32, stamped: true, unbroken: true, ..flood }
 }
 
-/// Packets that nobody looks at where they arrive.
+/// Returns traffic that is not counted on arrival.
 const fn flood() -> Traffic {
     Traffic::flood(LENGTH)
 }
@@ -349,8 +352,8 @@ fn start(line: &Line, traffic: Traffic) -> Result<Generator> {
     Ok(generator)
 }
 
-/// Percentage points within which this share of the periods was that ended between two looks;
-/// a hundred for those beyond all bounds.
+/// Returns the deviation within which this share of the periods stayed that ended between two
+/// readings, in percentage points; 100 for those beyond the last bound.
 pub(crate) fn within(
     before: &[(Option<f64>, u64)],
     after: &[(Option<f64>, u64)],

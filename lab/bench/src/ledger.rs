@@ -1,9 +1,9 @@
-//! `tam bench ledger`: what it costs to write down what principals use.
+//! `tam bench ledger`: cost of recording the usage of principals.
 //!
-//! Records a second to the disk, against a loop that appends the same bytes and waits for the
-//! disk as often, in the same folder; and packets a second of a service at user level on a node
-//! that reads its meters and writes its ledger each second (ten times as often as by default),
-//! against one that does so once an hour. docs/benchmarks/ledger.md says it in whole sentences.
+//! Records per second to the disk, against a loop that appends the same bytes and syncs as often,
+//! in the same folder; and packets per second of a service at user level on a node that reads its
+//! meters and writes its ledger each second (ten times as often as by default), against one that
+//! does so once an hour. Details in docs/benchmarks/ledger.md.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -20,16 +20,16 @@ use crate::rounds::{Pair, Rounds};
 use crate::sink::{Kind, Sink};
 use crate::{Options, Service, Subject};
 
-/// Records of a batch: one service's, and those of a node that is full.
+/// Records of a batch: those of one service, and those of a full node.
 const BATCHES: [u16; 2] = [2, 512];
 /// Batches of a round.
 const APPENDS: u64 = 100;
 const APPENDS_QUICK: u64 = 20;
-/// Records against plain appends.
+/// Goal: records per second divided by plain appends.
 const GOAL_RECORDS: f64 = 0.8;
-/// Packets with accounting against without: under 1 %.
+/// Goal: packets with accounting divided by those without; the cost is below 1 %.
 const GOAL_PACKETS: f64 = 0.99;
-/// Seconds between two bills: with accounting, and as good as without.
+/// Seconds between two ledger writes: with accounting, and practically without.
 const EVERY: [u64; 2] = [1, 3600];
 const LENGTH: usize = 64;
 
@@ -68,7 +68,7 @@ pub(crate) fn run(
     Ok(measured)
 }
 
-/// Records a second, ours and those of plain code.
+/// Measures records per second, the ledger's and those of plain appends.
 fn records(
     subject: &mut dyn Subject,
     folder: &Path,
@@ -77,7 +77,7 @@ fn records(
     appends: u64,
 ) -> Result<[f64; 2]> {
     let mut append = subject.ledger(&folder.join(format!("ledger-{round}")), batch)?;
-    // The file is there, and the first record of each meter, which is like all others.
+    // The first batch creates the file and the first record of each meter; later ones are alike.
     let first = append()?;
     let mut written = Vec::new();
     let begun = Instant::now();
@@ -101,7 +101,7 @@ fn records(
     Ok([records / ours, records / baseline])
 }
 
-/// Packets a second through a service of two nodes, which write more and less often.
+/// Measures packets per second through a service on two nodes that write more and less often.
 fn packets(
     options: &Options,
     subject: &mut dyn Subject,

@@ -35,26 +35,26 @@ pub(crate) use functions::{nothing, sha1};
 pub(crate) use measure::run;
 pub use measure::{Measured, measure, measure_entry};
 
-/// One function somewhere: at a level, or as a baseline.
+/// Function at a level, or as a baseline, that can be called.
 pub trait Runner {
-    /// Handles one packet; its tables stay for the next.
+    /// Handles one packet; the tables keep their state for the next.
     ///
     /// # Errors
-    /// When it cannot be run, or traps.
+    /// The program cannot be run, or traps.
     fn handle(&mut self, packet: &[u8], now_ms: u64) -> Result<Handled>;
 
-    /// An entry of one of its tables.
+    /// Returns an entry of one of the function's tables.
     ///
     /// # Errors
-    /// When there is none.
+    /// The table has no such entry.
     fn entry(&mut self, table: &Table, index: u32) -> Result<Vec<u8>>;
 }
 
-/// What a function made of a packet.
+/// Result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handled {
-    /// As the packet ABI has it.
+    /// Verdict, encoded as in the module ABI.
     pub verdict: u32,
-    /// The packet afterwards.
+    /// Packet after the call.
     pub packet: Vec<u8>,
 }

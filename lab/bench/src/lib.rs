@@ -1,15 +1,15 @@
-//! Measurements, each with its baseline measured in the same run.
+//! Benchmarks, each with a baseline measured in the same run.
 //!
 //! ```text
 //! generator ─▶ s0 ═ n0 [ node under test, or a baseline ] n1 ═ d0 ─▶ sink
 //!   CPU 0      └─ source ─┘└──────────── node ───────────┘└─ destination ─┘
 //! ```
 //!
-//! Ours and the baselines stand ready at the same time, each in a line of
-//! namespaces of its own, and take turns: round by round, never all of one
-//! and then all of the other. What is reported is the median of the rounds.
+//! The node and the baselines are ready at the same time, each in a line of namespaces of its own,
+//! and take turns: round by round, never all of one and then all of the other. Reported is the
+//! median of the rounds.
 //!
-//! How a node is started is not known here: the caller gives a [`Subject`].
+//! This crate does not know how a node is started: the caller passes a [`Subject`].
 
 #![forbid(unsafe_code)]
 
@@ -68,12 +68,12 @@ pub use report::Report;
 /// Prefix of the network namespaces that a benchmark makes.
 pub const NAMESPACE_PREFIX: &str = "tt-bench-";
 
-/// A benchmark that [`run`] knows.
+/// Benchmark that [`run`] knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bench {
-    /// What `tam bench` calls it.
+    /// Name for `tam bench`.
     pub name: &'static str,
-    /// What it measures, in one line.
+    /// Description in one line.
     pub what: &'static str,
 }
 
@@ -152,18 +152,18 @@ const BENCHES: [Bench; 18] = [
     },
 ];
 
-/// All benchmarks.
+/// Returns all benchmarks.
 #[must_use]
 pub fn list() -> &'static [Bench] {
     &BENCHES
 }
 
-/// How much to measure.
+/// Options of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// End within 45 seconds: fewer cases, shorter windows.
+    /// True to end within 45 seconds: fewer cases, shorter windows.
     pub quick: bool,
-    /// Rounds of each case; otherwise 2 when quick and 7 when not.
+    /// Rounds of each case; by default 2 when quick and 7 when not.
     pub rounds: Option<u32>,
 }
 
@@ -176,27 +176,27 @@ impl Options {
     }
 }
 
-/// Which service the node under test runs, for all traffic that comes in by the first port.
+/// Service of the node under test, for all traffic that enters by the first port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     /// `monitor` with its default parameters: counts, marks, forwards.
     Monitor,
     /// `nat` for the source's network, with the node's address towards the destination.
     Nat,
-    /// The shortest module that drops every packet: reception alone.
+    /// Shortest module that drops every packet: reception alone.
     Reception,
-    /// The shortest module that lets every packet pass: what a level itself costs.
+    /// Shortest module that passes every packet: the cost of a level itself.
     Pass,
-    /// A module that works some microseconds on every packet and lets it pass.
+    /// Module that works some microseconds on every packet and passes it.
     Work,
-    /// A module that lets every packet pass, every second one at user level.
+    /// Module that passes every packet, every second one at user level.
     RaiseHalf,
-    /// Takes TCP connections and passes them on, with a module that wants to see nothing.
+    /// Interception of TCP connections with a stream module without callbacks.
     Connections,
-    /// Takes TCP connections and has a filter see each request and response of HTTP, heads and
-    /// bodies, which lets all of it pass.
+    /// Interception of TCP connections with a filter that is called for heads and bodies of each
+    /// HTTP request and response, and changes nothing.
     PassThrough,
-    /// The same, and connections to servers stay for the next client.
+    /// Filter as [`Self::PassThrough`], with connections to servers kept for the next client.
     PassThroughKeepingServers,
     /// `compress` with gzip alone, for TCP connections.
     Compress,
@@ -204,293 +204,295 @@ pub enum Service {
     Reflector,
     /// `transcode`, for TCP connections.
     Transcode,
-    /// `touch` with this many passes over every byte, then forwards.
+    /// `touch` with this many passes over every byte; then the packet is forwarded.
     Touch {
-        /// 0 to 4.
+        /// Number of passes, 0 to 4.
         passes: u32,
     },
 }
 
-/// Where the node under test is to run.
+/// Placement and settings of the node under test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// A name for the node, unique among the nodes of this run.
+    /// Name of the node, unique among the nodes of this run.
     pub name: String,
-    /// The network namespace, as `ip netns` names it.
+    /// Network namespace, as `ip netns` names it.
     pub namespace: String,
-    /// Its two ports: packets come in by the first and leave by the second.
+    /// Names of the two ports: packets enter by the first and leave by the second.
     pub ports: [String; 2],
-    /// The service, which begins at user level unless it is one of streams; none is plain forwarding.
+    /// Service, which starts at user level unless it is a stream service; `None` for plain
+    /// forwarding.
     pub service: Option<Service>,
-    /// Which packets of the first port it gets, as a match without the port; none is all.
+    /// Match of the service's packets, without the first port; `None` for all packets of that port.
     pub rule: Option<String>,
     /// The CPU of the cell; the generator and all interrupts have CPU 0.
     pub cell_cpu: usize,
-    /// How often the ledger is written, in seconds; the node's own choice when there is none.
+    /// Interval of ledger writes in seconds; `None` for the node's default.
     pub ledger_every: Option<u64>,
-    /// Mbit/s of the second port; what its driver says when there is none.
+    /// Rate of the second port in Mbit/s; `None` for its driver's.
     pub rate: Option<u64>,
-    /// Whether it has associations, at 10.200.0.2:7443, and lets anyone call the shortest module
-    /// that drops every packet.
+    /// True if the node has associations, at 10.200.0.2:7443, and lets anyone call the shortest
+    /// module that drops every packet.
     pub is_called: bool,
-    /// Whether its ports are for streams alone, with their front door at tc.
+    /// True if the ports are for streams alone, with their front door at tc.
     pub at_tc: bool,
-    /// Where it serves its API, and what it holds, to the other nodes of the run.
+    /// Address where the node serves its API and its modules to other nodes of the run.
     pub serves: Option<SocketAddr>,
-    /// Where it gets what it does not hold.
+    /// Node from which the node fetches modules that it lacks.
     pub repository: Option<Repository>,
 }
 
-/// What [`Subject::associate`] gives.
+/// Result of [`Subject::associate`].
 pub struct Associated {
-    /// How long the handshake took.
+    /// Duration of the handshake.
     pub handshake: Duration,
-    /// Makes a datagram that calls the module with so many bytes: of the association, encrypted,
-    /// or one that nobody vouches for.
+    /// Source of datagrams that call the module, with a payload of the given bytes: encrypted by
+    /// the association, or without authentication.
     pub calls: Calls,
 }
 
-/// Makes datagrams: [`Associated::calls`].
+/// Source of datagrams: [`Associated::calls`].
 pub type Calls = Box<dyn FnMut(usize, Vouched) -> Result<Vec<u8>>>;
 
-/// Whether somebody vouches for a datagram.
+/// Authentication of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vouched {
-    /// The association.
+    /// Encrypted and authenticated by the association.
     Yes,
-    /// Nobody.
+    /// None.
     No,
 }
 
-/// What a node's cell has done so far.
+/// Usage of a node's cell so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CellUse {
     /// Packets that services handled.
     pub packets: u64,
-    /// Its processor time, in nanoseconds.
+    /// Processor time of the cell, in nanoseconds.
     pub cpu_ns: u64,
 }
 
-/// Another node of the run, which serves what it holds.
+/// Node of the run that serves its modules to others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repository {
-    /// Its name.
+    /// Name of the node.
     pub node: String,
-    /// Where it does.
+    /// Address of its API.
     pub address: SocketAddr,
 }
 
-/// Appends another batch to a ledger: its bytes, which are on the disk.
+/// Function that appends a batch to a ledger; returns its bytes once they are on the disk.
 pub type Appends = Box<dyn FnMut() -> Result<Vec<u8>>>;
 
-/// What is measured. The benchmark calls; the caller's code, which knows how, does.
+/// Node under test as the benchmarks see it: they call, and the caller's implementation, which
+/// knows how, acts.
 pub trait Subject {
-    /// Starts a node and returns when its ports forward, with `rules` rules none of
-    /// which matches the benchmark's traffic (UDP to 10.201.0.0/16, L4 port 9).
+    /// Starts a node and returns when its ports forward, with `rules` rules none of which matches
+    /// the benchmark's traffic (UDP to 10.201.0.0/16, L4 port 9).
     ///
     /// # Errors
-    /// When the node does not come up; the message names its log.
+    /// The node does not come up; the message names its log.
     fn start(&mut self, plan: &Plan, rules: u32) -> Result<()>;
 
-    /// Packets that the service of the node of this name has handled so far.
+    /// Returns the packets that the service of the node of this name has handled so far.
     ///
     /// # Errors
-    /// When the node does not answer.
+    /// The node does not answer.
     fn handled(&mut self, name: &str) -> Result<u64>;
 
-    /// Associates with the node of this name, out of another namespace, as somebody who may call
+    /// Associates with the node of this name, from another namespace, as a principal that may call
     /// the shortest module that drops every packet.
     ///
     /// # Errors
-    /// When the node does not answer.
+    /// The node does not answer.
     fn associate(&mut self, name: &str, namespace: &str) -> Result<Associated>;
 
-    /// What the cell of the node of this name has done so far.
+    /// Returns the usage of the cell of the node of this name so far.
     ///
     /// # Errors
-    /// When the node does not answer.
+    /// The node does not answer.
     fn cell_use(&mut self, name: &str) -> Result<CellUse>;
 
     /// Moves the service of the node of this name; returns when it runs at that level.
     ///
     /// # Errors
-    /// When the node refuses or fails to; the service stays where it was.
+    /// The node refuses or fails; the service stays where it was.
     fn move_to(&mut self, name: &str, level: Level) -> Result<()>;
 
-    /// Deploys a module on the node of this name as `tam deploy` does, for all packets of the
-    /// first port, in place of the service that runs there if there is one; returns when it runs
-    /// at that level.
+    /// Deploys a module on the node of this name as `tam deploy` does, for all packets of the first
+    /// port, replacing a service that runs there; returns when it runs at that level.
     ///
     /// # Errors
-    /// When the node refuses it, or it runs elsewhere.
+    /// The node refuses it, or it runs elsewhere.
     fn deploy(&mut self, name: &str, module: Module<'_>, level: Level) -> Result<Loaded>;
 
-    /// Has the node of this name hold a module, on its disk; its digest.
+    /// Stores a module on the disk of the node of this name; returns its digest.
     ///
     /// # Errors
-    /// When the node refuses it.
+    /// The node refuses it.
     fn store(&mut self, name: &str, module: &Path) -> Result<String>;
 
     /// Removes the service of the node of this name and waits until it is gone.
     ///
     /// # Errors
-    /// When the node refuses, or the service does not end.
+    /// The node refuses, or the service does not end.
     fn remove(&mut self, name: &str) -> Result<()>;
 
-    /// Makes a session for a victim, who has every packet of the first port that nobody else has,
-    /// and one for each hostile principal, who has one source port.
+    /// Creates a session for a victim, which gets every packet of the first port that no other
+    /// session has, and one for each hostile principal, which gets one source port.
     ///
     /// # Errors
-    /// When the node refuses.
+    /// The node refuses.
     fn isolate(&mut self, name: &str, isolated: &Isolated<'_>) -> Result<()>;
 
-    /// How far a session's processor time was from its promise: for each bound in percentage
-    /// points how many periods, the last without a bound.
+    /// Returns how far a session's processor time deviated from its reservation: for each bound in
+    /// percentage points the number of periods, the last without a bound.
     ///
     /// # Errors
-    /// When the node does not answer.
+    /// The node does not answer.
     fn kept(&mut self, name: &str, session: &str) -> Result<Vec<(Option<f64>, u64)>>;
 
-    /// The processor time that each session has used so far, by its name.
+    /// Returns the processor time that each session has used so far, by name.
     ///
     /// # Errors
-    /// When the node does not answer.
+    /// The node does not answer.
     fn cpu(&mut self, name: &str) -> Result<BTreeMap<String, Duration>>;
 
-    /// Takes away what [`Subject::isolate`] made.
+    /// Removes what [`Subject::isolate`] created.
     ///
     /// # Errors
-    /// When the node refuses.
+    /// The node refuses.
     fn rejoin(&mut self, name: &str, hostile: u16) -> Result<()>;
 
-    /// Makes a session, and in it a service that has the packets of one flow.
+    /// Creates a session, and in it a service for the packets of its flows.
     ///
     /// # Errors
-    /// When the node refuses.
+    /// The node refuses.
     fn admit(&mut self, name: &str, party: &Party<'_>) -> Result<()>;
 
-    /// Gives a service a message.
+    /// Sends a message to a service.
     ///
     /// # Errors
-    /// When the node refuses, or the service does not take it.
-    fn tell(&mut self, name: &str, service: &str, message: &[u8]) -> Result<()>;
+    /// The node refuses, or the service does not accept it.
+    fn send_message(&mut self, name: &str, service: &str, message: &[u8]) -> Result<()>;
 
-    /// What a service's module counts, by name.
+    /// Returns the counters of a service's module, by name.
     ///
     /// # Errors
-    /// When the node does not answer.
+    /// The node does not answer.
     fn counters(&mut self, name: &str, service: &str) -> Result<BTreeMap<String, u64>>;
 
-    /// Promises a session this share of a port instead of those that it has.
+    /// Changes a session's reservation to this share of a port.
     ///
     /// # Errors
-    /// When the node refuses.
+    /// The node refuses.
     fn promise(&mut self, name: &str, session: &str, send: (&str, &str)) -> Result<()>;
 
-    /// Takes away what [`Subject::admit`] made; returns when the service is gone.
+    /// Removes what [`Subject::admit`] created; returns when the service is gone.
     ///
     /// # Errors
-    /// When the node refuses.
+    /// The node refuses.
     fn evict(&mut self, name: &str, session: &str) -> Result<()>;
 
-    /// Has as many sessions on a node as are wanted, by one change, each with a small service that
-    /// has a block of source ports, and one that drops what is left; how long it took.
+    /// Creates sessions on a node by one change, each with a small service for a block of source
+    /// ports, and one session that drops the remaining packets; returns the time that it took.
     ///
     /// # Errors
-    /// When the node refuses.
+    /// The node refuses.
     fn populate(&mut self, name: &str, wanted: &Populated) -> Result<Duration>;
 
-    /// Makes one more session with a service to which nothing comes, and removes it again; how
-    /// long it took until it ran.
+    /// Creates one more session with a service that gets no packets, and removes it again; returns
+    /// the time until the service ran.
     ///
     /// # Errors
-    /// When the node refuses.
+    /// The node refuses.
     fn one_more(&mut self, name: &str) -> Result<Duration>;
 
-    /// How many sessions the node of this name lists.
+    /// Returns the number of sessions that the node of this name lists.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// The node does not answer.
     fn sessions(&mut self, name: &str) -> Result<usize>;
 
-    /// What the processes of the node of this name have and have used, as the kernel says.
+    /// Returns memory and processor time of the processes of the node of this name, as the kernel
+    /// counts them.
     ///
     /// # Errors
-    /// When they are not there.
+    /// The processes do not exist.
     fn processes(&mut self, name: &str) -> Result<Processes>;
 
-    /// Opens a new ledger in a folder, for batches of so many records.
+    /// Opens a new ledger in a folder, for batches of `records` records.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// The ledger cannot be created.
     fn ledger(&mut self, folder: &Path, records: u16) -> Result<Appends>;
 
-    /// Has two nodes get to know each other so often, in this process and without sockets; how
-    /// long each of them worked for that: the one that asks, and the one that answers.
+    /// Runs `count` handshakes between two nodes in this process and without sockets; returns the
+    /// time that initiator and responder worked for them.
     ///
     /// # Errors
-    /// When they do not.
+    /// A handshake fails.
     fn handshakes(&mut self, count: u32) -> Result<[Duration; 2]>;
 
-    /// Has one side of an association seal so many datagrams with a payload of so many bytes, and
-    /// the other open them; how long each took for all.
+    /// Seals `count` datagrams with a payload of `length` bytes on one side of an association and
+    /// opens them on the other; returns the total time of each.
     ///
     /// # Errors
-    /// When one is not opened.
+    /// A datagram cannot be opened.
     fn sealing(&mut self, length: usize, count: u32) -> Result<[Duration; 2]>;
 
-    /// Stops the node of this name and waits until it has detached.
+    /// Stops the node of this name and waits until it has detached from its ports.
     ///
     /// # Errors
-    /// When it does not end.
+    /// The node does not end.
     fn stop(&mut self, name: &str) -> Result<()>;
 
-    /// Runs `touch` with `passes` passes over one packet, `repeat` times in batches, in
-    /// this process and without a device.
+    /// Runs `touch` with `passes` passes over one packet, `repeat` times in batches, in this
+    /// process and without a device.
     ///
     /// # Errors
-    /// When the module is not built or traps.
+    /// The module is not built or traps.
     fn touch(&mut self, packet: &[u8], passes: u32, repeat: u32) -> Result<Touched>;
 }
 
-/// A victim and who is hostile beside it: [`Subject::isolate`].
+/// Victim and hostile sessions for [`Subject::isolate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Isolated<'a> {
-    /// What the victim does.
+    /// Work of the victim's module.
     pub victim: Work,
-    /// Where; the hostile ones are at user level but for [`Hostile::Below`].
+    /// Level of the victim; hostile sessions run at user level but for [`Hostile::Below`].
     pub level: Level,
-    /// How many are hostile.
+    /// Number of hostile sessions.
     pub hostile: u16,
-    /// What they do, in turn.
+    /// Kinds of hostile sessions, in turn.
     pub kinds: &'a [Hostile],
 }
 
-/// What a hostile principal does.
+/// Behaviour of a hostile principal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hostile {
-    /// Its module never ends.
+    /// Module that never returns.
     Endless,
-    /// Its module's memory grows to its limit, and all of it is touched again and again.
+    /// Module whose memory grows to its limit, and that touches all of it repeatedly.
     Memory,
-    /// Its module makes and collects garbage all the time.
+    /// Module that makes and collects garbage all the time.
     Garbage,
-    /// It is sent more packets than all others together; its module drops them.
+    /// Module that drops its packets, which are more than those of all others together.
     Flood,
-    /// Its rules come and go, one after another.
+    /// Rules that are added and removed, one after another.
     Rules,
-    /// Its service is replaced by another version, again and again.
+    /// Service that is replaced by another version, again and again.
     Reloads,
-    /// At `nic`, its module takes nearly all the fuel of a call.
+    /// Module at `nic` that takes nearly all the fuel of a call.
     Below,
 }
 
 impl Hostile {
-    /// All that are at user level.
+    /// Kinds that run at user level.
     pub const ALL: [Self; 6] =
         [Self::Endless, Self::Memory, Self::Garbage, Self::Flood, Self::Rules, Self::Reloads];
 
-    /// In a metric's name.
+    /// Returns the kind's name in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -505,46 +507,46 @@ impl Hostile {
     }
 }
 
-/// Sessions by the thousand: [`Subject::populate`].
+/// Number and traffic of sessions for [`Subject::populate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Populated {
-    /// How many.
+    /// Number of sessions.
     pub sessions: u32,
-    /// Source ports of each; the first begins at [`SOURCE_PORT_FIRST`].
+    /// Source ports of each session; the first begins at [`SOURCE_PORT_FIRST`].
     pub block: u16,
-    /// Blocks of the generator's flows; those that are no session's are dropped.
+    /// Blocks of the generator's flows; packets of blocks without a session are dropped.
     pub blocks: u32,
 }
 
-/// The processes of a node.
+/// Memory and processor time of a node's processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Processes {
-    /// The daemon's memory, in bytes.
+    /// Resident memory of the daemon, in bytes.
     pub node_bytes: u64,
-    /// The cell's.
+    /// Resident memory of the cell, in bytes.
     pub cell_bytes: u64,
     /// Processor time of the cell.
     pub cell_cpu: Duration,
-    /// The numbers of the daemon's process and the cell's.
+    /// Process numbers of the daemon and the cell.
     pub pids: [u32; 2],
 }
 
-/// A session with one service at user level: [`Subject::admit`].
+/// Session with one service at user level, for [`Subject::admit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Party<'a> {
-    /// The session's name, and the service's.
+    /// Name of the session and of the service.
     pub name: &'a str,
-    /// One virtual processor, as `1ms/4ms`.
+    /// Virtual processor, as `1ms/4ms`; `None` without a reservation.
     pub cpu: Option<&'a str>,
-    /// Bytes of packet memory for what waits for it.
+    /// Bytes of packet memory for the session's queue.
     pub queue: Option<usize>,
-    /// A port, and the share of it.
+    /// Port, and the session's share of it.
     pub send: Option<(&'a str, &'a str)>,
-    /// Its first source port.
+    /// First source port.
     pub flow: u16,
-    /// How many it has.
+    /// Number of source ports.
     pub flows: u16,
-    /// What its module does.
+    /// Work of the module.
     pub work: Work,
 }
 
@@ -562,61 +564,60 @@ impl Default for Party<'_> {
     }
 }
 
-/// What a module does with each packet; all of them pass.
+/// Work of a module for each packet; every packet passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Work {
-    /// As little as it can.
+    /// Minimal work.
     #[default]
     Light,
-    /// A tenth of a millisecond's work, so that it can use all the time that there is.
+    /// Work of a tenth of a millisecond, enough to use all the time that there is.
     Bound,
-    /// It makes objects in a heap that it collects itself; how many for each packet of an even
-    /// source port it is told by a message.
+    /// Creation of objects in a heap that the module collects itself; a message sets how many for
+    /// each packet of an even source port.
     Heap,
 }
 
-/// The victim's session in [`Subject::isolate`].
+/// Name of the victim's session in [`Subject::isolate`].
 pub const VICTIM: &str = "victim";
-/// The first source port of the generator's flows: the hostile principal with number n has the
-/// one behind it by n.
+/// First source port of the generator's flows; hostile principal number n has this one plus n.
 pub const SOURCE_PORT_FIRST: u16 = 1024;
-/// How many follow it in [`Subject::isolate`]: a power of two, more than twice the hostile ones,
+/// Number of flows in [`Subject::isolate`]: a power of two, more than twice the hostile sessions,
 /// so that the victim has more than half.
 pub const FLOWS: u16 = 256;
 
-/// What [`Subject::deploy`] deploys.
+/// Module for [`Subject::deploy`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Module<'a> {
-    /// A file, which goes to the node's store first.
+    /// File, which is uploaded to the node's store first.
     File(&'a Path),
-    /// A digest in the node's store.
+    /// Digest of a module in the node's store.
     Stored(&'a str),
 }
 
-/// What [`Subject::deploy`] gives.
+/// Result of [`Subject::deploy`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
-    /// The module's digest in the node's store.
+    /// Digest of the module in the node's store.
     pub digest: String,
-    /// From the begin until the node had stored the module.
+    /// Time from the beginning until the node had stored the module.
     pub stored: Duration,
-    /// From the begin until the node said that it runs.
+    /// Time from the beginning until the node reported that it runs.
     pub answered: Duration,
 }
 
-/// What [`Subject::touch`] gives.
+/// Result of [`Subject::touch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touched {
-    /// The module's counter `checksum`: the sum of the last passes' hashes, wrapping.
+    /// Counter `checksum` of the module: the sum of the last passes' hashes, wrapping.
     pub checksum: u64,
-    /// Nanoseconds that all repetitions took.
+    /// Nanoseconds of all repetitions.
     pub nanos: u64,
 }
 
 /// Runs a benchmark; `progress` gets a line now and then.
 ///
 /// # Errors
-/// When there is no such benchmark, rights are missing, or a subject does not come up.
+/// There is no such benchmark, rights are missing, or a subject does not come up.
 pub fn run(
     name: &str,
     options: &Options,

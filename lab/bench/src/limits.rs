@@ -1,23 +1,23 @@
-//! What the baselines reach on a machine that we know.
+//! Reference rates of the baselines on one known kind of machine.
 //!
-//! A baseline that is far slower than there means that the run was disturbed,
-//! and then our ratio to it says nothing. On another kind of machine this
-//! cannot be judged, and the report says so.
+//! A baseline that is far slower than its reference means that the run was disturbed, and then
+//! ratios to it mean nothing. On another kind of machine this cannot be judged, and the report says
+//! so.
 
 use crate::machine::Machine;
 use crate::measurement::Measurement;
 
-/// The family that the figures come from: a virtual machine with 2 CPUs of AMD Zen 3,
-/// Linux 6.18, veth, everything in softirq on CPU 0.
+/// CPU family of the reference machine: a virtual machine with 2 CPUs of AMD Zen 3, Linux 6.18,
+/// veth, everything in softirq on CPU 0.
 const CPU_FAMILY: &str = "AuthenticAMD/25";
 
-/// A baseline below this share of its figure makes the run invalid.
+/// Share of its reference rate below which a baseline makes the run invalid.
 const SHARE_MIN: f64 = 0.75;
 
-/// Baseline, beginning of the metrics and their size, packets per second.
+/// Reference rates: baseline, beginning of the metrics and their size, packets per second.
 ///
-/// The lower of two rounds each, single runs varying by a quarter.
-/// Median of 1-second samples at the sink.
+/// Each is the lower of two rounds, since single runs vary by a quarter, as a median of 1-second
+/// samples at the sink.
 const FIGURES: [(&str, &str, &str, f64); 10] = [
     ("fib_forward", "forward.xdp_sink", "64", 2.34e6),
     ("fib_forward", "forward.xdp_sink", "1460", 3.06e6),
@@ -31,19 +31,19 @@ const FIGURES: [(&str, &str, &str, f64); 10] = [
     ("plain_xsk", "user.reception", "1460", 2.33e6),
 ];
 
-/// Whether a run counts.
+/// Judgement of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Judged {
-    /// False only when a baseline is known to be too slow.
+    /// False only if a baseline is known to be too slow.
     pub(crate) valid: bool,
-    /// Sentences for people.
+    /// Notes for people.
     pub(crate) notes: Vec<String>,
 }
 
-/// From this load on, the generator and the application do not have their CPUs to themselves.
+/// Load average from which generator and application do not have their CPUs to themselves.
 const LOAD_MAX: f64 = 0.5;
 
-/// Compares the baselines with the figures, if the machine is of their kind.
+/// Compares the baselines with the reference rates, if the machine is of that kind.
 pub(crate) fn judge(results: &[Measurement], machine: &Machine) -> Judged {
     let Judged { valid, mut notes } = against_figures(results, machine);
     if machine.load > LOAD_MAX {

@@ -1,4 +1,4 @@
-//! Three network namespaces in a line, as every benchmark uses them.
+//! Line of three network namespaces, which every benchmark uses.
 //!
 //! ```text
 //! source            node                       destination
@@ -6,16 +6,15 @@
 //!                   n1 10.200.1.1 ═══════════ d0 10.200.1.2, and all of 10.201.0.0/16
 //! ```
 //!
-//! With [`Line::beyond`] there is a fourth behind the destination, to which no packet comes by
-//! itself:
+//! [`Line::beyond`] adds a fourth behind the destination, to which no packet is routed:
 //!
 //! ```text
 //! destination                      far
 //! d0 ─ who carries frames ─ e0 ═══ f0 10.200.1.2, and all of 10.203.0.0/16
 //! ```
 //!
-//! Addresses, MACs and neighbours are fixed: nothing is resolved while
-//! something is measured. It goes when it is dropped.
+//! Addresses, MACs and neighbours are fixed: nothing is resolved during a measurement. The
+//! namespaces are deleted on drop.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -34,28 +33,27 @@ pub(crate) const MAC_IN: [u8; 6] = [2, 0, 0, 0, 0, 2];
 pub(crate) const MAC_OUT: [u8; 6] = [2, 0, 0, 0, 0, 3];
 /// MAC of d0.
 pub(crate) const MAC_DESTINATION: [u8; 6] = [2, 0, 0, 0, 0, 4];
-/// Where the traffic comes from.
+/// Address of the source.
 pub(crate) const ADDRESS_SOURCE: [u8; 4] = [10, 200, 0, 1];
-/// The node's own.
+/// Address of the node's first port.
 pub(crate) const ADDRESS_IN: [u8; 4] = [10, 200, 0, 2];
-/// Where it goes to: one of the many addresses of the destination.
+/// Destination of the traffic: one of the many addresses of the destination namespace.
 pub(crate) const ADDRESS_FAR: [u8; 4] = [10, 201, 0, 1];
 
-/// The CPU of what is measured: the generator and all interrupts have CPU 0.
+/// CPU of the measured program: the generator and all interrupts have CPU 0.
 pub(crate) const NODE_CPU: usize = 1;
 
-/// The device that frames come in by.
+/// Device that frames enter the node by.
 pub(crate) const PORT_IN: &str = "n0";
-/// The device that they leave by.
+/// Device that frames leave the node by.
 pub(crate) const PORT_OUT: &str = "n1";
 
-/// The device of the destination that looks at the node, and the one that looks at what lies
-/// beyond ([`Line::beyond`]).
+/// Device of the destination namespace that faces the node.
 pub(crate) const NEAR_END: &str = "d0";
-/// See [`NEAR_END`].
+/// Device of the destination namespace that faces the namespace beyond ([`Line::beyond`]).
 pub(crate) const FAR_END: &str = "e0";
 
-/// Of a host that has many connections, open and closed.
+/// Sysctls of a host with many connections, open and closed.
 const TCP: [(&str, &str); 4] = [
     ("net.ipv4.ip_local_port_range", "1024 65000"),
     ("net.core.somaxconn", "4096"),
@@ -63,39 +61,39 @@ const TCP: [(&str, &str); 4] = [
     ("net.ipv4.tcp_tw_reuse", "1"),
 ];
 
-/// Packets that wait in front of a far end, as in front of a network card. Without such a queue a
-/// veth drops what has no place among the 256 of its ring, with one it waits (Linux 6.16): a
-/// twentieth of the packets of sixteen bulk transfers.
+/// Packets queued in front of a far end, as in front of a network card. Without such a queue a veth
+/// drops packets beyond the 256 of its ring, with one they wait (Linux 6.16): a twentieth of the
+/// packets of sixteen bulk transfers.
 const QUEUED_MAX: &str = "1000";
 
-/// A line.
+/// Line of namespaces.
 #[derive(Debug)]
 pub(crate) struct Line {
-    /// Has s0.
+    /// Namespace with s0.
     pub(crate) source: NetNs,
-    /// Has n0 and n1.
+    /// Namespace with n0 and n1.
     pub(crate) node: NetNs,
-    /// Has d0.
+    /// Namespace with d0.
     pub(crate) destination: NetNs,
     _removal: Removal,
 }
 
-/// What lies behind a line's destination.
+/// Namespace behind a line's destination.
 #[derive(Debug)]
 pub(crate) struct Far {
-    /// Has f0, and answers for 10.203.0.0/16.
+    /// Namespace with f0, which answers for 10.203.0.0/16.
     pub(crate) namespace: NetNs,
     _removal: Removal,
 }
 
-/// Deletes the namespaces of these names, and with them their devices.
+/// Deletes the namespaces of these names, and with them their devices, on drop.
 #[derive(Debug)]
 struct Removal(Vec<String>);
 
 impl Drop for Removal {
     fn drop(&mut self) {
         for name in &self.0 {
-            // One that is gone already is what we want.
+            // A namespace that is gone needs no removal.
             let _ = netns::delete(name);
         }
     }
@@ -104,7 +102,7 @@ impl Drop for Removal {
 impl Line {
     /// Makes a line; `name` is unique within the run.
     ///
-    /// One left by a run that was killed is replaced.
+    /// Replaces one left behind by a run that was killed.
     pub(crate) fn new(name: &str) -> Result<Self> {
         let names = ["s", "n", "d"].map(|end| format!("{NAMESPACE_PREFIX}{name}-{end}"));
         // Removes leftovers first, and what we make if we fail on the way.
@@ -119,14 +117,14 @@ impl Line {
         Ok(line)
     }
 
-    /// One that carries TCP ([`Line::carry_tcp`]).
+    /// Makes a line that carries TCP ([`Line::carry_tcp`]).
     pub(crate) fn of_tcp(name: &str) -> Result<Self> {
         let line = Self::new(name)?;
         line.carry_tcp()?;
         Ok(line)
     }
 
-    /// The number of a device in the namespace of the node.
+    /// Returns the index of a device in a namespace.
     pub(crate) fn ifindex(namespace: &NetNs, device: &str) -> Result<u32> {
         netns::in_namespace(namespace, || {
             use rustix::net::{AddressFamily, SocketType, netdevice, socket};
@@ -136,7 +134,7 @@ impl Line {
         .map_err(|error: std::io::Error| anyhow::anyhow!("finding the device {device}: {error}"))
     }
 
-    /// A node between the two ends, its cell on [`NODE_CPU`].
+    /// Returns the plan of a node between the two ends, its cell on [`NODE_CPU`].
     pub(crate) fn plan(&self, name: &str, service: Option<Service>) -> Plan {
         Plan {
             name: name.to_owned(),
@@ -154,7 +152,7 @@ impl Line {
         }
     }
 
-    /// Lets its devices carry packets of so many bytes.
+    /// Sets the MTU of its devices, in bytes.
     pub(crate) fn set_mtu(&self, mtu: u32) -> Result<()> {
         for (namespace, devices) in
             [(&self.source, &["s0"][..]), (&self.node, &["n0", "n1"]), (&self.destination, &["d0"])]
@@ -166,8 +164,8 @@ impl Line {
         Ok(())
     }
 
-    /// Joins the node of this line to another one's, by devices that are no ports: 10.202.0.1 here,
-    /// 10.202.0.2 there.
+    /// Connects the node's namespace to another line's, by devices that are no ports: 10.202.0.1
+    /// here, 10.202.0.2 there.
     pub(crate) fn join(&self, other: &Self) -> Result<()> {
         let there = other.node.name();
         ip(
@@ -180,13 +178,13 @@ impl Line {
         ip(&other.node, "link set j0 up\naddr add 10.202.0.2/30 dev j0\n")
     }
 
-    /// Puts a namespace behind the destination, as far away as whoever carries frames between
-    /// [`NEAR_END`] and [`FAR_END`] makes it: neither is a port of the kernel's routing. Its
-    /// frames are those of a wire, whole and no longer than the MTU.
+    /// Adds a namespace behind the destination. The caller carries frames between [`NEAR_END`] and
+    /// [`FAR_END`] and so sets the distance: the kernel routes by neither. Its frames are those of
+    /// a wire, whole and no longer than the MTU.
     pub(crate) fn beyond(&self) -> Result<Far> {
         let name = format!("{}-far", self.destination.name());
         let removal = Removal(vec![name.clone()]);
-        // One that is left from a run that was killed.
+        // Removes one left by a run that was killed.
         let _ = netns::delete(&name);
         let namespace = NetNs::create(&name)?;
         let far = Far { namespace, _removal: removal };
@@ -220,8 +218,8 @@ impl Line {
         Ok(far)
     }
 
-    /// Makes it carry TCP as a wire does: its far ends send frames of the MTU, whoever stands
-    /// between them, and there are ports for as many connections as a load makes.
+    /// Makes the line carry TCP as a wire does: its far ends send frames of the MTU, and there are
+    /// L4 ports for as many connections as a load makes.
     pub(crate) fn carry_tcp(&self) -> Result<()> {
         for (namespace, device) in [(&self.source, "s0"), (&self.destination, "d0")] {
             netns::in_namespace(namespace, || {
@@ -317,7 +315,7 @@ impl Line {
     }
 }
 
-/// Has a device of a namespace send no more than so many Mbit/s, or again as fast as it can.
+/// Limits what a device sends, in Mbit/s, or with `None` removes the limit.
 pub(crate) fn limit(namespace: &NetNs, device: &str, rate: Option<u32>) -> Result<()> {
     let text = rate.map_or_else(String::new, |rate| format!("{rate}mbit"));
     let limited = ["replace", "dev", device, "root", "tbf", "rate", &text];
@@ -328,7 +326,7 @@ pub(crate) fn limit(namespace: &NetNs, device: &str, rate: Option<u32>) -> Resul
     }
 }
 
-/// Changes what waits in front of a device of a namespace.
+/// Changes the queueing discipline of a device of a namespace.
 fn tc(namespace: &NetNs, arguments: &[&str], what: &str) -> Result<()> {
     let mut command = Command::new("tc");
     netns::command_in(namespace, command.arg("qdisc").args(arguments))?;
@@ -338,7 +336,7 @@ fn tc(namespace: &NetNs, arguments: &[&str], what: &str) -> Result<()> {
     Ok(())
 }
 
-/// Bytes that a device has received and sent, as its namespace counts them.
+/// Returns the bytes that a device has received and sent.
 pub(crate) fn bytes(namespace: &NetNs, device: &str) -> Result<[u64; 2]> {
     let text = netns::in_namespace(namespace, || {
         std::fs::read_to_string("/proc/thread-self/net/dev").context("reading what devices count")
@@ -350,21 +348,21 @@ pub(crate) fn bytes(namespace: &NetNs, device: &str) -> Result<[u64; 2]> {
         .with_context(|| format!("/proc/net/dev does not show the device {device}"))
 }
 
-/// Refuses a machine where what is measured has no CPU of its own.
+/// Refuses a machine where the measured program has no CPU of its own.
 pub(crate) fn needs_two_cpus() -> Result<()> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     ensure!(cores > NODE_CPU, "this benchmark needs two CPUs, and there is only one");
     Ok(())
 }
 
-/// The one line of a benchmark that needs no more.
+/// Makes the line of a benchmark that needs only one.
 pub(crate) fn only(name: &str, progress: &mut dyn FnMut(&str)) -> Result<Line> {
     needs_two_cpus()?;
     progress("making a line of namespaces");
     Line::new(name)
 }
 
-/// Runs iproute2's commands, one a line, inside a namespace.
+/// Runs iproute2 commands, one a line, inside a namespace.
 fn ip(namespace: &NetNs, batch: &str) -> Result<()> {
     let mut command = Command::new("ip");
     command.args(["-batch", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped());
@@ -384,7 +382,7 @@ fn ip(namespace: &NetNs, batch: &str) -> Result<()> {
     Ok(())
 }
 
-/// As iproute2 writes it.
+/// Formats a MAC address as iproute2 does.
 pub(crate) fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }

@@ -1,8 +1,8 @@
-//! `tam bench load`: how long a module takes to run.
+//! `tam bench load`: time from a module's bytes to its first packet.
 //!
-//! First what compiling and loading alone take ([`program`]), then what an operator sees
-//! ([`node`]): from a request to the first packet that the service has handled, cold and warm,
-//! alone and in place of a version that runs. docs/benchmarks/load.md says it in whole sentences.
+//! First compiling and loading alone ([`program`]), then an operator's view ([`node`]): from a
+//! request to the first packet that the service has handled, cold and warm, as a new service and as
+//! the replacement of a running version. Details in docs/benchmarks/load.md.
 
 pub(crate) mod first;
 pub(crate) mod module;

@@ -1,28 +1,28 @@
-//! The machine that a figure belongs to: an absolute value never stands alone.
+//! Machine that a figure belongs to: an absolute value never stands alone.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// What was measured on.
+/// Description of the measuring machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Machine {
-    /// Release of the kernel.
+    /// Kernel release.
     pub(crate) kernel: String,
-    /// The CPU's model.
+    /// CPU model.
     pub(crate) cpu: String,
     /// Vendor and family, as in `/proc/cpuinfo`.
     pub(crate) cpu_family: String,
-    /// CPUs that are on.
+    /// Number of online CPUs.
     pub(crate) cores: usize,
-    /// The devices' driver.
+    /// Driver of the devices.
     pub(crate) driver: String,
-    /// Runnable tasks before the run, mean of a minute: 0 on a machine of one's own.
+    /// Load average of one minute before the run; 0 on an idle machine.
     pub(crate) load: f64,
 }
 
 impl Machine {
-    /// Asks the kernel; what it does not say is `unknown`.
+    /// Reads the description from the kernel; missing values are `unknown`.
     pub(crate) fn read(driver: &str) -> Self {
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let field = |name: &str| {

@@ -1,4 +1,4 @@
-//! One measurement: traffic into a line, packets counted at the end of it.
+//! Measurement of one rate: traffic into a line, and packets counted at its end.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use anyhow::{Result, ensure};
 use crate::generator::{Generator, Traffic};
 use crate::line::Line;
 
-/// How long traffic runs before, and while, it is counted.
+/// Durations of traffic before and during the count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
-    /// Caches, the neighbours and the receive rings settle.
+    /// Time for caches, neighbours and receive rings to settle.
     pub(crate) warm_up: Duration,
-    /// Counted.
+    /// Time of the count.
     pub(crate) length: Duration,
 }
 
 impl Window {
-    /// Quick: 0.4 s, so that a benchmark ends within 45 s; else 1 s.
+    /// Returns a window of 0.4 s when quick, so that a benchmark ends within 45 s; else of 1 s.
     pub(crate) const fn new(quick: bool) -> Self {
         if quick {
             Self { warm_up: Duration::from_millis(100), length: Duration::from_millis(400) }
@@ -27,17 +27,17 @@ impl Window {
     }
 }
 
-/// A counter at an instant.
+/// Counter value at an instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reading {
-    /// Since the counter began.
+    /// Packets since the counter began.
     pub(crate) packets: u64,
-    /// Of the monotonic clock.
+    /// Time of the monotonic clock, in nanoseconds.
     pub(crate) nanos: u64,
 }
 
 impl Reading {
-    /// A counter that was read just now.
+    /// Returns a reading made just now.
     pub(crate) fn now(packets: u64) -> Self {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         // The monotonic clock begins at boot: neither part is negative.
@@ -45,23 +45,23 @@ impl Reading {
         Self { packets, nanos }
     }
 
-    /// Packets per second since an earlier reading.
+    /// Returns packets per second since an earlier reading.
     pub(crate) fn rate_since(self, earlier: Self) -> Option<f64> {
         let nanos = self.nanos.checked_sub(earlier.nanos).filter(|&nanos| nanos > 0)?;
         Some(self.packets.saturating_sub(earlier.packets) as f64 * 1e9 / nanos as f64)
     }
 }
 
-/// Packets per second.
+/// Rates in packets per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Rates {
-    /// Given to the node.
+    /// Packets given to the node.
     pub(crate) offered: f64,
-    /// Counted.
+    /// Packets counted at the end of the line.
     pub(crate) counted: f64,
 }
 
-/// Sends traffic into a line and counts what `read` sees of it.
+/// Sends traffic into a line and counts by `read` the packets that arrive.
 pub(crate) fn measure(
     line: &Line,
     traffic: Traffic,
@@ -74,8 +74,8 @@ pub(crate) fn measure(
     })
 }
 
-/// The same; `meanwhile` is called while the packets are counted, and returns after so long or
-/// later.
+/// Measures like [`measure`]; `meanwhile` is called during the count and returns after the given
+/// time or later.
 pub(crate) fn measure_while(
     line: &Line,
     traffic: Traffic,

@@ -1,4 +1,4 @@
-//! Result of a benchmark: ours against a baseline, and whether the goal is reached.
+//! Result of a benchmark: the measured value against a baseline, and whether the goal is reached.
 
 use serde::Serialize;
 

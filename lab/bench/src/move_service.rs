@@ -1,14 +1,13 @@
-//! `tam bench move`: a service goes round its levels while numbered packets pass.
+//! `tam bench move`: moves of a service between its levels while numbered packets pass.
 //!
 //! ```text
 //! generator ─▶ s0 ═ n0 [ nic ⇄ user ] n1 ═ d0 ─▶ arrivals: each number once, in order?
 //!   number, time                                  when, behind the one before it?
 //! ```
 //!
-//! The load is 0.9 of what the slower level carries, measured first. Blocks
-//! with moves and equally long ones without take turns; what the machine does
-//! by itself is in both. A pause is how much later a packet came behind the one before it than
-//! it was sent behind it.
+//! The load is 0.9 of the capacity of the slower level, which is measured first. Blocks with moves
+//! alternate with equally long ones without; disturbances by the machine are in both. A pause is
+//! how much a packet's distance to the one before it grew between sending and arrival.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -25,30 +24,31 @@ use crate::rounds::median;
 use crate::sink::{Kind, Sink};
 use crate::{Options, Service, Subject};
 
-/// The goals: nothing lost, doubled or overtaken, and a pause that nobody hears.
+/// Moves of a run, and the goals: no packet lost, duplicated or reordered, and a pause too short to
+/// hear.
 const MOVES: u32 = 1000;
 const MOVES_QUICK: u32 = 50;
 const GOAL_PAUSE_US: f64 = 50.0;
-/// Frames with room for a stamp.
+/// Frame length in bytes, with space for a stamp.
 const LENGTH: usize = 64;
-/// A power of two; order is that within a flow.
+/// Number of flows, a power of two; order counts within a flow.
 const FLOWS: u32 = 8;
-/// Of what the slower level carries.
+/// Offered load as a share of the slower level's capacity.
 const SHARE: f64 = 0.9;
-/// Blocks with moves, and as many without: each ends with seconds in which nothing is measured.
+/// Blocks with moves, and as many without; each ends with seconds in which nothing is measured.
 const BLOCKS: u32 = 5;
 const BLOCKS_QUICK: u32 = 2;
 const NODE: &str = "bench-move";
-/// Between two moves, so that one's end is not the next one's beginning.
+/// Time between two moves, so that the end of one is not the beginning of the next.
 const REST: Duration = Duration::from_millis(2);
-/// How long a rate is tried.
+/// Duration of a trial of one rate.
 const TRIAL: Duration = Duration::from_millis(1000);
 const TRIAL_QUICK: Duration = Duration::from_millis(300);
-/// From the generator's first packet on.
+/// Time from the generator's first packet until the first step.
 const WARM_UP: Duration = Duration::from_millis(200);
-/// After the generator's last packet.
+/// Time after the generator's last packet until the count ends.
 const ARRIVAL: Duration = Duration::from_millis(100);
-/// Requests that only ask, for a median.
+/// Read-only requests whose median is the baseline.
 const REQUESTS: usize = 21;
 const BASELINE: &str = "no_moves";
 
@@ -95,7 +95,7 @@ fn moved(
     for block in 1..=blocks {
         progress(&format!("block {block} of {blocks}, {steps} moves"));
         bench.block(&vec![Step::Move; steps], &mut moving)?;
-        // As long as a move took so far.
+        // Waits as long as a move took so far.
         let each = Duration::from_secs_f64(median(&moving.took) / 1e6);
         progress(&format!("block {block} of {blocks}, no moves"));
         bench.block(&vec![Step::Quiet(each); steps], &mut quiet)?;
@@ -106,7 +106,8 @@ fn moved(
     Ok(Measured { measurements: measurements(&moving, &quiet, request), notes })
 }
 
-/// Reasons that differ in their numbers only, as one: the first of them, and how often.
+/// Merges reasons that differ only in their numbers: the first of them, and how often they
+/// occurred.
 fn alike(failures: &BTreeMap<String, u64>) -> impl Iterator<Item = (&str, u64)> {
     let mut found: BTreeMap<String, (&str, u64)> = BTreeMap::new();
     for (why, count) in failures {
@@ -116,8 +117,8 @@ fn alike(failures: &BTreeMap<String, u64>) -> impl Iterator<Item = (&str, u64)> 
     found.into_values()
 }
 
-/// What each level carries without loss (RFC 2544 section 26.1), in packets per second; those
-/// that the node refuses are noted.
+/// Returns the rate that each level carries without loss (RFC 2544 section 26.1), in packets per
+/// second; levels that the node refuses are noted.
 fn capacities(
     options: &Options,
     line: &Line,
@@ -155,7 +156,7 @@ fn capacities(
     Ok(capacities)
 }
 
-/// What arrives when more is sent, in packets per second.
+/// Returns the rate of arrival when more is sent, in packets per second.
 fn flooded(options: &Options, line: &Line) -> Result<f64> {
     let sink = Sink::new(line, Kind::Xdp)?;
     let mut read = || Ok(Reading::now(sink.packets()?));
@@ -163,13 +164,13 @@ fn flooded(options: &Options, line: &Line) -> Result<f64> {
     Ok(measure(line, Traffic::flood(LENGTH), window, &mut read)?.counted)
 }
 
-/// So many numbered frames a second.
+/// Returns traffic of numbered frames at this rate.
 fn stamped(rate: u64) -> Traffic {
     let (rate, flood) = (Some(rate), Traffic::flood(LENGTH));
     Traffic { rate, flows: FLOWS, stamped: true, unbroken: true, ..flood }
 }
 
-/// Up and down between user level and each other one: user is where it begins.
+/// Returns the moves between user level, where it starts, and each other level.
 fn tour(levels: Vec<Level>) -> Vec<Level> {
     let below = levels.into_iter().filter(|level| *level != Level::User);
     below.flat_map(|level| [level, Level::User]).collect()
@@ -178,38 +179,38 @@ fn tour(levels: Vec<Level>) -> Vec<Level> {
 struct Bench<'a> {
     line: &'a Line,
     traffic: Traffic,
-    /// Where it goes, again and again.
+    /// Levels to move to, cyclically.
     tour: Vec<Level>,
-    /// Of the tour.
+    /// Index of the next move in the tour.
     next: usize,
     subject: &'a mut dyn Subject,
 }
 
-/// What happens while traffic flows.
+/// Step while traffic flows.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Move,
-    /// Nothing, for so long.
+    /// Pause without a move.
     Quiet(Duration),
 }
 
-/// What blocks of one kind showed, all together.
+/// Results of all blocks of one kind.
 #[derive(Clone, Debug, Default)]
 struct Blocks {
     sent: u64,
     lost: u64,
     reordered: u64,
     doubled: u64,
-    /// Longest of each step, in microseconds.
+    /// Longest pause of each step, in microseconds.
     pauses: Vec<f64>,
-    /// Microseconds of each move.
+    /// Duration of each move, in microseconds.
     took: Vec<f64>,
-    /// How often moves failed, by reason.
+    /// Number of failed moves, by reason.
     failures: BTreeMap<String, u64>,
 }
 
 impl Bench<'_> {
-    /// Traffic, and the steps while it flows.
+    /// Runs the steps while traffic flows, and adds the results.
     fn block(&mut self, steps: &[Step], into: &mut Blocks) -> Result<()> {
         let arrivals = Arrivals::new(self.line, FLOWS, self.traffic.stamp_at())?;
         let device = Line::ifindex(&self.line.source, "s0")?;
@@ -233,7 +234,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// One that fails leaves the service where it is, and is tried again.
+    /// Performs one step. A move that fails leaves the service where it is, and is tried again
+    /// later.
     fn step(&mut self, step: Step, into: &mut Blocks) {
         let begun = Instant::now();
         let level = match step {
@@ -252,7 +254,7 @@ impl Bench<'_> {
     }
 }
 
-/// Microseconds of a request that only asks.
+/// Returns the time of a read-only request, in microseconds.
 fn request(subject: &mut dyn Subject) -> Result<f64> {
     let times: Vec<f64> = (0..REQUESTS)
         .map(|_| {
@@ -299,7 +301,7 @@ fn measurements(moving: &Blocks, quiet: &Blocks, request: f64) -> Vec<Measuremen
     ]
 }
 
-/// Of the whole run, which is one round.
+/// Returns a measurement of the whole run, which is one round.
 fn single(ours: f64, baseline: f64, baseline_name: &'static str) -> Measurement {
     Measurement {
         metric: String::new(),

@@ -7,8 +7,8 @@
 //! kernel: generator ─▶ [ nftables: masquerade                        ] ─▶ sink
 //! ```
 //!
-//! On a port in slow mode the kernel routes each packet behind the module, and gives it the
-//! module's source where it leaves.
+//! On a port in slow mode the kernel routes each packet after the module, and sets the module's
+//! source address at the egress.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -28,25 +28,25 @@ use crate::started::with_nodes;
 use crate::{Options, Service, Subject};
 
 const LENGTH: usize = 64;
-/// Flows that come in turn: one of a house's, each with a mapping of its own.
+/// Flows in turn, as many as a household has, each with a mapping of its own.
 const FLOWS: u32 = 256;
 const LEVELS: [Level; 3] = [Level::Nic, Level::Kernel, Level::User];
-/// Ours on a port in slow mode divided by the kernel's masquerading, below user level.
+/// Goal below user level: the rate on a port in slow mode divided by the kernel's masquerading.
 const GOAL: f64 = 0.8;
-/// Packets a second with which a lane gets to its level: user level is idle between two.
+/// Packets per second while a lane moves to its level: user level is idle between two of them.
 const GENTLE: u64 = 1000;
-/// The node looks at netfilter each 400 ms.
+/// Time within which the node notices netfilter rules, which it polls each 400 ms.
 const NOTICED_WITHIN: Duration = Duration::from_millis(1000);
 
-/// As every machine with Docker has it.
+/// Ruleset that makes ports slow, as on every machine with Docker.
 const SLOW: &str =
     "table ip slow { chain through { type filter hook forward priority filter; }; }\n";
 const MASQUERADE: &str = "table ip out { chain out { type nat hook postrouting priority srcnat; \
                           oifname \"n1\" masquerade; }; }\n";
 const BASELINE: &str = "kernel masquerading";
 
-/// Three ways of translating, each in its line; the first two with a node.
-struct Ways {
+/// Three setups of translation, each in its line; the first two with a node.
+struct Setups {
     slow: Line,
     fast: Line,
     kernel: Line,
@@ -62,16 +62,16 @@ pub(crate) fn run(
 ) -> Result<Measured> {
     line::needs_two_cpus()?;
     progress("making three lines of namespaces");
-    let ways =
-        Ways { slow: Line::new("slow")?, fast: Line::new("fast")?, kernel: Line::new("kernel")? };
-    nft(&ways.slow.node, SLOW)?;
-    nft(&ways.kernel.node, MASQUERADE)?;
-    let plans = [("bench-nat-slow", &ways.slow), ("bench-nat-fast", &ways.fast)]
+    let setups =
+        Setups { slow: Line::new("slow")?, fast: Line::new("fast")?, kernel: Line::new("kernel")? };
+    nft(&setups.slow.node, SLOW)?;
+    nft(&setups.kernel.node, MASQUERADE)?;
+    let plans = [("bench-nat-slow", &setups.slow), ("bench-nat-fast", &setups.fast)]
         .map(|(name, line)| line.plan(name, Some(Service::Nat)));
     let names = plans.each_ref().map(|plan| plan.name.as_str());
     let measured = with_nodes(&plans, subject, progress, |subject, progress| {
         std::thread::sleep(NOTICED_WITHIN);
-        take_turns(options, &ways, names, subject, progress)
+        take_turns(options, &setups, names, subject, progress)
     });
     let notes = vec![format!(
         "{LENGTH}-byte datagrams of {FLOWS} flows from inside to outside; a fast port's packets \
@@ -82,12 +82,12 @@ pub(crate) fn run(
 
 fn take_turns(
     options: &Options,
-    ways: &Ways,
+    setups: &Setups,
     [slow, fast]: [&str; 2],
     subject: &mut dyn Subject,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Vec<Measurement>> {
-    let sinks = [&ways.slow, &ways.fast, &ways.kernel].map(|line| Sink::new(line, Kind::Xdp));
+    let sinks = [&setups.slow, &setups.fast, &setups.kernel].map(|line| Sink::new(line, Kind::Xdp));
     let [slow_sink, fast_sink, kernel_sink] = sinks;
     let (slow_sink, fast_sink, kernel_sink) = (slow_sink?, fast_sink?, kernel_sink?);
     let traffic = Traffic { flows: FLOWS, ..Traffic::flood(LENGTH) };
@@ -116,15 +116,15 @@ fn take_turns(
                 );
                 Ok(rate)
             };
-            let slow = ours(slow, &ways.slow, &slow_sink)?;
-            let fast = ours(fast, &ways.fast, &fast_sink)?;
-            values.push([slow, fast, rate(&ways.kernel, &kernel_sink)?]);
+            let slow = ours(slow, &setups.slow, &slow_sink)?;
+            let fast = ours(fast, &setups.fast, &fast_sink)?;
+            values.push([slow, fast, rate(&setups.kernel, &kernel_sink)?]);
         }
     }
     Ok(LEVELS.into_iter().zip(&all).flat_map(|(level, values)| compared(level, values)).collect())
 }
 
-/// Results of a level's rounds: of a slow port, and of a fast one.
+/// Compares a level's rounds: a slow port, and a fast one.
 fn compared(level: Level, values: &[Values]) -> [Measurement; 2] {
     [("slow", 0, (level != Level::User).then_some(GOAL)), ("fast", 1, None)].map(
         |(port, at, goal)| {
@@ -142,7 +142,7 @@ fn compared(level: Level, values: &[Values]) -> [Measurement; 2] {
     )
 }
 
-/// Gives nftables of a namespace a ruleset.
+/// Loads an nftables ruleset in a namespace.
 fn nft(namespace: &NetNs, ruleset: &str) -> Result<()> {
     let mut command = Command::new("nft");
     command.args(["-f", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped());

@@ -1,4 +1,4 @@
-//! Programs in C that this one carries (`c/`), as files that can be run.
+//! C programs that this binary carries (`c/`), unpacked to executable files.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -6,7 +6,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use anyhow::{Context as _, Result};
 use tempfile::TempPath;
 
-/// A program as a file of its own, until the path is dropped: it may go as soon as it runs.
+/// Writes a program to a file that is deleted when the path is dropped, which may be as soon as it
+/// runs.
 pub(crate) fn unpacked(program: &[u8], name: &str) -> Result<TempPath> {
     let about = || format!("unpacking {name}");
     let mut file = tempfile::Builder::new().prefix(name).tempfile().with_context(about)?;

@@ -1,4 +1,4 @@
-//! `tam bench overload`: from less than a node can do to ten times that.
+//! `tam bench overload`: offered loads from below a node's capacity to ten times that.
 //!
 //! ```text
 //!              ┌ its ring: what finds no room there is dropped at the sender's cost
@@ -6,13 +6,13 @@
 //!   CPU 0             CPU 1
 //! ```
 //!
-//! A wire does not wait for a node. So nothing of the node may run where the generator does, or
-//! the two would share a CPU and never be out of step: at `nic` and `kernel` the packets of n0 are
+//! A wire does not wait for a node. So no part of the node may run on the generator's CPU, or the
+//! two would share it and never be out of step: at `nic` and `kernel` the packets of n0 are
 //! received by a kernel thread on CPU 1 (threaded NAPI); at `user` the cell has CPU 1 alone, and
 //! the front door, which is then the wire's far end, fills its rings from CPU 0.
 //!
-//! Two services: the shortest one, whose peak is compared with that of what has no service, and
-//! one that works some microseconds on each packet, so that a generator can send ten times what
+//! Two services: the shortest one, whose peak is compared with that of a line without a service,
+//! and one that works some microseconds on each packet, so that a generator can send ten times what
 //! the node carries.
 
 mod threaded;
@@ -35,30 +35,31 @@ use crate::sink::{self, Kind, Sink};
 use crate::{Options, Service, Subject, forward};
 use threaded::Threaded;
 
-/// Smallest frames: the most packets.
+/// Smallest frames, for the most packets.
 const LENGTH: usize = 64;
 const NODE: &str = "bench-overload";
 const LEVELS: [Level; 3] = [Level::Nic, Level::Kernel, Level::User];
-/// `kernel` has the way of both.
+/// Levels of a quick run; `kernel` has parts of both.
 const LEVELS_QUICK: [Level; 2] = [Level::Nic, Level::User];
-/// Offered loads in what is carried at most, found before: around it, and none for a flood.
+/// Offered loads as multiples of the highest rate carried, which is measured before; `None` for a
+/// flood.
 const AROUND: [Option<f64>; 6] = [Some(0.7), Some(0.85), Some(1.0), Some(1.15), Some(1.5), None];
 const AROUND_QUICK: [Option<f64>; 3] = [Some(0.9), Some(1.1), None];
-/// The same up to where the goal is.
+/// Offered loads of the curve, up to that of the goal.
 const CURVE: [f64; 8] = [0.5, 0.7, 0.85, 1.0, 1.15, 2.0, 5.0, MOST];
 const CURVE_QUICK: [f64; 4] = [0.5, 0.9, 1.1, MOST];
 const MOST: f64 = 10.0;
-/// In what passes of a flood, when the most is looked for.
+/// Offered loads of the search for the peak, as multiples of what passes of a flood.
 const SEARCH: [f64; 3] = [0.8, 1.0, 1.25];
-/// At least this of it has to be offered, or there is nothing to judge.
+/// Share of the highest load that has to be really offered for a judgement.
 const MOST_REACHED: f64 = 0.95;
-/// What passes at ten times, divided by the peak.
+/// Goal: the rate that passes at ten times the peak load, divided by the peak.
 const GOAL_MOST: f64 = 0.95;
-/// The peak with the shortest service, divided by that of the baseline without any.
+/// Goal: the peak with the shortest service, divided by that of the baseline without a service.
 const GOAL_PEAK: f64 = 0.9;
-/// Questions to the node that does nothing, for the baseline.
+/// API requests to the idle node, for the baseline.
 const QUESTIONS_IDLE: usize = 100;
-/// Packets a second that no level notices.
+/// Packets per second that load no level.
 const TRICKLE: f64 = 1000.0;
 const WITHOUT: &str = "no load";
 
@@ -83,7 +84,7 @@ pub(crate) fn run(
     Ok(bench.measured)
 }
 
-/// A line, and what counts at its end.
+/// Line with the sink at its end.
 struct Site<'line> {
     line: &'line Line,
     sink: Sink<'line>,
@@ -95,7 +96,7 @@ impl<'line> Site<'line> {
     }
 }
 
-/// What has no service, at each level, in lines of their own.
+/// Baselines without a service, one for each level, in lines of their own.
 struct Baselines {
     xdp: Line,
     kernel: Line,
@@ -129,37 +130,37 @@ struct Bench<'a> {
     measured: Measured,
 }
 
-/// What one load brought, in packets per second.
+/// Result of one load, in packets per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Carried {
     offered: f64,
-    /// Of it, what found no room in the ring of n0.
+    /// Packets that found no space in the ring of n0.
     at_the_ring: f64,
     delivered: f64,
 }
 
 impl Carried {
-    /// Of what did not pass.
+    /// Returns the share of the lost packets that was dropped at the ring.
     fn share_at_the_ring(&self) -> f64 {
         self.at_the_ring / (self.offered - self.delivered).max(1.0)
     }
 }
 
-/// What several loads brought, round by round.
+/// Results of several loads, round by round.
 #[derive(Clone, Debug, Default)]
 struct Curve {
-    /// In packets per second; none is as many as the generator has.
+    /// Offered loads in packets per second; `None` for the generator's highest rate.
     rates: Vec<Option<f64>>,
     rounds: Vec<Vec<Carried>>,
 }
 
 impl Curve {
-    /// What one of the loads brought.
+    /// Returns the results of one of the loads.
     fn at(&self, load: usize) -> impl Iterator<Item = Carried> {
         self.rounds.iter().filter_map(move |round| round.get(load).copied())
     }
 
-    /// All that passed, in packets per second for each of the windows.
+    /// Returns the rate that passed, in packets per second, over all windows.
     fn delivered(&self) -> f64 {
         self.rounds.iter().flatten().map(|carried| carried.delivered).sum()
     }
@@ -168,27 +169,27 @@ impl Curve {
         median(&self.at(load).map(of).collect::<Vec<_>>())
     }
 
-    /// The load of which most passes. By the medians: of single values the largest would be the
-    /// luckiest.
+    /// Returns the load at which most passes, by the medians: of single values the largest would be
+    /// the luckiest.
     fn best(&self) -> usize {
         let delivered = |load: &usize| self.median(*load, |it| it.delivered);
         let by = |a: &usize, b: &usize| delivered(a).total_cmp(&delivered(b));
         (0..self.rates.len()).max_by(by).unwrap_or(0)
     }
 
-    /// What was really offered as a load, in what passes of the best one.
+    /// Returns the rate really offered as a load, divided by what passes at the best one.
     fn reached(&self, load: usize) -> f64 {
         self.median(load, |it| it.offered) / self.median(self.best(), |it| it.delivered)
     }
 }
 
 impl Bench<'_> {
-    /// The quick run has none to spare.
+    /// Returns the number of rounds; a quick run has one.
     fn rounds(&self) -> u32 {
         if self.options.quick { self.options.rounds.unwrap_or(1) } else { self.options.rounds() }
     }
 
-    /// A node with a service, which goes to each level for `work`.
+    /// Runs a node with a service and calls `work` at each level.
     fn service(
         &mut self,
         service: Service,
@@ -203,7 +204,7 @@ impl Bench<'_> {
                 self.measured.notes.push(format!("{service:?}: not at {level}: {error:#}"));
                 return Ok(());
             }
-            // What was at another level before comes by user level first.
+            // The service was at another level before, and moves by user level.
             self.load(None, Some(TRICKLE))?;
             work(self, level)
         });
@@ -211,7 +212,8 @@ impl Bench<'_> {
         worked
     }
 
-    /// The most that the shortest service lets pass, and how much of it when flooded.
+    /// Measures the highest rate that the shortest service passes, and the share of it under a
+    /// flood.
     fn peaks(&mut self, level: Level, baselines: &Baselines) -> Result<()> {
         let (baseline_name, baseline) = baselines.of(level);
         let _plain = match level {
@@ -263,7 +265,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// A service that works on each packet, up to ten times what it can carry.
+    /// Measures a service that works on each packet, up to ten times its capacity.
     fn curve(&mut self, level: Level) -> Result<()> {
         self.receive(self.ours.line, level)?;
         let (mut answers, mut idle) = (Vec::new(), Vec::new());
@@ -280,10 +282,10 @@ impl Bench<'_> {
             let rounds = self.rounds();
             (self.progress)(&format!("{level}, up to ten times, round {round} of {rounds}"));
             self.round(&mut curve, None)?;
-            // Apart from it: questions take the node's time.
+            // Outside of the rounds, since API requests take the node's time.
             answers.extend(self.overloaded(about * MOST)?);
         }
-        // One that traps too often is taken out of the way.
+        // A service that traps too often is bypassed.
         let handled = self.subject.handled(NODE)? - handled;
         let passed = curve.delivered() * Window::new(self.options.quick).length.as_secs_f64();
         ensure!(
@@ -318,28 +320,28 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// About the most that passes, of any load.
+    /// Estimates the highest rate that passes at any load.
     fn about(&mut self, of: Option<&Site<'_>>) -> Result<f64> {
         let flood = self.load(of, None)?.delivered;
-        // What a flood brings may be far below what could be carried: then it goes up from there.
+        // The rate under a flood may be far below the capacity; the search goes up from there.
         SEARCH.iter().try_fold(flood, |most, share| {
             Ok(self.load(of, Some(most * share))?.delivered.max(most))
         })
     }
 
-    /// Each load of a curve once more.
+    /// Measures each load of a curve once more.
     fn round(&mut self, curve: &mut Curve, of: Option<&Site<'_>>) -> Result<()> {
         let carried = curve.rates.iter().map(|rate| self.load(of, *rate)).collect::<Result<_>>()?;
         curve.rounds.push(carried);
         Ok(())
     }
 
-    /// Has the packets that come to the node of a line received where it is to run.
+    /// Sets where the packets that enter the node of a line are received.
     fn receive(&self, line: &Line, level: Level) -> Result<()> {
         self.threaded.set(line, level != Level::User)
     }
 
-    /// So many packets a second, or as many as the generator has.
+    /// Offers a rate, or with `None` the generator's highest, and returns the result.
     fn load(&mut self, of: Option<&Site<'_>>, rate: Option<f64>) -> Result<Carried> {
         self.load_while(of, rate, &mut |_, length| {
             std::thread::sleep(length);
@@ -347,7 +349,7 @@ impl Bench<'_> {
         })
     }
 
-    /// How long the API takes to answer under a load, in microseconds.
+    /// Returns the times of API requests under a load, in microseconds.
     fn overloaded(&mut self, rate: f64) -> Result<Vec<f64>> {
         let mut answers = Vec::new();
         self.load_while(None, Some(rate), &mut |bench, length| {
@@ -382,7 +384,7 @@ impl Bench<'_> {
     }
 }
 
-/// `bench.case.variant`: a dot would begin another part.
+/// Formats a multiple for a metric's name, without a dot, which separates the parts of the name.
 fn times(multiple: f64) -> String {
     format!("x{multiple}").replace('.', "_")
 }

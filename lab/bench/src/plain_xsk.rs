@@ -15,19 +15,19 @@ use crate::native::unpacked;
 
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/plain_xsk"));
 
-/// How long it may take until its first report, which comes after 0.1 s.
+/// Time within which the first report has to come, which is sent after 0.1 s.
 const START_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// What it does with what it receives.
+/// Handling of received packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Out of the other port.
+    /// Forward them by the other port.
     Forward,
-    /// Nothing: reception alone.
+    /// Drop them: reception alone.
     Drop,
 }
 
-/// One running; it is killed when dropped.
+/// Running forwarder; it is killed on drop.
 #[derive(Debug)]
 pub(crate) struct PlainXsk {
     child: Child,
@@ -41,7 +41,7 @@ struct Sample {
 }
 
 impl PlainXsk {
-    /// Starts it in the middle of a line and waits until it is attached.
+    /// Starts the forwarder in the middle of a line and waits until it is attached.
     pub(crate) fn start(line: &Line, mode: Mode, cpu: usize) -> Result<Self> {
         let path = unpacked(PROGRAM, "tam-plain-xsk")?;
         let mut command = Command::new(&path);
@@ -68,7 +68,7 @@ impl PlainXsk {
         Ok(running)
     }
 
-    /// Packets that it has received, and when: as of its last report, up to 0.1 s ago.
+    /// Returns the packets received, with the time of the last report, up to 0.1 s ago.
     pub(crate) fn received(&self) -> Reading {
         *self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -76,13 +76,13 @@ impl PlainXsk {
 
 impl Drop for PlainXsk {
     fn drop(&mut self) {
-        // One that ended by itself is what we want, too.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Reads its reports until it ends; the receiver hears of the first.
+/// Reads the reports until the process ends; the receiver is notified of the first.
 fn follow(child: &mut Child, latest: Arc<Mutex<Reading>>) -> Result<mpsc::Receiver<()>> {
     let output = child.stdout.take().context("the plain AF_XDP forwarder has no output")?;
     let (first, heard) = mpsc::channel();
@@ -93,7 +93,7 @@ fn follow(child: &mut Child, latest: Arc<Mutex<Reading>>) -> Result<mpsc::Receiv
                 if let Ok(sample) = serde_json::from_str::<Sample>(&line) {
                     let reading = Reading { packets: sample.packets, nanos: sample.time_ns };
                     *latest.lock().unwrap_or_else(PoisonError::into_inner) = reading;
-                    // Nobody listens after the first.
+                    // The receiver waits for the first report only.
                     let _ = first.send(());
                 }
             }

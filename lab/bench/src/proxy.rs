@@ -12,7 +12,7 @@
 //! CPU 0                  CPU 1                             CPU 0
 //! ```
 //!
-//! All stand ready at the same time and take turns. docs/benchmarks/proxy.md says it in whole sentences.
+//! All are ready at the same time and take turns. Details in docs/benchmarks/proxy.md.
 
 mod sites;
 
@@ -26,23 +26,23 @@ use crate::streams::{self, web::Client};
 use crate::{Options, Subject, line};
 use sites::Sites;
 
-/// Ours divided by HAProxy.
+/// Goal: the rate divided by HAProxy's.
 const GOAL_RATE: f64 = 0.9;
-/// The pass-through filter divided by plain interception.
+/// Goal: the pass-through filter's rate divided by plain interception's.
 const GOAL_FILTER: f64 = 0.95;
-/// Bytes of the files of the origin.
+/// Sizes of the origin's files, in bytes.
 const SMALL: usize = 1024;
 const LARGE: usize = 1 << 20;
 const MEGABYTE: f64 = 1e6;
 
-/// What is measured at a time.
+/// Measured case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Case {
-    /// Small answers over connections that are kept.
+    /// Small responses over kept connections.
     Requests,
-    /// Large ones.
+    /// Large responses.
     Bulk,
-    /// Small ones, with a connection for each.
+    /// Small responses, with a connection for each.
     Connections,
 }
 
@@ -57,7 +57,7 @@ impl Case {
         }
     }
 
-    /// Of a rate, and of the processor time for one.
+    /// Returns the units of the rate, and of the processor time for one.
     const fn units(self) -> (&'static str, &'static str) {
         match self {
             Self::Requests => ("requests/s", "us/request"),
@@ -79,15 +79,15 @@ impl Case {
     }
 }
 
-/// Who takes part, in the order of a round.
+/// Contestant, in the order of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Who {
+enum Contestant {
     Plain,
     HaproxyTcp,
     NginxTcp,
     TcpBehindXdp,
     TcpTransparent,
-    /// The same as `Plain` with the node's front door in the driver, as of ports for everything.
+    /// Plain interception with the node's front door in the driver, as for ports of every kind.
     PlainAtXdp,
     Filter,
     HaproxyHttp,
@@ -95,11 +95,12 @@ enum Who {
     HttpBehindXdp,
     HttpTransparent,
     FilterAtXdp,
-    /// The filter where connections to servers stay for the next client, as HAProxy's and nginx' do.
+    /// Pass-through filter with connections to servers kept for the next client, as HAProxy's and
+    /// nginx' are.
     Keeping,
 }
 
-impl Who {
+impl Contestant {
     const ALL: [Self; 13] = [
         Self::Plain,
         Self::HaproxyTcp,
@@ -116,7 +117,7 @@ impl Who {
         Self::Keeping,
     ];
 
-    /// Whether a case says anything of it.
+    /// Returns true if the case is measured for this contestant.
     const fn takes_part(self, case: Case) -> bool {
         !matches!(self, Self::Keeping) || matches!(case, Case::Connections)
     }
@@ -137,7 +138,7 @@ impl Who {
         }
     }
 
-    /// What a metric's name has behind it that compares with this one.
+    /// Returns the suffix of a metric's name that compares with this contestant.
     const fn suffix(self) -> &'static str {
         match self {
             Self::TcpBehindXdp | Self::HttpBehindXdp => ".behind_xdp",
@@ -150,20 +151,20 @@ impl Who {
     }
 }
 
-/// What a run showed.
+/// Result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Run {
     /// Requests, MB or connections per second.
     rate: f64,
     p50: f64,
     p99: f64,
-    /// Microseconds of processor time for each.
+    /// Microseconds of processor time for each of them.
     cpu: f64,
     errors: f64,
 }
 
-/// Runs of a round, by case and who.
-type Round = Vec<(Case, Who, Run)>;
+/// Runs of a round, by case and contestant.
+type Round = Vec<(Case, Contestant, Run)>;
 
 pub(crate) fn run(
     options: &Options,
@@ -195,8 +196,8 @@ fn rounds(
     wrk: &Wrk,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Vec<Round>> {
-    for who in Who::ALL {
-        sites.check(who)?;
+    for contestant in Contestant::ALL {
+        sites.check(contestant)?;
     }
     let count = streams::rounds(options);
     let mut rounds = Vec::new();
@@ -204,8 +205,10 @@ fn rounds(
         let mut runs = Round::new();
         for case in Case::ALL {
             progress(&format!("{}, round {round} of {count}", case.name()));
-            for who in Who::ALL.into_iter().filter(|who| who.takes_part(case)) {
-                runs.push((case, who, one(options, sites, wrk, (case, who))?));
+            for contestant in
+                Contestant::ALL.into_iter().filter(|contestant| contestant.takes_part(case))
+            {
+                runs.push((case, contestant, one(options, sites, wrk, (case, contestant))?));
             }
         }
         rounds.push(runs);
@@ -213,8 +216,13 @@ fn rounds(
     Ok(rounds)
 }
 
-fn one(options: &Options, sites: &Sites, wrk: &Wrk, (case, who): (Case, Who)) -> Result<Run> {
-    let place = sites.place(who);
+fn one(
+    options: &Options,
+    sites: &Sites,
+    wrk: &Wrk,
+    (case, contestant): (Case, Contestant),
+) -> Result<Run> {
+    let place = sites.place(contestant);
     let load = Load {
         url: &format!("http://{}{}", place.address, case.path()),
         connections: case.connections(),
@@ -235,27 +243,27 @@ fn one(options: &Options, sites: &Sites, wrk: &Wrk, (case, who): (Case, Who)) ->
 }
 
 fn measurements(rounds: &[Round]) -> Vec<Measurement> {
-    let kinds: [(&str, &[Who]); 2] = [
+    let kinds: [(&str, &[Contestant]); 2] = [
         (
             "tcp",
             &[
-                Who::Plain,
-                Who::HaproxyTcp,
-                Who::NginxTcp,
-                Who::TcpBehindXdp,
-                Who::TcpTransparent,
-                Who::PlainAtXdp,
+                Contestant::Plain,
+                Contestant::HaproxyTcp,
+                Contestant::NginxTcp,
+                Contestant::TcpBehindXdp,
+                Contestant::TcpTransparent,
+                Contestant::PlainAtXdp,
             ],
         ),
         (
             "http",
             &[
-                Who::Filter,
-                Who::HaproxyHttp,
-                Who::NginxHttp,
-                Who::HttpBehindXdp,
-                Who::HttpTransparent,
-                Who::FilterAtXdp,
+                Contestant::Filter,
+                Contestant::HaproxyHttp,
+                Contestant::NginxHttp,
+                Contestant::HttpBehindXdp,
+                Contestant::HttpTransparent,
+                Contestant::FilterAtXdp,
             ],
         ),
     ];
@@ -265,12 +273,12 @@ fn measurements(rounds: &[Round]) -> Vec<Measurement> {
             measurements.extend(of_case(rounds, kind, case, taking_part));
         }
     }
-    let kept = [Who::Keeping, Who::HaproxyHttp];
+    let kept = [Contestant::Keeping, Contestant::HaproxyHttp];
     let (rate_unit, cpu_unit) = Case::Connections.units();
     let pair = |what: &str, unit, better, goal| Pair {
-        metric: format!("proxy.http.connections{}{what}", Who::Keeping.suffix()),
+        metric: format!("proxy.http.connections{}{what}", Contestant::Keeping.suffix()),
         unit,
-        baseline_name: Who::HaproxyHttp.name(),
+        baseline_name: Contestant::HaproxyHttp.name(),
         baseline: 1,
         better,
         goal,
@@ -279,11 +287,12 @@ fn measurements(rounds: &[Round]) -> Vec<Measurement> {
     let cpu = values(rounds, Case::Connections, &kept, |run| run.cpu);
     measurements.push(rates.compare(pair("", rate_unit, Better::Higher, Some(GOAL_RATE))));
     measurements.push(cpu.compare(pair(".cpu", cpu_unit, Better::Lower, None)));
-    let both = values(rounds, Case::Requests, &[Who::Filter, Who::Plain], |run| run.rate);
+    let both =
+        values(rounds, Case::Requests, &[Contestant::Filter, Contestant::Plain], |run| run.rate);
     measurements.push(both.compare(Pair {
         metric: "proxy.filter.cost".to_owned(),
         unit: "requests/s",
-        baseline_name: Who::Plain.name(),
+        baseline_name: Contestant::Plain.name(),
         baseline: 1,
         better: Better::Higher,
         goal: Some(GOAL_FILTER),
@@ -291,8 +300,13 @@ fn measurements(rounds: &[Round]) -> Vec<Measurement> {
     measurements
 }
 
-/// A rate against each of the others, and what else there is against the first, HAProxy.
-fn of_case(rounds: &[Round], kind: &str, case: Case, taking_part: &[Who]) -> Vec<Measurement> {
+/// Compares a rate with each of the others, and the other values with the first, HAProxy.
+fn of_case(
+    rounds: &[Round],
+    kind: &str,
+    case: Case,
+    taking_part: &[Contestant],
+) -> Vec<Measurement> {
     let (rate_unit, cpu_unit) = case.units();
     let pair = |what: &str, unit, baseline: usize, better, goal| Pair {
         metric: format!("proxy.{kind}.{}{what}", case.name()),
@@ -306,8 +320,8 @@ fn of_case(rounds: &[Round], kind: &str, case: Case, taking_part: &[Who]) -> Vec
     let cpu = values(rounds, case, taking_part, |run| run.cpu);
     let mut measurements =
         vec![rates.compare(pair("", rate_unit, 1, Better::Higher, Some(GOAL_RATE)))];
-    for (baseline, who) in taking_part.iter().enumerate().skip(2) {
-        let pair = pair(who.suffix(), rate_unit, baseline, Better::Higher, None);
+    for (baseline, contestant) in taking_part.iter().enumerate().skip(2) {
+        let pair = pair(contestant.suffix(), rate_unit, baseline, Better::Higher, None);
         measurements.push(rates.compare(pair));
     }
     if case == Case::Requests {
@@ -320,14 +334,14 @@ fn of_case(rounds: &[Round], kind: &str, case: Case, taking_part: &[Who]) -> Vec
     measurements
 }
 
-/// A value of each that takes part, round by round.
-fn values(rounds: &[Round], case: Case, taking_part: &[Who], of: fn(&Run) -> f64) -> Rounds {
+/// Returns a value of each contestant, round by round.
+fn values(rounds: &[Round], case: Case, taking_part: &[Contestant], of: fn(&Run) -> f64) -> Rounds {
     let mut values = Rounds::default();
     for round in rounds {
-        let found = |who: &Who| {
+        let found = |contestant: &Contestant| {
             round
                 .iter()
-                .find(|run| run.0 == case && run.1 == *who)
+                .find(|run| run.0 == case && run.1 == *contestant)
                 .map_or(f64::NAN, |run| of(&run.2))
         };
         values.add(taking_part.iter().map(found).collect());
@@ -335,17 +349,23 @@ fn values(rounds: &[Round], case: Case, taking_part: &[Who], of: fn(&Run) -> f64
     values
 }
 
-/// A sentence for each that let connections fail.
+/// Returns a sentence for each contestant with failed connections.
 fn failures(rounds: &[Round]) -> Vec<String> {
-    let of = |case: Case, who: Who| -> f64 {
-        let runs = rounds.iter().flatten().filter(|run| run.0 == case && run.1 == who);
+    let of = |case: Case, contestant: Contestant| -> f64 {
+        let runs = rounds.iter().flatten().filter(|run| run.0 == case && run.1 == contestant);
         runs.map(|run| run.2.errors).sum()
     };
-    let pairs = Case::ALL.into_iter().flat_map(|case| Who::ALL.map(|who| (case, who)));
+    let pairs =
+        Case::ALL.into_iter().flat_map(|case| Contestant::ALL.map(|contestant| (case, contestant)));
     pairs
-        .filter(|(case, who)| of(*case, *who) > 0.0)
-        .map(|(case, who)| {
-            format!("{}, {}: {} connections failed", case.name(), who.name(), of(case, who))
+        .filter(|(case, contestant)| of(*case, *contestant) > 0.0)
+        .map(|(case, contestant)| {
+            format!(
+                "{}, {}: {} connections failed",
+                case.name(),
+                contestant.name(),
+                of(case, contestant)
+            )
         })
         .collect()
 }
@@ -354,13 +374,16 @@ fn failures(rounds: &[Round]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// A round in which everybody is as fast as it is far in the list.
+    /// Returns a round in which each contestant's rate is its position in the list.
     fn round() -> Round {
-        let runs = Case::ALL.into_iter().flat_map(|case| Who::ALL.map(|who| (case, who)));
-        runs.map(|(case, who)| {
-            let rate = (who as u32 + 1) as f64;
-            let errors = f64::from(u8::from(who == Who::NginxTcp && case == Case::Bulk));
-            (case, who, Run { rate, p50: 1.0, p99: 2.0, cpu: 1.0 / rate, errors })
+        let runs = Case::ALL
+            .into_iter()
+            .flat_map(|case| Contestant::ALL.map(|contestant| (case, contestant)));
+        runs.map(|(case, contestant)| {
+            let rate = (contestant as u32 + 1) as f64;
+            let errors =
+                f64::from(u8::from(contestant == Contestant::NginxTcp && case == Case::Bulk));
+            (case, contestant, Run { rate, p50: 1.0, p99: 2.0, cpu: 1.0 / rate, errors })
         })
         .collect()
     }

@@ -1,4 +1,4 @@
-//! How long a node's API takes to answer while something else happens.
+//! Response times of a node's API under other load.
 
 use std::time::{Duration, Instant};
 
@@ -8,19 +8,19 @@ use crate::Subject;
 use crate::measurement::{Better, GoalFor, Measurement};
 use crate::rounds::percentile;
 
-/// Microseconds: 99 of a hundred answers.
+/// Goal for 99 of a hundred responses, in microseconds.
 const GOAL_US: f64 = 200_000.0;
-/// What an operator's program would leave between two questions.
+/// Pause between two requests, as of an operator's program.
 const GAP: Duration = Duration::from_millis(2);
 
-/// Microseconds until the answer to one question.
+/// Returns the time of one request, in microseconds.
 pub(crate) fn ask(subject: &mut dyn Subject, node: &str) -> Result<f64> {
     let begun = Instant::now();
     subject.handled(node)?;
     Ok(begun.elapsed().as_secs_f64() * 1e6)
 }
 
-/// The same of all that are asked in so much time.
+/// Returns the times of all requests made within `length`, in microseconds.
 pub(crate) fn ask_for(subject: &mut dyn Subject, node: &str, length: Duration) -> Result<Vec<f64>> {
     let end = Instant::now() + length;
     let mut times = Vec::new();
@@ -31,7 +31,7 @@ pub(crate) fn ask_for(subject: &mut dyn Subject, node: &str, length: Duration) -
     Ok(times)
 }
 
-/// 99 of a hundred of the answers, against those where nothing else happened.
+/// Compares the time of 99 of a hundred responses with that of an idle node.
 pub(crate) fn compare(
     metric: String,
     answers: &[f64],

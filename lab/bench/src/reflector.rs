@@ -6,7 +6,7 @@
 //!   CPU 0               CPU 1                          CPU 0
 //! ```
 //!
-//! Both stations play the same frames. docs/benchmarks/reflector.md says it in whole sentences.
+//! Both stations play the same frames. Details in docs/benchmarks/reflector.md.
 
 pub(crate) mod crowd;
 mod icecast;
@@ -28,36 +28,36 @@ use crate::{Options, Service, Subject};
 use crowd::Crowd;
 use station::{Attentive, Station};
 
-/// At the same time.
+/// Simultaneous listeners.
 const LISTENERS: usize = 2000;
-/// Of ours, divided by Icecast's processor time.
+/// Goal: the node's processor time divided by Icecast's.
 const GOAL_CPU: f64 = 0.5;
 const NODE: &str = "bench-reflector";
 const ICECAST_NAME: &str = "icecast2";
-/// Below [`Service::Reflector`]'s paths.
+/// Path of the stream, below those of [`Service::Reflector`].
 const PATH: &str = "/live/station.mp3";
-/// Listeners that come in a second.
+/// New listeners per second.
 const ARRIVALS: u32 = 500;
 /// Descriptors of this program beside those of listeners.
 const DESCRIPTORS: u64 = 200;
-/// From the last arrival until all bursts are over.
+/// Time from the last arrival until all bursts are over.
 const SETTLE: Duration = Duration::from_secs(3);
 const SETTLE_QUICK: Duration = Duration::from_secs(2);
-/// In which processor time and bytes are counted.
+/// Time over which processor time and bytes are counted.
 const WINDOW: Duration = Duration::from_secs(10);
 const WINDOW_QUICK: Duration = Duration::from_secs(4);
-/// From the last listener's end until the next ones come.
+/// Time from the last listener's end until the next ones come.
 const REST: Duration = Duration::from_secs(1);
-/// What a burst is cut from has to have been played.
+/// Time that the station plays before listeners come, so that bursts have data.
 const FIRST: Duration = Duration::from_secs(5);
-/// What is gathered before it is sent may be missing at either end of a window.
+/// Data buffered before sending, which may be missing at either end of a window.
 const LATE: Duration = Duration::from_secs(1);
-/// Of a hundred listeners, those that may hear less than is played before a run says nothing.
+/// Percentage of listeners that may receive less than is played before a run counts as invalid.
 const SLOW_MAX: usize = 1;
-/// And those that may hear nothing at all.
+/// Percentage of listeners that may receive nothing at all.
 const GAVE_UP_MAX: usize = 5;
 
-/// Both, ready: a line, a station, and one who listens to every byte.
+/// Contestant: a line, a station, and a listener that checks every byte.
 struct Site {
     line: Line,
     at: SocketAddr,
@@ -66,18 +66,18 @@ struct Site {
     _station: Station,
 }
 
-/// What a crowd saw, and took.
+/// Usage and results of one crowd.
 #[derive(Clone, Copy, Debug, Default)]
 struct Run {
-    /// Percent of a core for a thousand listeners.
+    /// Percent of a core per thousand listeners.
     cpu: f64,
-    /// Milliseconds from a listener's SYN until it has the first byte of audio.
+    /// Time from a listener's SYN to its first byte of audio, in milliseconds.
     join: f64,
-    /// MB.
+    /// Memory in MB.
     memory: f64,
-    /// Listeners that heard less than was played.
+    /// Listeners that received less than was played.
     slow: usize,
-    /// Listeners that heard nothing for so long that they gave up.
+    /// Listeners that received nothing for so long that they gave up.
     gave_up: usize,
 }
 
@@ -152,7 +152,7 @@ fn rounds(
     Ok(rounds)
 }
 
-/// A crowd comes, listens, and goes.
+/// Measures one crowd that comes, listens and leaves.
 fn one(options: &Options, site: &Site) -> Result<Run> {
     let (settle, window) = match options.quick {
         true => (SETTLE_QUICK, WINDOW_QUICK),
@@ -186,14 +186,14 @@ fn one(options: &Options, site: &Site) -> Result<Run> {
     on_cpu(LOAD_CPU, || netns::in_namespace(&site.line.source, listens))??
 }
 
-/// How many heard less than was played while they listened, by what each had heard before and
-/// after.
+/// Returns the number of listeners that received less than was played while they listened, by the
+/// bytes of each before and after.
 pub(crate) fn slow(before: &[u64], after: &[u64], listened: Duration) -> usize {
     let least = station::RATE * listened.saturating_sub(LATE).as_secs_f64();
     after.iter().zip(before).filter(|(after, before)| ((*after - *before) as f64) < least).count()
 }
 
-/// A sentence for each of the two whose listeners heard too little.
+/// Returns a sentence for each contestant whose listeners received too little.
 fn failures(rounds: &[[Run; 2]]) -> Vec<String> {
     let of = |at: usize, count: fn(&Run) -> usize| -> usize {
         rounds.iter().map(|round| count(&round[at])).sum()

@@ -1,4 +1,4 @@
-//! What a benchmark says: the JSON document that is fixed, and a table for people.
+//! Report of a benchmark: the JSON document of a fixed version, and a table for people.
 
 use comfy_table::{Table, presets};
 use serde::Serialize;
@@ -7,20 +7,20 @@ use crate::limits::{self, Judged};
 use crate::machine::Machine;
 use crate::measurement::{GoalFor, Measured, Measurement};
 
-/// The version of the JSON document.
+/// Version of the JSON document.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// A whole run.
+/// Report of a whole run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     schema_version: u32,
     bench: String,
-    /// What was measured.
+    /// Measurements.
     pub results: Vec<Measurement>,
     machine: Machine,
-    /// False when a baseline was so slow that the run says nothing.
+    /// False if a baseline was so slow that the run means nothing.
     valid: bool,
-    /// How it was measured; why it is not valid, or why that could not be judged.
+    /// Conditions of the measurement; why it is not valid, or why that could not be judged.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<String>,
 }
@@ -34,19 +34,19 @@ impl Report {
         Self { schema_version: SCHEMA_VERSION, bench, results, machine, valid, notes }
     }
 
-    /// Whether the baselines were as fast as they should be, as far as this can be judged.
+    /// Returns true unless a baseline was known to be too slow.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.valid
     }
 
-    /// The document for programs.
+    /// Returns the document for programs.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::json!(self)
     }
 
-    /// The table for people.
+    /// Returns the table for people.
     #[must_use]
     pub fn to_table(&self) -> String {
         let mut table = Table::new();
@@ -79,7 +79,7 @@ impl Report {
     }
 }
 
-/// Three significant digits, with a thousands suffix: for people only.
+/// Formats three significant digits, with a thousands suffix: for people only.
 fn number(value: f64) -> String {
     for (unit, name) in [(1e9, " G"), (1e6, " M"), (1e3, " k")] {
         if value.abs() >= unit {

@@ -1,13 +1,13 @@
-//! `tam reproduce`: figures of the papers, measured again: CSV, a plot, and the paper's
-//! values beside ours.
+//! `tam reproduce`: figures of the papers, measured again: CSV, a plot, and the paper's values
+//! beside ours.
 //!
-//! What each figure is, and what stands for the paper's machines, is said where it is measured:
-//! `amnet`, `compressing`, `servers` and `radio` (AMnet), `crossing` and `shifting` (Tamanoir),
-//! `promethos`, `rcane`, `sane`. Ours differ in the absolute by twenty years; what is compared are
-//! the proportions.
+//! The modules document each figure, and what stands for the paper's machines: `amnet`,
+//! `compressing`, `servers` and `radio` (AMnet), `crossing` and `shifting` (Tamanoir), `promethos`,
+//! `rcane`, `sane`. Absolute values differ by twenty years of machines; compared are the
+//! proportions.
 //!
-//! Offered load is paced by the generator's clock, and what it really sent is
-//! counted: that, not what was asked for, is the x axis.
+//! Offered load is paced by the generator's clock, and the x axis is the load really sent, not the
+//! requested one.
 
 mod amnet;
 mod compressing;
@@ -104,50 +104,50 @@ const FIGURES: [Bench; 17] = [
     },
 ];
 
-/// All figures.
+/// Returns all figures.
 #[must_use]
 pub fn figures() -> &'static [Bench] {
     &FIGURES
 }
 
-/// A value of the paper's beside ours.
+/// Value of the paper beside the measured one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Compared {
-    /// What it is.
+    /// Description of the value.
     pub what: String,
-    /// Of both values.
+    /// Unit of both values.
     pub unit: &'static str,
-    /// As the paper has it.
+    /// Value in the paper.
     pub paper: f64,
-    /// As measured; none when nothing measured fits.
+    /// Measured value; `None` when no measurement corresponds.
     pub ours: Option<f64>,
 }
 
-/// One plot of a figure.
+/// Plot of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Panel {
     x: Quantity,
     y: Quantity,
-    /// In powers of ten.
+    /// True for a logarithmic x axis.
     log_x: bool,
     log_y: bool,
     marks: Marks,
 }
 
-/// How points are drawn.
+/// Style of a panel's points.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Marks {
-    /// All curves, as lines.
+    /// All curves as lines.
     Lines,
-    /// The curves whose names begin so, each point a dot.
+    /// Dots for the curves whose names begin with `curves`.
     Dots { curves: &'static str, beside: Straight },
 }
 
-/// What dots are to be seen beside: a line through the origin.
+/// Line through the origin, drawn beside dots for comparison.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Straight {
     name: &'static str,
-    /// Of y for each of x.
+    /// Slope: y for each unit of x.
     slope: f64,
 }
 
@@ -161,14 +161,14 @@ impl Panel {
     }
 }
 
-/// Values of the paper's in a plot, in the plot's units: dashed lines.
+/// Values of the paper in a plot, in the plot's units, as dashed lines.
 #[derive(Clone, Debug, PartialEq)]
 struct Reference {
-    /// The panels that have them.
+    /// Quantity of the panels that show them.
     y: Quantity,
-    /// The curve of ours whose colour they have; another name: grey.
+    /// Curve whose colour they take; grey if no curve has this name.
     curve: String,
-    /// In the legend; equal names are one entry.
+    /// Name in the legend; equal names share one entry.
     name: String,
     course: Course,
 }
@@ -178,9 +178,9 @@ struct Reference {
 enum Course {
     /// The same value everywhere.
     Level(f64),
-    /// From, to, and the value between them.
+    /// Steps: from, to, and the value between.
     Steps(Vec<(f64, f64, f64)>),
-    /// A straight line through the origin: y for each of x.
+    /// Straight line through the origin: y for each unit of x.
     Slope(f64),
 }
 
@@ -191,38 +191,38 @@ impl Reference {
     }
 }
 
-/// A figure before it is written.
+/// Figure before it is written to files.
 struct Drawn {
     points: Vec<Point>,
     compared: Vec<Compared>,
     columns: &'static [Quantity],
     panels: Vec<Panel>,
     notes: Vec<String>,
-    /// What the paper has, as far as it has a place in the plots.
+    /// Values of the paper, as far as they fit into the plots.
     references: Vec<Reference>,
 }
 
-/// A figure, measured again.
+/// Figure, measured again.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reproduced {
-    /// The figure's name.
+    /// Name of the figure.
     pub figure: String,
-    /// The points, also in the CSV.
+    /// Measured points, which are also in the CSV.
     pub points: Vec<Point>,
-    /// The paper's values beside ours.
+    /// Values of the paper beside the measured ones.
     pub compared: Vec<Compared>,
-    /// Sentences for people: what was left out, and why.
+    /// Notes for people: what was left out, and why.
     pub notes: Vec<String>,
-    /// Where the points were written.
+    /// Path of the CSV.
     pub csv: PathBuf,
-    /// Where the plot was written.
+    /// Path of the plot.
     pub svg: PathBuf,
 }
 
 /// Measures a figure again and writes `NAME.csv` and `NAME.svg` into `folder`.
 ///
 /// # Errors
-/// When there is no such figure, the node does not come up, or the files cannot be written.
+/// There is no such figure, the node does not come up, or the files cannot be written.
 pub fn run(
     name: &str,
     options: &Options,
@@ -265,14 +265,14 @@ pub fn run(
     Ok(Reproduced { figure: name.to_owned(), points, compared, notes, csv, svg })
 }
 
-/// A machine that stands still for longer, with every program on it, spoils what is timed
-/// meanwhile; a virtual one does when its host has better things to do.
+/// Longest pause of the whole machine that a run tolerates: a virtual machine whose host runs
+/// others stands still with every program on it, which spoils timings.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Runs that may be spoiled so, one after another.
+/// Most spoiled runs in a row.
 const SPOILED_MAX: usize = 3;
 
-/// The line that figures are measured on, with the node that stands in it. A figure is a function
-/// over it, in a module of its own.
+/// Line that figures are measured on, with the node in it. A figure is a function over it, in a
+/// module of its own.
 struct Lab<'a> {
     options: &'a Options,
     line: Line,
@@ -281,7 +281,7 @@ struct Lab<'a> {
 }
 
 impl Lab<'_> {
-    /// Runs a node for as long as `work` takes.
+    /// Runs a node while `work` runs.
     fn with_node<T>(
         &mut self,
         plan: &Plan,
@@ -293,8 +293,8 @@ impl Lab<'_> {
         done
     }
 
-    /// Returns what a run measured during which the machine did not stand still; each says for how
-    /// long it did.
+    /// Repeats a run until the machine did not stand still during it; returns its result. Each run
+    /// reports the longest pause.
     fn unspoiled<T>(
         &mut self,
         mut run: impl FnMut(&mut Self) -> Result<(T, Duration)>,

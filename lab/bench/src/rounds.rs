@@ -2,26 +2,26 @@
 
 use crate::measurement::{Better, GoalFor, Measurement};
 
-/// What a case measured, round by round: index 0 is ours.
+/// Values of a case, round by round: index 0 is the node's or module's, the others are baselines.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rounds {
     values: Vec<Vec<f64>>,
 }
 
-/// What one pair of a case is called and should reach.
+/// Comparison of a case with one baseline.
 #[derive(Clone, Debug)]
 pub(crate) struct Pair {
     /// `bench.case.size.variant`.
     pub(crate) metric: String,
-    /// Of both values.
+    /// Unit of both values.
     pub(crate) unit: &'static str,
-    /// What the baseline is.
+    /// Name of the baseline.
     pub(crate) baseline_name: &'static str,
-    /// Its index among the values of a round.
+    /// Index of the baseline among the values of a round.
     pub(crate) baseline: usize,
-    /// Which way is good.
+    /// Direction that is better.
     pub(crate) better: Better,
-    /// For the ratio.
+    /// Goal for the ratio.
     pub(crate) goal: Option<f64>,
 }
 
@@ -31,12 +31,12 @@ impl Rounds {
         self.values.push(round);
     }
 
-    /// The same rounds with the first baseline in our place.
+    /// Returns the rounds without the first value, so that the first baseline takes its place.
     pub(crate) fn without_first(&self) -> Self {
         Self { values: self.values.iter().map(|round| round[1..].to_vec()).collect() }
     }
 
-    /// Ours against one of the baselines; ratios are taken within a round.
+    /// Compares the first value with one of the baselines; ratios are taken within a round.
     pub(crate) fn compare(&self, pair: Pair) -> Measurement {
         let column = |at: usize| -> Vec<f64> {
             self.values.iter().filter_map(|round| round.get(at).copied()).collect()
@@ -66,7 +66,7 @@ impl Rounds {
     }
 }
 
-/// The middle value, or the mean of the two middle ones; 0 of nothing.
+/// Returns the middle value, or the mean of the two middle ones; 0 for no values.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -77,7 +77,7 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// The value of this rank of a hundred, by the nearest-rank method; 0 of nothing.
+/// Returns the value of this rank of a hundred, by the nearest-rank method; 0 for no values.
 pub(crate) fn percentile(values: &[f64], rank: usize) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn ratios_are_of_the_same_round() {
         let mut rounds = Rounds::default();
-        // The machine halves its speed in the second round: the ratio does not.
+        // The machine is half as fast in the second round: the ratio stays the same.
         rounds.add(vec![90.0, 100.0]);
         rounds.add(vec![45.0, 50.0]);
         rounds.add(vec![99.0, 110.0]);

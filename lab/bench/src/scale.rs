@@ -1,17 +1,18 @@
-//! `tam bench scale`: what a node with 10, 1,000 and 10,000 sessions costs, for each of them and
-//! for each packet.
+//! `tam bench scale`: cost of a node with 10, 1,000 and 10,000 sessions, for each session and for
+//! each packet.
 //!
 //! ```text
 //! generator ─▶ n0 ─▶ a rule for each session ─▶ its service counts, passes ─▶ n1 ═ d0: counted
-//!   CPU 0        └▶ what is nobody's: dropped       CPU 1: the cell
+//!   CPU 0        └▶ packets without a session: dropped       CPU 1: the cell
 //! ```
 //!
-//! Source ports are 16,384 flows, however many sessions there are. They are cut into as many equal
+//! Source ports make 16,384 flows, however many sessions there are. They are cut into as many equal
 //! blocks as there are sessions, and more, up to a power of two: each session has a block, and so
-//! one rule with one key; what is left is a session's that drops it. Packets walk through them so
-//! that no two in a row are of one session and each session's are evenly apart: with few sessions,
-//! too, nobody's packets come together. Every node is new: sessions are made by one change, and one
-//! more beside them by itself.
+//! one rule with one key; packets of the remaining blocks belong to a session that drops them. The
+//! generator walks through the flows so that no two packets in a row are of one session and each
+//! session's are evenly spread; with few sessions, too, packets of the remainder do not come
+//! together. Every node is new: sessions are created by one change, and one more beside them by a
+//! change of its own.
 
 use std::time::{Duration, Instant};
 
@@ -30,21 +31,22 @@ const SESSIONS_QUICK: [u32; 2] = [10, 1_000];
 /// Source ports, with or without a session.
 const FLOWS: u32 = 16_384;
 const LENGTH: usize = 80;
-/// Packets a second to all sessions together: what a cell carries with a thousand of them.
+/// Packets per second to all sessions together: the capacity of a cell with a thousand of them.
 const RATE: u64 = 400_000;
-/// More than it carries with a thousand: what a packet costs is seen when nobody waits for one.
+/// Packets per second beyond the capacity with a thousand, so that the cell never idles and the
+/// cost of a packet shows.
 const RATE_BEYOND: u64 = 700_000;
-/// Packets of a flow in a row, as a sender's window or what a device joins comes.
+/// Consecutive packets of a flow, as a sender's window or an aggregating device delivers them.
 const TRAIN: u32 = 8;
 const WINDOW: Duration = Duration::from_secs(4);
 const WINDOW_QUICK: Duration = Duration::from_secs(2);
-/// From the generator's first packet on: each flow has had some.
+/// Time from the generator's first packet until counting starts: each flow has had some.
 const WARM_UP: Duration = Duration::from_secs(1);
-/// After its last one.
+/// Time after the generator's last packet.
 const ARRIVAL: Duration = Duration::from_millis(200);
-/// Sessions that are made one by one beside the others; the median counts.
+/// Sessions created one by one beside the others; the median counts.
 const ONE_BY_ONE: usize = 9;
-/// What the memory of a session is compared with: its module's own, a page of WebAssembly.
+/// Memory that a session's is compared with: its module's own, a page of WebAssembly, in bytes.
 const PAGE: f64 = 65_536.0;
 const GOAL_PACKET: f64 = 1.1;
 const GOAL_PACKETS: f64 = 0.99;
@@ -69,21 +71,21 @@ pub(crate) fn run(
     Ok(measured(cases, &rounds))
 }
 
-/// What a node with so many sessions took.
+/// Results of a node with a number of sessions.
 struct Seen {
-    /// Bytes that both processes have more than before, for each session.
+    /// Memory growth of both processes for each session, in bytes.
     memory: f64,
-    /// Milliseconds for each of those that were made together.
+    /// Milliseconds for each of the sessions created together.
     together: f64,
-    /// Milliseconds for one more.
+    /// Milliseconds for one more session.
     one: f64,
-    /// Milliseconds until all were listed.
+    /// Milliseconds until all sessions were listed.
     list: f64,
-    /// Nanoseconds of the cell for each packet, no two in a row of one session.
+    /// Processor time of the cell for each packet in nanoseconds, no two in a row of one session.
     packet: f64,
-    /// The same, `TRAIN` in a row of one flow.
+    /// Processor time of the cell for each packet in nanoseconds, [`TRAIN`] in a row of one flow.
     train: f64,
-    /// Of those that were sent to sessions, packets that came.
+    /// Share of the packets sent to sessions that arrived.
     packets: f64,
 }
 
@@ -103,7 +105,7 @@ fn measure(
     sessions: u32,
     options: &Options,
 ) -> Result<Seen> {
-    // What the first service of a node makes for all is not of the others.
+    // Resources that a node's first service creates for all are not charged to the others.
     let single = Populated { sessions: 1, ..populated(sessions) };
     subject.populate(NODE, &single)?;
     let before = subject.processes(NODE)?;
@@ -138,7 +140,8 @@ const fn populated(sessions: u32) -> Populated {
     Populated { sessions, block: (FLOWS / blocks) as u16, blocks }
 }
 
-/// Nanoseconds of the cell for each packet, and the part of those sent to a session that came.
+/// Returns the cell's nanoseconds for each packet, and the share of the packets sent to sessions
+/// that arrived.
 fn traffic(
     line: &Line,
     subject: &mut dyn Subject,
@@ -211,7 +214,7 @@ fn measured(cases: &[u32], rounds: &[Vec<Seen>]) -> Measured {
     measured
 }
 
-/// One of the metrics.
+/// Metric of the benchmark.
 struct What {
     metric: &'static str,
     unit: &'static str,
@@ -274,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_compared_with_its_own_baseline() {
+    fn rounds_are_compared_with_their_own_baseline() {
         let seen = |packet| Seen {
             memory: 2.0 * PAGE,
             together: 1.0,

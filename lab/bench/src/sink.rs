@@ -1,4 +1,4 @@
-//! The end of a line: counts what arrives at d0.
+//! Sink at the end of a line: counts the packets that arrive at d0.
 
 use std::net::UdpSocket;
 
@@ -11,17 +11,17 @@ use crate::device_counters::column;
 use crate::frame::DESTINATION_PORT;
 use crate::line::Line;
 
-/// What takes the frames.
+/// Receiver of the frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// An XDP program that counts and drops: the cheapest.
+    /// XDP program that counts and drops: the cheapest receiver.
     Xdp,
-    /// The kernel's stack, up to a UDP socket that nobody reads.
+    /// Stack of the kernel, up to a UDP socket that nobody reads.
     Ordinary,
 }
 
 impl Kind {
-    /// As in the metrics' names.
+    /// Returns the name in metrics.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Xdp => "xdp_sink",
@@ -38,7 +38,7 @@ struct Count {
     bytes: u64,
 }
 
-/// A sink in place; it goes when it is dropped.
+/// Sink that is in place until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Sink<'line> {
     line: &'line Line,
@@ -51,7 +51,7 @@ enum What {
         counts: Map,
         _link: Link,
     },
-    /// The socket keeps the kernel from answering each packet with an ICMP error.
+    /// Socket that keeps the kernel from answering each packet with an ICMP error.
     Ordinary {
         _socket: UdpSocket,
     },
@@ -71,7 +71,7 @@ impl<'line> Sink<'line> {
         Ok(Self { line, what })
     }
 
-    /// Packets that have arrived so far.
+    /// Returns the packets that have arrived so far.
     pub(crate) fn packets(&self) -> Result<u64> {
         match &self.what {
             What::Xdp { counts, .. } => {
@@ -96,14 +96,14 @@ fn xdp(line: &Line) -> Result<What> {
     Ok(What::Xdp { counts: object.map("counts")?, _link: link })
 }
 
-/// Received packets, those dropped by the device not among them (columns 2 and 4 of
+/// Returns received packets without those dropped by the device (columns 2 and 4 of
 /// net/core/net-procfs.c, `dev_seq_printf_stats`).
 fn received(text: &str, device: &str) -> Option<u64> {
     column(text, device, 1)
 }
 
-/// Packets that a device of this thread's namespace did not send, as there was no room in the
-/// ring of its peer (column 12; `veth_get_stats64`).
+/// Returns the packets that a device of this thread's namespace did not send because its peer's
+/// ring was full (column 12; `veth_get_stats64`).
 pub(crate) fn unsent(device: &str) -> Result<u64> {
     let text = std::fs::read_to_string("/proc/thread-self/net/dev")?;
     column(&text, device, 11)

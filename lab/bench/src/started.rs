@@ -1,10 +1,10 @@
-//! Nodes that a benchmark starts together, and leaves none of behind.
+//! Start of several nodes at once; none is left behind.
 
 use anyhow::Result;
 
 use crate::{Plan, Subject};
 
-/// Starts nodes, works with them, and stops those that have started, whatever came of it.
+/// Starts nodes, runs `work` with them, and stops those that have started, whatever the result.
 pub(crate) fn with_nodes<T>(
     plans: &[Plan],
     subject: &mut dyn Subject,
@@ -57,7 +57,8 @@ mod tests {
     use super::*;
     use anyhow::bail;
 
-    /// Starts as many, of three, and works if that says so; what was done.
+    /// Runs with `starts` of three nodes that start and work that succeeds if `works`; returns the
+    /// result and the calls.
     fn done(starts: usize, works: bool) -> (Result<()>, Vec<String>) {
         let mut log = Vec::new();
         let start = |log: &mut Vec<String>, one: &usize| {
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_has_started_is_stopped_and_the_first_failure_is_said() {
+    fn started_nodes_are_stopped_and_the_first_failure_is_returned() {
         let said = |result: Result<()>| result.unwrap_err().to_string();
         let (result, log) = done(2, true);
         assert_eq!(said(result), "2 does not start");

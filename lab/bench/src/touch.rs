@@ -1,7 +1,7 @@
 //! `tam bench touch`: one pass over every byte of a packet, in the sandbox and in native code.
 //!
-//! The two run the same source. What a call costs besides is measured with
-//! no pass at all and subtracted; the checksums are compared.
+//! Both run the same source. The cost of a call besides is measured with no pass and subtracted;
+//! the checksums are compared.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -15,13 +15,13 @@ use crate::{Options, Subject, Touched, frame};
 #[path = "../../../services/touch/src/pass.rs"]
 mod pass;
 
-/// The papers' size, and a small one, where what a call costs is most of it.
+/// Packet lengths in bytes: the papers', and a small one, where the call is most of the cost.
 const LENGTHS: [usize; 2] = [1460, 256];
-/// Passes of a call; the service's most, so that the difference is large.
+/// Passes of a call: the service's maximum, so that the difference is large.
 const PASSES: u32 = 4;
 /// Packets of a measurement: a third of a second at 2 microseconds a pass.
 const PACKETS: u32 = 40_000;
-/// The sandbox's time divided by the native one.
+/// Goal: the sandbox's time divided by the native one.
 const GOAL: f64 = 1.1;
 
 pub(crate) fn run(
@@ -58,7 +58,7 @@ pub(crate) fn run(
     Ok(measurements)
 }
 
-/// The passes alone: a run with them less a run without.
+/// Measures the passes alone: a run with them less a run without.
 fn sandboxed(subject: &mut dyn Subject, packet: &[u8]) -> Result<Touched> {
     let empty = subject.touch(packet, 0, PACKETS)?;
     let full = subject.touch(packet, PASSES, PACKETS)?;

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! ffmpeg does the same conversion, from the same server, into frames of the same size and of the
-//! nearest format that it has. docs/benchmarks/transcode.md says it in whole sentences.
+//! nearest format that it has. Details in docs/benchmarks/transcode.md.
 
 mod cinema;
 mod device;
@@ -27,29 +27,29 @@ use crate::{Options, Service, Subject};
 use cinema::{Cinema, FILM, LIVE, RATE};
 use device::{Device, Seen};
 
-/// Frames of ours per second divided by ffmpeg's.
+/// Goal: the node's frames per second divided by ffmpeg's.
 const GOAL_FRAMES: f64 = 0.9;
-/// Milliseconds until the first frame, and between two frames when the size changes.
+/// Goals in milliseconds: until the first frame, and between two frames when the size changes.
 const GOAL_FIRST_MS: f64 = 200.0;
 const GOAL_GAP_MS: f64 = 200.0;
 const NODE: &str = "bench-transcode";
 const FFMPEG_NAME: &str = "ffmpeg";
-/// Seconds of the film: long enough that its start does not matter much.
+/// Length of the film in seconds: long enough that its start does not matter much.
 const SECONDS: u32 = 60;
 const SECONDS_QUICK: u32 = 20;
-/// How long a live stream is watched in front of a change, and behind it.
+/// Time that a live stream is watched before a change, and after it.
 const WATCHED: Duration = Duration::from_millis(1500);
-/// Between the request for another size and what is looked at first.
+/// Half-width of the interval around the request for another size in which frames are watched.
 const AROUND: Duration = Duration::from_millis(500);
 
-/// What a device wants, and what ffmpeg calls that.
+/// Format that a device requests, and ffmpeg's name for it.
 struct Case {
     name: &'static str,
     width: usize,
     height: usize,
     palette: &'static str,
     format: &'static str,
-    /// Bits of a pixel; rows have whole bytes.
+    /// Bits per pixel; rows have whole bytes.
     bits: usize,
 }
 
@@ -87,22 +87,22 @@ impl Case {
     }
 }
 
-/// What one pass over the film showed.
+/// Result of one pass over the film.
 #[derive(Clone, Copy, Debug, Default)]
 struct Run {
     frames: usize,
     per_second: f64,
-    /// Milliseconds until the first frame was there.
+    /// Milliseconds until the first frame had arrived.
     first: f64,
 }
 
-/// What a change of the size showed, in milliseconds.
+/// Result of a change of the size, in milliseconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Change {
-    /// Between two frames, around it and in front of it.
+    /// Longest time between two frames around the change, and before it.
     gap: f64,
     usual: f64,
-    /// Until the first frame of the new size was there.
+    /// Time until the first frame of the new size had arrived.
     shown: f64,
 }
 
@@ -176,7 +176,7 @@ fn measure(
     Ok(measured)
 }
 
-/// The film as fast as it comes through the node.
+/// Loads the film through the node, as fast as it comes.
 fn through(line: &Line, case: &Case) -> Result<Run> {
     let begun = Instant::now();
     let mut device = Device::play(&line.source, ORIGIN.parse()?, &case.path(FILM))?;
@@ -193,7 +193,7 @@ fn through(line: &Line, case: &Case) -> Result<Run> {
     run_of(frames, begun.elapsed(), first)
 }
 
-/// The same by ffmpeg, which has the other CPU alone.
+/// Converts the film by ffmpeg, which has the other CPU alone.
 fn alone(line: &Line, case: &Case) -> Result<Run> {
     let scale = format!(
         "setpts=PTS-STARTPTS,fps={RATE},scale={}:{}:flags=fast_bilinear",
@@ -227,7 +227,7 @@ fn run_of(frames: usize, took: Duration, first: Option<Duration>) -> Result<Run>
     Ok(Run { frames, per_second: frames as f64 / took.as_secs_f64(), first })
 }
 
-/// A stream that plays, and a device that wants another size.
+/// Plays a live stream on a device that requests another size.
 fn change(line: &Line) -> Result<Change> {
     let case = &CASES[1];
     let mut device = Device::play(&line.source, ORIGIN.parse()?, &case.path(LIVE))?;

@@ -1,7 +1,7 @@
 //! `tam bench user`: a service at user level against a plain AF_XDP program in C.
 //!
-//! Both have one socket a port, batches of 64, wake-up on need, poll when
-//! idle, the same CPU for the application and CPU 0 for the kernel's part.
+//! Both have one socket a port, batches of 64, wake-up on need, polling when idle, the same CPU for
+//! the application and CPU 0 for the kernel's part.
 
 use anyhow::Result;
 
@@ -15,7 +15,7 @@ use crate::sink::{Kind, Sink};
 use crate::{Options, Service, Subject};
 
 const LENGTHS: [usize; 2] = [64, 1460];
-/// Ours divided by the plain program.
+/// Goal: the service's rate divided by the plain program's.
 const GOAL: f64 = 0.9;
 
 pub(crate) fn run(

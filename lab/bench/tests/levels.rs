@@ -1,5 +1,5 @@
-//! The packet functions against their test vectors: as modules at user level and
-//! below it, and as the XDP programs that they are measured against.
+//! Tests of the packet functions against their vectors: as modules at user level and below it, and
+//! as the XDP programs that they are measured against.
 
 mod levels_user;
 
@@ -7,7 +7,7 @@ use bench::levels::{Baseline, Function, Kind, Ours, Runner, Set, Vectors, functi
 use engine::Engine;
 use levels_user::User;
 
-/// Each of them, with its vectors; none, and a note, where the build left them out.
+/// Returns each function with its vectors; none, with a note, where the build left them out.
 fn all() -> Vec<(&'static Function, Vectors)> {
     match functions() {
         Ok(functions) => {
@@ -52,7 +52,7 @@ fn both_sets_are_there_and_each_function_has_packets_to_measure() {
 fn a_packet_with_right_checksums_leaves_with_right_checksums() {
     for (function, vectors) in all() {
         for packet in &vectors.packets {
-            // What a tunnel carried may have no header, and so no checksum.
+            // A tunnel's payload may have no header, and so no checksum.
             if wire::parse_frame(packet.after()).is_err() {
                 continue;
             }
@@ -68,7 +68,7 @@ fn a_packet_with_right_checksums_leaves_with_right_checksums() {
     }
 }
 
-/// Of its first IPv4 header, and of what follows it.
+/// Returns true if the checksums of its first IPv4 header and of the transport are right.
 fn has_right_checksums(frame: &[u8]) -> bool {
     let Ok(parsed) = wire::parse_frame(frame) else { return false };
     let start = usize::from(parsed.l3_offset);

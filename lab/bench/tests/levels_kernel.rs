@@ -1,5 +1,5 @@
-//! The packet functions at level `kernel`: their vectors, and random packets, of which each
-//! meets the same fate there, at `nic` and at `user`.
+//! Packet functions at level `kernel`: their vectors, and random packets, which get the same
+//! verdict there, at `nic` and at `user`.
 
 mod levels_packets;
 mod levels_user;
@@ -18,7 +18,7 @@ use levels_packets::{ETHERNET_LENGTH, Random, packets};
 use levels_user::User;
 use wasm_to_bpf::Flavour;
 
-/// A module at tcx, without a device.
+/// Module at tcx, without a device.
 struct Kernel {
     alone: Alone,
     addresses: BTreeMap<String, u32>,
@@ -30,7 +30,7 @@ impl Kernel {
         let spec = InstanceSpec {
             window: checked.manifest.window,
             memory_pages_max: checked.memory.pages_max,
-            // Nobody raises the epoch: a start may take as long as it likes.
+            // The epoch is never raised, so a start has no time limit.
             call_slices: 1,
             ..InstanceSpec::default()
         };
@@ -55,10 +55,10 @@ impl Runner for Kernel {
     }
 }
 
-/// What `kernel` refuses: they take bytes away in front, for which tc has no helper.
+/// Functions that `kernel` refuses: they remove bytes at the front, for which tc has no helper.
 const REFUSED: [&str; 3] = ["ipip", "vxlan_decap", "gre_decap"];
 
-/// The functions that run there; none, and a note, where nothing can be run.
+/// Returns the functions that run at `kernel`; none, with a note, where no program can be run.
 fn all() -> Vec<&'static Function> {
     if !rustix::process::geteuid().is_root() {
         testbase::skip_this("BPF programs need root");
@@ -147,7 +147,8 @@ fn compare(
     }
 }
 
-/// The kernel runs no program at tc over an IP packet without its whole header.
+/// Returns the shortest length of a frame that the kernel runs at tc: an IP packet needs its whole
+/// header.
 fn least(frame: &[u8]) -> usize {
     match frame.get(12..14) {
         Some([0x08, 0x00]) => ETHERNET_LENGTH + 20,

@@ -1,5 +1,5 @@
-//! Random packets through the packet functions: whatever runs them gives the
-//! same verdicts, bytes and tables.
+//! Random packets through the packet functions: every runner gives the same verdicts, bytes and
+//! tables.
 
 mod levels_packets;
 mod levels_user;

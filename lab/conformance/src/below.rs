@@ -1,5 +1,5 @@
-//! The levels `nic` and `kernel` without a device: the module as eBPF, run by the
-//! kernel's test-run over packets. Instances start at user level, as everywhere.
+//! Levels `nic` and `kernel` without a device: the module as eBPF, run by the kernel's test-run
+//! over packets. Instances start at user level, as everywhere.
 
 use bpf::TestRunError;
 use cell::below::{Alone, AloneError, AloneModule, CompileAloneError, StartBelowError};
@@ -10,27 +10,27 @@ use crate::clock::Clock;
 use crate::subject::{Handled, Running, Subject, meta_of, run};
 use crate::{Case, Level, LevelError, Outcome};
 
-/// Runs the table in the kernel. Needs root.
+/// Runner of the table in the kernel. Needs root.
 pub struct Below {
     flavour: Flavour,
     engine: Engine,
-    /// Held for its thread.
+    /// Clock, held for its thread.
     _clock: Clock,
 }
 
 impl Below {
-    /// The level `nic`: XDP programs.
+    /// Returns the level `nic`: XDP programs.
     ///
     /// # Errors
-    /// When this machine cannot run the engine.
+    /// This machine cannot run the engine.
     pub fn nic() -> Result<Self, CompileError> {
         Self::new(Flavour::Xdp)
     }
 
-    /// The level `kernel`: programs of tcx.
+    /// Returns the level `kernel`: programs of tcx.
     ///
     /// # Errors
-    /// When this machine cannot run the engine.
+    /// This machine cannot run the engine.
     pub fn kernel() -> Result<Self, CompileError> {
         Self::new(Flavour::Tc)
     }

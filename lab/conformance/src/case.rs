@@ -1,59 +1,59 @@
-//! One case of the table, as a value that needs nothing beside it.
+//! Case of the table, as a value that depends on nothing else.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::Ending;
 
-/// The variable that names the folder of the built services, instead of the project's own.
+/// Environment variable with the folder of the built services, instead of the project's own.
 const SERVICES_VARIABLE: &str = "TAM_SERVICES";
 
-/// A module, packets for it, and what must come of them.
+/// Module, packets for it, and their expected results.
 ///
-/// The frames are whole ones as on the wire, their MAC addresses those of
-/// `wire::build`. A level with real devices gives them its own, and sends only
-/// those that a device can carry ([`Case::is_routable`]).
+/// The frames are whole ones as on the wire, their MAC addresses those of `wire::build`. A level
+/// with real devices replaces them by its own, and sends only those that a device can carry
+/// ([`Case::is_routable`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// What is tried, unique in the table.
+    /// Description of the case, unique in the table.
     pub name: String,
-    /// The file that says so.
+    /// Name of the table's file.
     pub file: String,
-    /// The line of that file.
+    /// Line in that file.
     pub line: usize,
-    /// What runs.
+    /// Module to run.
     pub module: Module,
-    /// The operator's parameters, as text.
+    /// Parameters of the module, as text.
     pub parameters: BTreeMap<String, String>,
-    /// Levels that refuse it, each with the code of its reason: what cannot become
-    /// eBPF, `verifier` or `frame_length`. Every other level runs it.
+    /// Levels that refuse the module, each with the code of its reason: that of a module that does
+    /// not compile to eBPF, `verifier` or `frame_length`. Every other level runs it.
     pub refused: BTreeMap<abi::Level, String>,
-    /// Frames that the instance gets first; only what they leave in it matters.
+    /// Frames that the instance gets first, to set its state; their results are not compared.
     pub before: Vec<Vec<u8>>,
-    /// The frame whose outcome counts.
+    /// Frame whose outcome is compared.
     pub frame: Vec<u8>,
-    /// What must come of it.
+    /// Expected outcome.
     pub expected: Outcome,
 }
 
-/// Where a module comes from.
+/// Source of a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Module {
-    /// The bytes of a module written as text in the table, manifest included.
+    /// Bytes of a module written as text in the table, manifest included.
     Wasm(Vec<u8>),
-    /// One of the project's services, by name, as `tam build` makes it.
+    /// Name of a service of the project, as `tam build` makes it.
     Service(String),
 }
 
-/// What came of a frame, or must.
+/// Outcome of a frame, actual or expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// The verdict, or why there is none.
+    /// Verdict, or the reason why there is none.
     pub ending: Ending,
-    /// The packet as the module left it, before the node acts on the verdict;
-    /// `None` when it is dropped.
+    /// Packet as the module left it, before the node acts on the verdict; `None` when it is
+    /// dropped.
     pub frame: Option<Vec<u8>>,
-    /// The module's counters; what is expected names only those that matter.
+    /// Counters of the module; expected ones are only those that matter.
     pub counters: BTreeMap<String, u64>,
     /// Frames that the call sent beside the packet, in order.
     pub sent: Vec<Sent>,
@@ -62,7 +62,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// An outcome with nothing beside its ending.
+    /// Returns an outcome with this ending and nothing else.
     #[must_use]
     pub fn of(ending: Ending, frame: Option<Vec<u8>>) -> Self {
         let (counters, sent, events) = Default::default();
@@ -70,25 +70,25 @@ impl Outcome {
     }
 }
 
-/// A frame of the module's own making.
+/// Frame that the module sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// The port's name.
+    /// Name of the port.
     pub port: String,
-    /// The whole frame.
+    /// Bytes of the whole frame.
     pub frame: Vec<u8>,
 }
 
-/// A notice to the node's event stream.
+/// Event that the module raised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Chosen by the module.
+    /// Code chosen by the module.
     pub code: u32,
-    /// Its data.
+    /// Data of the event.
     pub data: Vec<u8>,
 }
 
-/// Why a case's module cannot be had.
+/// Reason why a case's module is missing.
 #[derive(Debug, thiserror::Error)]
 pub enum ModuleError {
     /// The service is not built.
@@ -98,18 +98,18 @@ pub enum ModuleError {
         path = .path.display()
     )]
     NotBuilt {
-        /// Where it should lie.
+        /// Expected path of the module.
         path: PathBuf,
-        /// The system's answer.
+        /// Error of the file system.
         source: std::io::Error,
     },
 }
 
 impl Case {
-    /// The bytes of the module.
+    /// Returns the bytes of the module.
     ///
     /// # Errors
-    /// When it is a service that is not built.
+    /// The service is not built.
     pub fn wasm(&self) -> Result<Vec<u8>, ModuleError> {
         let name = match &self.module {
             Module::Wasm(bytes) => return Ok(bytes.clone()),
@@ -123,8 +123,8 @@ impl Case {
         std::fs::read(&path).map_err(|source| ModuleError::NotBuilt { path, source })
     }
 
-    /// Whether every frame is one that a node would route, so that a real
-    /// device can bring it to a module.
+    /// Returns true if a node would route every frame, so that a real device can bring it to a
+    /// module.
     #[must_use]
     pub fn is_routable(&self) -> bool {
         let routable =

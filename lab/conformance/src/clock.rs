@@ -1,4 +1,4 @@
-//! The clock that ends calls in the engine.
+//! Clock that ends calls in the engine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use engine::Engine;
 
-/// How often the engine's clock ticks.
+/// Interval of the engine's clock.
 const SLICE: Duration = Duration::from_millis(1);
-/// Ticks that a call may take. A node gives 10 ms of processor time; here the
-/// clock is the wall's, and other tests may hold the processor for long.
+/// Ticks that a call may take. A node allows 10 ms of processor time; this clock is wall time, and
+/// other tests may hold the processor for long.
 pub(crate) const CALL_SLICES: u64 = 300;
 
-/// A thread that raises the engine's epoch until it is dropped.
+/// Thread that raises the engine's epoch until it is dropped.
 pub(crate) struct Clock {
     stopped: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,

@@ -1,32 +1,32 @@
-//! How a call can end, in the words of the table.
+//! Endings of a call, in the words of the table.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The verdict on a packet, or why there is none.
+/// Ending of a call: the verdict, or the reason why there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// `pass`, or `pass EDGE`.
+    /// Verdict `pass`, or `pass EDGE`.
     Pass(u8),
-    /// `reroute`: pass, after a new look-up of the route.
+    /// Verdict `reroute`: pass, after a new look-up of the route.
     Reroute(u8),
-    /// `drop REASON`.
+    /// Verdict `drop REASON`.
     Drop(u16),
-    /// `bounce`.
+    /// Verdict `bounce`.
     Bounce,
-    /// `redirect PORT`, by the port's name.
+    /// Verdict `redirect PORT`, by the port's name.
     Redirect(String),
-    /// `raise`.
+    /// Verdict `raise`.
     Raise,
-    /// `trap KIND`, with the name under which the node counts it.
+    /// Trap `trap KIND`, with the name under which the node counts it.
     Trap(String),
-    /// `start refused CODE`: `on_start` returned this number.
+    /// Refusal `start refused CODE`: `on_start` returned this number.
     StartRefused(i32),
-    /// `start trapped KIND`: `on_start` did not return.
+    /// Trap `start trapped KIND`: `on_start` did not return.
     StartTrapped(String),
 }
 
-/// Text that names no ending.
+/// Error of text that names no ending.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{0}' is no ending; write pass, pass EDGE, reroute, reroute EDGE, drop REASON, bounce, redirect PORT, raise, trap KIND, \
@@ -35,7 +35,7 @@ pub enum Ending {
 pub struct EndingError(String);
 
 impl Ending {
-    /// Whether there is still a packet.
+    /// Returns true if a packet remains after the call.
     #[must_use]
     pub const fn keeps_packet(&self) -> bool {
         matches!(

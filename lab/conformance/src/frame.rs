@@ -1,4 +1,4 @@
-//! Frames as one line of text: what a case's author writes and reads.
+//! Frames as one line of text, which a case's author writes.
 //!
 //! ```text
 //! ipv4 udp dscp=46 payload=count:100      built, with right lengths and checksums
@@ -7,8 +7,8 @@
 //! same at=42:ff front=0000 back=-2        the frame that came in, changed
 //! ```
 //!
-//! A payload that is given twice is both, one behind the other.
-//! Addresses and L4 ports are fixed: a case is about something else.
+//! Two payloads of one frame are concatenated. Addresses and L4 ports are fixed: no case is about
+//! them.
 
 use wire::{FrameBuilder, protocol as p};
 
@@ -16,51 +16,51 @@ use wire::{FrameBuilder, protocol as p};
 const V4: ([u8; 4], [u8; 4]) = ([10, 0, 1, 2], [10, 0, 2, 2]);
 const V6: ([u16; 8], [u16; 8]) = ([0xfd00, 1, 0, 0, 0, 0, 0, 2], [0xfd00, 2, 0, 0, 0, 0, 0, 2]);
 const L4_PORTS: (u16, u16) = (4000, 5000);
-/// Hops left, when nothing else is said.
+/// TTL of a frame that does not state one.
 const TTL: u8 = 64;
-/// Longest frame: an Ethernet header and a data unit.
+/// Longest frame: an Ethernet header and the longest IPv4 packet.
 const LENGTH_MAX: usize = 14 + 65_535;
 
-/// Why a line is no frame.
+/// Reason why a line is no frame.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameTextError {
-    /// A word that is not known.
+    /// The word is unknown.
     #[error("'{word}' is no word of a frame; frame.rs lists them")]
     Word {
-        /// The word.
+        /// Unknown word.
         word: String,
     },
-    /// What stands behind `=` cannot be read.
+    /// The value after `=` cannot be parsed.
     #[error("'{word}' has a value that is not {wanted}")]
     Value {
-        /// The whole word.
+        /// Whole word.
         word: String,
-        /// What it should be.
+        /// Description of the expected value.
         wanted: &'static str,
     },
-    /// `same` where no frame came in.
+    /// The word `same` is used where there is no input frame.
     #[error("'same' needs a frame that came in; it is for frame_out and sent")]
     NothingSame,
-    /// A change outside the frame.
+    /// The change lies outside the frame.
     #[error("'{word}' reaches beyond the frame, which has {length} bytes here")]
     Outside {
-        /// The whole word.
+        /// Whole word.
         word: String,
-        /// Bytes of the frame so far.
+        /// Length of the frame so far, in bytes.
         length: usize,
     },
-    /// Longer than a packet can be.
+    /// The frame is longer than a packet can be.
     #[error("the frame would have {length} bytes, at most {LENGTH_MAX} are possible")]
     TooLong {
-        /// Bytes.
+        /// Length in bytes.
         length: usize,
     },
 }
 
-/// Reads a frame; `same` stands for the frame that came in.
+/// Parses a frame; `same` is the input frame that the word `same` stands for.
 ///
 /// # Errors
-/// When a word is unknown or cannot be applied.
+/// A word is unknown or cannot be applied.
 pub fn frame(text: &str, same: Option<&[u8]>) -> Result<Vec<u8>, FrameTextError> {
     let mut builder = FrameBuilder::new();
     let mut whole = None;
@@ -124,7 +124,8 @@ fn built(
     })
 }
 
-/// `at=OFFSET:HEX` overwrites; `front=HEX` and `back=HEX` add, `front=-N` and `back=-N` remove.
+/// Applies a change: `at=OFFSET:HEX` overwrites; `front=HEX` and `back=HEX` add, `front=-N` and
+/// `back=-N` remove bytes.
 fn change(frame: &mut Vec<u8>, word: &str, name: &str, value: &str) -> Result<(), FrameTextError> {
     let length = frame.len();
     let outside = || FrameTextError::Outside { word: word.to_owned(), length };
@@ -150,7 +151,7 @@ fn change(frame: &mut Vec<u8>, word: &str, name: &str, value: &str) -> Result<()
     Ok(())
 }
 
-/// `HEX`, `count:N`, or `words:A,B,...` of 32 bits, little-endian.
+/// Parses a payload: `HEX`, `count:N`, or `words:A,B,...` of 32 bits, little-endian.
 fn payload_piece(word: &str, value: &str) -> Result<Vec<u8>, FrameTextError> {
     if let Some(count) = value.strip_prefix("count:") {
         return Ok(counting(number(word, count)?));
@@ -178,7 +179,7 @@ fn bytes(word: &str, digits: &str) -> Result<Vec<u8>, FrameTextError> {
     hex::decode(digits).map_err(|_| FrameTextError::Value { word: word.to_owned(), wanted })
 }
 
-/// A decimal number, or a hexadecimal one with `0x`.
+/// Parses a decimal number, or a hexadecimal one with `0x`.
 fn number<T: TryFrom<i64>>(word: &str, text: &str) -> Result<T, FrameTextError> {
     let read = match text.strip_prefix("0x") {
         Some(digits) => i64::from_str_radix(digits, 16),
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_frame_is_an_error() {
+    fn text_that_is_no_frame_is_an_error() {
         for text in [
             "ipv5",
             "hex=0",

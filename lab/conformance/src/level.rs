@@ -1,75 +1,76 @@
-//! What every level offers to the table, and how its answers are compared.
+//! Interface of a level to the table, and comparison of outcomes.
 
 use bpf::RawLoadError;
 use cell::below::AloneError;
 
 use crate::{Case, ModuleError, Outcome};
 
-/// The port that the frames of a case come in by; modules find it by this name.
+/// Port by which the frames of a case arrive; modules look it up by this name.
 pub const ARRIVAL_PORT: &str = "left";
-/// Another port, to redirect and send to.
+/// Port to redirect and send to.
 pub const OTHER_PORT: &str = "right";
 
-/// Something that runs modules on packets.
+/// Runner of modules on packets.
 pub trait Level {
-    /// Which.
+    /// Returns the level.
     fn level(&self) -> abi::Level;
 
-    /// Runs a case in a fresh instance of its module. An instance that traps on
-    /// a frame of `before` is replaced, as a node does.
+    /// Runs a case in a fresh instance of its module. An instance that traps on a frame of `before`
+    /// is replaced, as in a node.
     ///
     /// # Errors
-    /// When the case could not be run at all; what a module does is an [`Outcome`].
+    /// The case could not be run at all; results of the module are an [`Outcome`].
     fn run(&mut self, case: &Case) -> Result<Outcome, LevelError>;
 }
 
-/// Why a level could not run a case: nothing that the table speaks of.
+/// Reason why a level could not run a case, outside the table's subject.
 #[derive(Debug, thiserror::Error)]
 pub enum LevelError {
-    /// The module is not there.
+    /// The module is missing.
     #[error(transparent)]
     Module(#[from] ModuleError),
     /// The module does not keep to the ABI.
     #[error(transparent)]
     Check(#[from] abi::CheckError),
-    /// The case's parameters are not the module's.
+    /// The case's parameters do not fit the module.
     #[error(transparent)]
     Parameters(#[from] abi::manifest::ParameterError),
-    /// The engine does not take the module.
+    /// The engine refuses the module.
     #[error(transparent)]
     Compile(#[from] engine::CompileError),
-    /// No memory for an instance, or a wrong export that the check let pass.
+    /// The instance cannot be made: no memory, or a wrong export that the check accepted.
     #[error("the instance cannot be made: {0}")]
     Start(engine::StartError),
-    /// The compiler does not make eBPF of it: at least one reason.
+    /// The compiler refuses the module, for at least one reason.
     #[error("it does not become eBPF: {}", .0.first().map_or_else(String::new, ToString::to_string))]
     Refused(Vec<wasm_to_bpf::Refusal>),
     /// The kernel runs no program over a frame of this length.
     #[error("the kernel runs no program over a frame of {length} bytes: {source}")]
     Frame {
-        /// Its bytes.
+        /// Length of the frame, in bytes.
         length: usize,
-        /// The kernel's answer.
+        /// Error of the kernel.
         source: std::io::Error,
     },
-    /// Something else in the kernel.
+    /// The kernel failed in another way.
     #[error(transparent)]
     Alone(AloneError),
     /// The module redirected or sent to a port that the level does not have.
     #[error("the module named port {number}, which is none of this level's")]
     Port {
-        /// The number.
+        /// Number of the port.
         number: u16,
     },
 }
 
-/// The word for [`LevelError::Frame`] in the table.
+/// Code of [`LevelError::Frame`] in the table.
 const FRAME_LENGTH: &str = "frame_length";
-/// The word for a program that the kernel's verifier gives up on.
+/// Code of a program that is too complex for the kernel's verifier.
 const VERIFIER: &str = "verifier";
 
 impl LevelError {
-    /// The word with which a case declares that a level refuses it, when this is such a refusal.
+    /// Returns the code by which a case declares that a level refuses it; `None` for an error that
+    /// is no such refusal.
     #[must_use]
     pub fn refusal(&self) -> Option<&'static str> {
         match self {
@@ -81,7 +82,7 @@ impl LevelError {
     }
 }
 
-/// What is not as expected, one sentence each; none when the level conforms.
+/// Returns the differences, one sentence each; empty when the level conforms.
 #[must_use]
 pub fn differences(expected: &Outcome, found: &Outcome) -> Vec<String> {
     let mut differences = Vec::new();

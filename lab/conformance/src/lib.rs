@@ -1,4 +1,4 @@
-//! One table of (module, state, packet in, verdict, packet out), for every level.
+//! Conformance table of (module, state, packet in, verdict, packet out), for every level.
 //!
 //! ```text
 //! vectors/conformance/*.toml ─▶ cases() ─▶ Case ─▶ Level::run ─▶ Outcome
@@ -6,11 +6,10 @@
 //!                                            └─ expected ─▶ differences()
 //! ```
 //!
-//! A level is whatever runs a module on packets: [`User`] is the engine that
-//! `tam run` and a cell use, without a device; [`Below`] is the module as eBPF in the
-//! kernel, at `nic` or `kernel`, without a device as well. What a node does with a verdict
-//! afterwards (routing, swapping MACs, sending) is not in the table. Levels that
-//! disagree are a defect, even if both answers look fine.
+//! A level runs a module on packets: [`User`] is the engine that `tam run` and a cell use, without
+//! a device; [`Below`] is the module as eBPF in the kernel, at `nic` or `kernel`, without a device
+//! as well. The steps of a node after the verdict (routing, swapping MACs, sending) are not in the
+//! table. Levels that disagree are a defect, even if both results look right.
 
 #![forbid(unsafe_code)]
 

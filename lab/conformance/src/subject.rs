@@ -1,5 +1,5 @@
-//! What all levels do with a case: the same instance specification, the same
-//! metadata, the same reading of what came out.
+//! Common part of all levels: the same instance specification, the same metadata, the same reading
+//! of results.
 
 use abi::check::Unverified;
 use abi::{Checked, Meta, Verdict};
@@ -9,10 +9,10 @@ use engine::{Emitted, InstanceSpec, StartError, Trap};
 use crate::clock::CALL_SLICES;
 use crate::{ARRIVAL_PORT, Case, Ending, Event, LevelError, OTHER_PORT, Outcome, Sent};
 
-/// The ports of a level without devices and their numbers.
+/// Ports of a level without devices, with their numbers.
 const PORTS: [(&str, u16); 2] = [(ARRIVAL_PORT, 3), (OTHER_PORT, 7)];
 
-/// A case's module and what its instances start with.
+/// Module of a case with the start values of its instances.
 pub(crate) struct Subject {
     pub(crate) wasm: Vec<u8>,
     pub(crate) checked: Checked,
@@ -43,12 +43,13 @@ impl Subject {
     }
 }
 
-/// An instance at some level.
+/// Instance at a level.
 pub(crate) trait Running {
-    /// One packet: its bytes afterwards, the verdict or trap, what was left beside it.
+    /// Handles one packet; returns its bytes after the call, the verdict or trap, and what was
+    /// emitted.
     fn handle(&mut self, frame: &[u8]) -> Result<Handled, LevelError>;
 
-    /// The module's counters.
+    /// Returns the module's counters.
     fn counters(&self) -> Vec<(String, u64)>;
 }
 
@@ -58,8 +59,8 @@ pub(crate) struct Handled {
     pub(crate) emitted: Emitted,
 }
 
-/// Runs a case with instances that `start` makes: one that traps on a frame of
-/// `before` is replaced.
+/// Runs a case with instances that `start` makes: one that traps on a frame of `before` is
+/// replaced.
 pub(crate) fn run<R: Running>(
     case: &Case,
     start: impl Fn() -> Result<R, LevelError>,
@@ -90,7 +91,8 @@ pub(crate) fn run<R: Running>(
     })
 }
 
-/// A module that refuses to start is an outcome; an instance that cannot be made is not.
+/// Converts a start error: a refusal by the module is an outcome; an instance that cannot be made
+/// is an error.
 fn not_started(error: StartError) -> Result<Outcome, LevelError> {
     let ending = match error {
         StartError::Refused(refusal) => Ending::StartRefused(refusal.number),
@@ -116,7 +118,7 @@ fn port_name(number: u16) -> Result<&'static str, LevelError> {
     found.map(|(name, _)| *name).ok_or(LevelError::Port { number })
 }
 
-/// What the front door would say of a frame that came in by the arrival port.
+/// Returns the metadata that the front door would write for a frame from the arrival port.
 pub(crate) fn meta_of(frame: &[u8]) -> Meta {
     Meta { port: PORTS[0].1, ..metadata_of(frame) }
 }

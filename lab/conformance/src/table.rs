@@ -1,4 +1,4 @@
-//! The table's files: from TOML text to cases, or to an error with file and line.
+//! Files of the table: from TOML text to cases, or to an error with file and line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -10,7 +10,7 @@ use crate::{Case, Ending, EndingError, Event, FrameTextError, Module, Outcome, S
 
 macro_rules! files {
     ($($name:literal),* $(,)?) => {
-        /// The files of the table: name and text.
+        /// Files of the table: name and text.
         pub const FILES: &[(&str, &str)] =
             &[$(($name, include_str!(concat!("../../../vectors/conformance/", $name)))),*];
     };
@@ -26,87 +26,87 @@ files!(
     "window.toml",
 );
 
-/// How a case names one of the project's services instead of a module of its file.
+/// Prefix by which a case names a service of the project instead of a module of its file.
 const SERVICE_PREFIX: &str = "service:";
 
-/// Why a file is no table.
+/// Reason why a file is no table.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// No TOML, or a field that is unknown, missing or of another type.
+    /// The text is no TOML, or a field is unknown, missing or of another type.
     #[error("{file}:{line}: {reason}")]
     Toml {
-        /// The file.
+        /// Name of the file.
         file: String,
-        /// Its line.
+        /// Line number.
         line: usize,
-        /// What the TOML reader says.
+        /// Message of the TOML reader.
         reason: String,
     },
-    /// A frame that cannot be read.
+    /// The frame cannot be parsed.
     #[error("{file}:{line}: {source}")]
     Frame {
-        /// The file.
+        /// Name of the file.
         file: String,
-        /// Its line.
+        /// Line number.
         line: usize,
-        /// What is wrong.
+        /// Fault of the frame.
         source: FrameTextError,
     },
-    /// `ends` that cannot be read.
+    /// The value of `ends` cannot be parsed.
     #[error("{file}:{line}: {source}")]
     Ending {
-        /// The file.
+        /// Name of the file.
         file: String,
-        /// Its line.
+        /// Line number.
         line: usize,
-        /// What is wrong.
+        /// Fault of the ending.
         source: EndingError,
     },
-    /// A module whose text is no WebAssembly.
+    /// The module's text is no WebAssembly.
     #[error("{file}:{line}: the module '{module}' is not valid: {reason}")]
     Module {
-        /// The file.
+        /// Name of the file.
         file: String,
-        /// Its line.
+        /// Line number.
         line: usize,
-        /// The module's name.
+        /// Name of the module.
         module: String,
-        /// What the translator says.
+        /// Message of the translator.
         reason: String,
     },
-    /// A case names a module that its file does not have.
+    /// The case names a module that its file does not have.
     #[error("{file}:{line}: no module '{module}'; the file has {known}")]
     UnknownModule {
-        /// The file.
+        /// Name of the file.
         file: String,
-        /// Its line.
+        /// Line number.
         line: usize,
-        /// As named.
+        /// Name in the case.
         module: String,
-        /// What there is.
+        /// List of the file's modules.
         known: String,
     },
-    /// Data of an event that is no hexadecimal text.
+    /// The data of the event is no hexadecimal text.
     #[error("{file}:{line}: an event's data is not an even number of hexadecimal digits")]
     Data {
-        /// The file.
+        /// Name of the file.
         file: String,
-        /// Its line.
+        /// Line number.
         line: usize,
     },
-    /// Two cases of one name.
+    /// The name of the case is used twice.
     #[error("{file}:{line}: a second case is named '{name}'; names are for finding one")]
     Twice {
-        /// The file.
+        /// Name of the file.
         file: String,
-        /// Its line.
+        /// Line number.
         line: usize,
-        /// The name.
+        /// Name of the case.
         name: String,
     },
 }
 
-/// Every case of the table, in the order of the files.
+/// Returns every case of the table, in the order of the files.
 ///
 /// # Panics
 /// Never: the files are part of this crate, and its tests load them.
@@ -141,7 +141,7 @@ pub fn load(file: &str, text: &str) -> Result<Vec<Case>, LoadError> {
     Ok(cases)
 }
 
-/// A file as it is written.
+/// File as it is written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Table {
@@ -150,23 +150,23 @@ struct Table {
     cases: Vec<Row>,
 }
 
-/// A reason's code for each level that refuses.
+/// Code of the reason for each level that refuses.
 type Refused = BTreeMap<abi::Level, String>;
-/// The modules of a file: bytes, and who refuses them.
+/// Modules of a file: bytes, and the levels that refuse them.
 type Modules = BTreeMap<String, (Vec<u8>, Refused)>;
 
-/// A module: its manifest without the fields that all of them share, and its body.
+/// Module: its manifest without the fields that all of them share, and its body.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ModuleText {
     manifest: String,
     wat: Spanned<String>,
-    /// Levels that refuse it, with the reason's code.
+    /// Levels that refuse the module, with the reason's code.
     #[serde(default)]
     refused: Refused,
 }
 
-/// A case as it is written.
+/// Case as it is written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Row {
@@ -204,7 +204,7 @@ struct EventRow {
     data: Spanned<String>,
 }
 
-/// The file being read, for the places of faults.
+/// File being read, for the lines of faults.
 #[derive(Clone, Copy)]
 struct Source<'a> {
     file: &'a str,
@@ -212,7 +212,7 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// File, line and value.
+    /// Returns file, line and value.
     fn place<'v, T>(&self, value: &'v Spanned<T>) -> (String, usize, &'v T) {
         let Range { start, .. } = value.span();
         (self.file.to_owned(), line_at(self.text, start), value.get_ref())
@@ -297,7 +297,7 @@ impl Source<'_> {
     }
 }
 
-/// The line of byte `at`, counted from 1.
+/// Returns the line of byte `at`, counted from 1.
 fn line_at(text: &str, at: usize) -> usize {
     text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
 }

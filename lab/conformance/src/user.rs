@@ -1,5 +1,4 @@
-//! The level `user` without a device: the engine over packets in ordinary
-//! memory, as `tam run` does it.
+//! Level `user` without a device: the engine over packets in ordinary memory, as in `tam run`.
 
 use abi::packet::OwnedPacket;
 use engine::{CompileError, Engine, Instance, MemoryKind};
@@ -8,11 +7,11 @@ use crate::clock::Clock;
 use crate::subject::{Handled, Running, Subject, meta_of, run};
 use crate::{Case, Level, LevelError, Outcome};
 
-/// Runs the table in wasmtime.
+/// Runner of the table in wasmtime.
 pub struct User {
     engine: Engine,
     kind: MemoryKind,
-    /// Held for its thread.
+    /// Clock, held for its thread.
     _clock: Clock,
 }
 
@@ -20,15 +19,15 @@ impl User {
     /// Starts an engine and its clock.
     ///
     /// # Errors
-    /// When this machine cannot run the engine.
+    /// This machine cannot run the engine.
     pub fn new() -> Result<Self, CompileError> {
         Self::with(MemoryKind::Own)
     }
 
-    /// The same with memory of that kind.
+    /// Starts an engine with this kind of memory, and its clock.
     ///
     /// # Errors
-    /// When this machine cannot run the engine.
+    /// This machine cannot run the engine.
     pub fn with(kind: MemoryKind) -> Result<Self, CompileError> {
         let engine = Engine::new()?;
         let _clock = Clock::start(engine.clone());

@@ -1,4 +1,4 @@
-//! Which host functions a module may use: each function, at each level, granted and not.
+//! Permissions of host functions: each function, at each level, granted and not.
 
 use abi::packet::OwnedPacket;
 use abi::{
@@ -7,7 +7,7 @@ use abi::{
 use engine::{CompileError, Engine, MemoryKind};
 use wasm_to_bpf::{Entry, Flavour, Options, Reason};
 
-/// A module that imports one function and calls it for each packet.
+/// Returns a module that imports one function and calls it for each packet.
 fn module_of(spec: &HostFunctionSpec) -> Vec<u8> {
     let types: Vec<String> = spec.parameters.iter().map(ToString::to_string).collect();
     let values: Vec<&str> = spec
@@ -31,8 +31,8 @@ fn module_of(spec: &HostFunctionSpec) -> Vec<u8> {
     wat::parse_str(text).unwrap()
 }
 
-/// Why the module is not permitted at a level; none where it is linked, or does not fit the level
-/// for another reason.
+/// Returns why the module is not permitted at a level; `None` where it is linked, or does not fit
+/// the level for another reason.
 fn refused(
     engine: &Engine,
     level: Level,

@@ -1,5 +1,5 @@
-//! Random packets, and random things that a module does to them: the engine
-//! against a few lines of Rust that follow docs/reference/module-abi.md.
+//! Random packets and random operations of a module: the engine against a few lines of Rust that
+//! follow docs/reference/module-abi.md.
 
 #![forbid(unsafe_code)]
 
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// Does what its parameter `steps` says, 6 bytes a step: kind, a (u16), b (u16), v (u8).
+/// Module that executes its parameter `steps`, 6 bytes a step: kind, a (u16), b (u16), v (u8).
 ///
 /// ```text
 /// 0  window[a] = v                     3  packet_resize_head(v as i8 * 2)
@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 /// 2  packet_load(a, window + b, v)
 /// ```
 ///
-/// The counter `results` is a polynomial in what the host functions returned.
+/// The counter `results` is a polynomial in the host functions' return values.
 const STEPS: &str = r#"(module
   (import "tam" "packet_load" (func $load (param i32 i32 i32) (result i32)))
   (import "tam" "packet_store" (func $store (param i32 i32 i32) (result i32)))
@@ -64,7 +64,7 @@ const STEPS: &str = r#"(module
       (br $next)))
     (i32.const 0)))"#;
 
-/// Bytes that a module may write to the window: what lies between it and its data.
+/// Bytes of the window that a module may write: those before its data.
 const WINDOW_ROOM: u16 = 2048;
 
 #[derive(Clone, Copy, Debug)]
@@ -84,7 +84,7 @@ fn step() -> impl Strategy<Value = Step> {
     })
 }
 
-/// What the document says: packet and window are one.
+/// Executes a step as the document specifies: packet and window are one.
 fn follow(packet: &mut Vec<u8>, window: usize, step: Step) -> i32 {
     let Step { kind, a, b, v } = step;
     let (a, b) = (usize::from(a), usize::from(b));
@@ -150,7 +150,7 @@ const META: Meta = Meta {
     mark: [0; 16],
 };
 
-/// The packet and the module's results after all steps.
+/// Returns the packet and the module's results after all steps.
 fn run(
     engine: &Engine,
     program: &Program<OwnedPacket>,

@@ -1,4 +1,4 @@
-//! The whole table at every level: each case ends as it says, or is refused as it says.
+//! Tests of the whole table at every level: each case ends as it says, or is refused as it says.
 
 #![forbid(unsafe_code)]
 
@@ -8,9 +8,10 @@ use engine::MemoryKind;
 
 use conformance::{Below, Case, Level, LevelError, Module, User, cases, differences};
 
-/// Cases that `nic` refuses: as many as the table declares, and never more.
+/// Number of cases that `nic` refuses: exactly those that the table declares.
 const REFUSED_AT_NIC: usize = 7;
-/// The same at `kernel`, which also has no `packet_resize_head` by a number known only then.
+/// Number of cases that `kernel` refuses; it also lacks `packet_resize_head` by a number known only
+/// at run time.
 const REFUSED_AT_KERNEL: usize = 21;
 
 #[test]
@@ -44,7 +45,7 @@ fn run_table(level: &mut dyn Level, refused: usize) {
             Checked::Conforms => conform += 1,
             Checked::Refused => refusals += 1,
             Checked::NotBuilt(why) => {
-                // It counts as the table has it: what is not built is said below.
+                // Counted as the table declares it; services that are not built are reported below.
                 refusals += usize::from(case.refused.contains_key(&word));
                 not_built.insert(why);
             }

@@ -1,4 +1,4 @@
-// A stream module as its author writes it: with the public Go SDK, unchanged.
+// Stream module written with the public Go SDK, unchanged.
 package main
 
 import (

@@ -1,4 +1,5 @@
-//! What it reads, and what must hold: `lab/targets`.
+//! Fuzz target of the parser of manifests; `lab/targets` has the input and the properties that must
+//! hold.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| (targets::target("parse_manifest").run)(bytes));

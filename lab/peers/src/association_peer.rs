@@ -1,5 +1,6 @@
-//! Associations with a program of somebody else at the other end, over UDP on loopback: once it
-//! asks, once it answers. Each packet that is opened here goes back with its payload reversed.
+//! Associations with an independent implementation at the other end, over UDP on loopback: once as
+//! the initiator, once as the responder. Each packet that is opened here is sent back with its
+//! payload reversed.
 
 use anyhow::{Context, Result, bail, ensure};
 use association::packet::{OVERHEAD, PAYLOAD_AT};
@@ -12,11 +13,11 @@ use std::time::{Duration, Instant};
 use trust::{SecretKey, Seed};
 use units::Nanos;
 
-/// How long one program may take.
+/// Time that one program may take.
 const TIME_MAX: Duration = Duration::from_secs(60);
-/// How often this side looks whether the program has ended.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Longer than message 1, so that the program gets a cookie first.
+/// Interval at which this side checks whether the program has ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Length of a token longer than message 1, so that the program gets a cookie first, in bytes.
 const LONG_TOKEN: usize = 3000;
 
 /// Runs the program in both roles.
@@ -44,7 +45,7 @@ fn start(program: &[String], role: &str, port: u16, out: Stdio) -> Result<Child>
     command.spawn().with_context(|| format!("starting {program:?}"))
 }
 
-/// Waits until the program says that it listens, and passes on what it says then.
+/// Waits until the program reports that it listens, and forwards its further output.
 fn ready(child: &mut Child) -> Result<()> {
     let mut lines = BufReader::new(child.stdout.take().context("its output is ours")?).lines();
     let first = lines.next().context("it said nothing")??;
@@ -53,12 +54,12 @@ fn ready(child: &mut Child) -> Result<()> {
     Ok(())
 }
 
-/// Random bytes of the kernel.
+/// Fills a buffer with random bytes from the kernel.
 fn random(into: &mut [u8]) {
     getrandom::fill(into).expect("the kernel has random bytes");
 }
 
-/// This side of one test.
+/// State of this side of one test.
 struct Side {
     socket: UdpSocket,
     start: Instant,
@@ -72,7 +73,7 @@ struct Side {
 impl Side {
     fn new(token: &str) -> Result<Self> {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
-        socket.set_read_timeout(Some(LOOK_EVERY))?;
+        socket.set_read_timeout(Some(POLL_INTERVAL))?;
         let mut seed = Seed::from([0; 32]);
         random(&mut *seed);
         let key = SecretKey::from_seed(&seed);
@@ -86,7 +87,7 @@ impl Side {
         Nanos(self.start.elapsed().as_nanos() as u64)
     }
 
-    /// Does what the program asks for, until it ends.
+    /// Serves the program's requests until it ends.
     fn serve(mut self, mut child: Child) -> Result<()> {
         let status = loop {
             if let Some(status) = child.try_wait()? {
@@ -108,7 +109,7 @@ impl Side {
         Ok(())
     }
 
-    /// Takes one datagram, or what time has brought; whether there was a datagram.
+    /// Handles one datagram, or due timers; returns true if there was a datagram.
     fn step(&mut self) -> Result<bool> {
         let mut buffer = [0; 65_535];
         let received = self.socket.recv_from(&mut buffer);
@@ -147,7 +148,7 @@ impl Side {
         }
     }
 
-    /// The answer to a packet, if it is let in.
+    /// Returns the answer to a packet, if it is accepted.
     fn reversed(&mut self, datagram: &mut [u8]) -> Result<Option<Vec<u8>>> {
         let Some((opener, sealer)) = &mut self.keys else { return Ok(None) };
         let Ok(opened) = opener.open(datagram) else { return Ok(None) };

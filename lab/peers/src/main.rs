@@ -1,11 +1,11 @@
-//! This project's side of tests with other people's implementations; `make test-peers` runs it.
+//! Tamandua's side of tests with independent implementations; `make test-peers` runs it.
 //!
 //! ```text
 //! peers association PROGRAM [ARGUMENT…]    PROGRAM … ask PORT      it asks this side
 //!                                          PROGRAM … answer PORT   this side asks it
 //! ```
 //!
-//! It ends with 0 when each program has, and this side saw what it has to see.
+//! The exit status is 0 when each program succeeds and this side saw the expected packets.
 
 #![forbid(unsafe_code)]
 

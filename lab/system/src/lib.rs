@@ -1,3 +1,2 @@
-//! System tests in fresh network namespaces. The tests are in `tests/system`; there is
-//! nothing here for others to use.
+//! System tests in fresh network namespaces. The tests are in `tests/system`; the library is empty.
 #![forbid(unsafe_code)]

@@ -1,5 +1,5 @@
-//! Any frame as one that came for a node's associations: what it calls with is its own end, and its
-//! answer is a right frame, turned round.
+//! Any frame as an active packet for a node's associations: the call that is read ends with the
+//! frame, and its answer is a valid frame with source and destination exchanged.
 
 use association::Role;
 use association::packet::FromAnyone;

@@ -1,6 +1,5 @@
-//! Any bytes as the body of each kind of API request, and as each of a node's answers. The
-//! rules of what is accepted are given to a node, and what the front door would be told keeps
-//! its limits.
+//! Any bytes as the body of each kind of API request, and as each of a node's answers. Accepted
+//! rules are added to a node, and its table for the front door keeps its limits.
 
 use std::fmt::Debug;
 
@@ -33,7 +32,7 @@ fn requests(bytes: &[u8]) {
     reads_back::<api::SessionChange>(bytes);
 }
 
-/// A client reads what a node says as a stranger's, too.
+/// Reads bytes as a node's answers, which a client treats as untrusted.
 fn answers(bytes: &[u8]) {
     reads_back::<api::ErrorDocument>(bytes);
     reads_back::<api::NodeInfo>(bytes);
@@ -58,7 +57,7 @@ fn answers(bytes: &[u8]) {
     reads_back::<api::SessionRemoved>(bytes);
 }
 
-/// What is accepted is the same after it was written and read again.
+/// Parses bytes; checks that an accepted value is the same after it was written and read again.
 fn reads_back<T: Serialize + DeserializeOwned + PartialEq + Debug>(bytes: &[u8]) -> Option<T> {
     let value: T = serde_json::from_slice(bytes).ok()?;
     let text = serde_json::to_string(&value).expect("documents have text as keys");
@@ -75,7 +74,7 @@ fn spec(rule: &api::RuleRequest) -> Option<RuleSpec> {
     Some(RuleSpec::new(rule.r#match.parse().ok()?, action))
 }
 
-/// All or none of the rules, and never more masks than the front door has room for.
+/// Adds the rules, all or none, and checks that the front door's limit of masks holds.
 fn add(specs: Vec<RuleSpec>) {
     let name = Name::new("r1").expect("a name");
     let mut node = Node::new(name, Vec::new()).expect("no ports cannot clash");
@@ -94,7 +93,7 @@ fn add(specs: Vec<RuleSpec>) {
     }
 }
 
-/// A request or an answer of each kind: what a mutation of it is nearly like.
+/// Returns a request or an answer of each kind, from which mutations start.
 pub fn seeds() -> Vec<Vec<u8>> {
     let texts = [
         r#"{"level":"nic"}"#,

@@ -1,5 +1,5 @@
-//! Messages between nodes: whatever comes, nobody is known who has not shown who he is, no packet
-//! is opened that was not sealed, and no stranger gets more than he sent.
+//! Messages between nodes: whatever arrives, no identity is accepted without proof, no packet is
+//! opened that was not sealed, and no stranger gets more bytes than it sent.
 
 use ::association::packet::{FromAnyone, OVERHEAD};
 use ::association::wire::{self, Message};
@@ -17,7 +17,7 @@ fn address(which: usize) -> SocketAddr {
     SocketAddr::from(ADDRESSES[which])
 }
 
-/// Bytes that are the same each time.
+/// Returns a source of bytes that are the same each time.
 fn counting(start: u8) -> impl FnMut(&mut [u8]) {
     let mut last = start;
     move |into| {
@@ -28,8 +28,8 @@ fn counting(start: u8) -> impl FnMut(&mut [u8]) {
     }
 }
 
-/// Two nodes, up to the message of this number; that message, and what it and those before have
-/// brought about.
+/// Handshake of two nodes up to the message of this number: that message, and the effects of it and
+/// those before.
 struct Handshake {
     tables: [Associations; 2],
     message: Vec<u8>,
@@ -55,7 +55,7 @@ fn handshake(up_to: usize) -> Handshake {
     Handshake { tables, message, traffic }
 }
 
-/// The one datagram of some effects; keys are put aside.
+/// Returns the one datagram among some effects; keys are put aside.
 fn sent(effects: Vec<Effect>, traffic: &mut Vec<Traffic>) -> Vec<u8> {
     let mut datagram = Vec::new();
     for effect in effects {
@@ -68,7 +68,7 @@ fn sent(effects: Vec<Effect>, traffic: &mut Vec<Traffic>) -> Vec<u8> {
     datagram
 }
 
-/// Who opens, and what there is to open: one packet of each kind.
+/// Returns an opener, and one packet of each kind for it.
 fn packets() -> (Opener, [Vec<u8>; 2]) {
     let mut ends = handshake(4).traffic;
     let (opener, _) = ends.remove(0).split();
@@ -136,7 +136,7 @@ fn of_the_handshake(bytes: &[u8], message: &Message<'_>) {
     assert!(after.half_open <= before.half_open + usize::from(number == 0));
 }
 
-/// How a node says that its association ends.
+/// Returns the datagram by which a node ends its association.
 fn end(table: &mut Associations) -> Vec<u8> {
     let id = table.ids().next().expect("they know each other");
     let datagram = |effect| match effect {

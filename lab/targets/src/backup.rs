@@ -1,4 +1,4 @@
-//! Backups: what is read is what was written, and says where each of its files belongs.
+//! Backups: a backup that is read equals the one written, and each of its files has a valid path.
 
 use daemon::backup::{Archive, Entry, read};
 

@@ -1,5 +1,4 @@
-//! Any bytes as a capture, as `tam run` reads one: it ends, and what it says of a fault says
-//! where.
+//! Any bytes as a capture, as `tam run` reads one: reading ends, and each fault names its position.
 //!
 //! The reader is included as a file: the command line is no library.
 
@@ -26,7 +25,7 @@ pub fn read(bytes: &[u8]) {
     panic!("a capture of {} bytes does not end", bytes.len());
 }
 
-/// A pcap of two packets in either byte order, and a pcapng with an option of its own.
+/// Returns a pcap of two packets in either byte order, and a pcapng with an option of its own.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut little = Vec::new();
     little.extend([

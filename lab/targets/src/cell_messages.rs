@@ -1,5 +1,5 @@
-//! Any bytes as a message between a daemon and its cell. The daemon reads the cell's as those
-//! of a stranger: what runs modules may have been taken over by one.
+//! Any bytes as a message between a daemon and its cell. The daemon treats the cell's messages as
+//! untrusted: hostile code may have taken over the process that runs modules.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -23,7 +23,7 @@ pub fn read(bytes: &[u8]) {
     reads_rules(bytes);
 }
 
-/// The rules of packet ports, which the cell gets as bytes of their own.
+/// Reads the rules of packet ports, which the cell gets as bytes of their own.
 fn reads_rules(bytes: &[u8]) {
     match decode_rules(bytes) {
         Ok((rules, own)) => {
@@ -33,8 +33,8 @@ fn reads_rules(bytes: &[u8]) {
     }
 }
 
-/// What is accepted means the same after it was written and read again, and takes no more
-/// memory than its bytes let one expect.
+/// Parses a message; checks that an accepted one is the same after it was written and read again,
+/// and takes no more memory than its length suggests.
 fn reads_back<T: Serialize + DeserializeOwned + Debug>(bytes: &[u8]) {
     let message: T = match decode(bytes) {
         Ok(message) => message,
@@ -47,7 +47,7 @@ fn reads_back<T: Serialize + DeserializeOwned + Debug>(bytes: &[u8]) {
     assert_eq!(format!("{again:?}"), format!("{message:?}"));
 }
 
-/// One rule for packets of a port.
+/// Returns one rule for packets of a port.
 fn own() -> OwnSources {
     let prefix = |length, address_be| OwnPrefix { length, address_be };
     let prefixes = [prefix(24, [198, 51, 100, 0]), prefix(32, [10, 0, 0, 1])];
@@ -60,7 +60,7 @@ fn rules() -> RuleSet {
     RuleSet { masks: vec![mask], entries: vec![(key, Rule::default())], ..RuleSet::default() }
 }
 
-/// Something of everything that can be promised.
+/// Returns a reservation with a value for everything that can be reserved.
 fn reservation() -> session::Reservation {
     let text = r#"{"cpu":["1ms/4ms+extra"],"below":"400us/4ms","memory":"64MiB","queue":"256KiB",
         "send":{"left":"2ms/6ms"},"weight":200}"#;
@@ -73,7 +73,7 @@ fn pool(name: &str, processor: u8) -> Pool {
     Pool { name, lanes: 1 + u16::from(processor), processor, events }
 }
 
-/// A message of each kind.
+/// Returns a message of each kind.
 pub fn seeds() -> Vec<Vec<u8>> {
     let entry = EntryId(7);
     let service = ServiceFacts {

@@ -1,14 +1,14 @@
-//! Any bytes as a body: whatever parts it comes in, wherever it is flushed or its level changes,
-//! what comes out decodes to it and is no longer than the bound.
+//! Any bytes as a body: however it is divided, flushed or its level changed, the output decodes to
+//! it and is no longer than the bound.
 
 use content_coding::{Coding, Encoder, Level, coded_length_max};
 use std::io::Read;
 
-/// Bytes of a body at most: beyond what is gathered, so that there are streams as well.
+/// Longest body in bytes: beyond what is buffered, so that there are streams as well.
 const BODY_LENGTH_MAX: usize = 150_000;
 
 pub fn encode(bytes: &[u8]) {
-    // What is done with the body: coding and level, length of parts, repetitions, breaks.
+    // Parameters of the run: coding and level, length of parts, repetitions, breaks.
     let Some((&[how, part, repetitions, breaks], rest)) = bytes.split_first_chunk() else { return };
     let coding = Coding::ALL[usize::from(how) % 4];
     let level = |number: u8| Level::new(number % 9 + 1).expect("it is from 1 to 9");

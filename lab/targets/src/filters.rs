@@ -1,14 +1,14 @@
-//! Any bytes of a client and of a server, in turns, through a filter that changes nothing, or has
-//! responses coded: what goes on is read without a fault, and as the messages that came.
+//! Any bytes of a client and of a server in turns, through a filter that changes nothing, or has
+//! responses encoded: the output is read without a fault, and as the messages that were sent.
 
 use ::content_coding::Coding;
 use ::http1::{MethodClass, RequestDecoder, RequestEvent, RequestTraits, ResponseDecoder, Switch};
 use stream_services::{Harness, Side};
 
-/// Bytes of one turn that the first byte of it says; the highest bit says whose they are.
+/// Mask of a turn's first byte for its length; the highest bit selects the sender.
 const TURN_LENGTH_MASK: u8 = 0x7f;
 
-/// Gives each turn's bytes to its side.
+/// Feeds each turn's bytes to its side.
 pub fn pass(bytes: &[u8]) {
     let whole = run(bytes, usize::MAX, Harness::new(has_callbacks(bytes)));
     let parts = run(bytes, 3, Harness::new(has_callbacks(bytes)));
@@ -26,7 +26,7 @@ pub fn pass(bytes: &[u8]) {
     }
 }
 
-/// Whether the module of this run has callbacks: the first byte says so.
+/// Returns true if the module of this run has callbacks, which the first byte selects.
 fn has_callbacks(bytes: &[u8]) -> bool {
     bytes.first().is_none_or(|first| first % 2 == 0)
 }
@@ -41,7 +41,7 @@ fn run(mut bytes: &[u8], size: usize, mut harness: Harness) -> Harness {
         for piece in now.chunks(size.min(now.len().max(1))) {
             harness.handle_bytes(side, piece);
         }
-        // Who does not code has nothing to do then.
+        // A filter that does not encode has nothing to do then.
         harness.handle_pause();
         bytes = rest;
     }
@@ -52,7 +52,7 @@ fn run(mut bytes: &[u8], size: usize, mut harness: Harness) -> Harness {
     harness
 }
 
-/// What each request asks; none of them is refused by whoever reads them.
+/// Returns the traits of each request; none of them is refused by the reader.
 fn requests(bytes: &[u8]) -> Vec<RequestTraits> {
     requests_by(&mut RequestDecoder::new(), bytes)
 }
@@ -65,28 +65,28 @@ fn requests_by(decoder: &mut RequestDecoder, mut bytes: &[u8]) -> Vec<RequestTra
         match step.event {
             Some(RequestEvent::Head(head, _)) => asked.push(RequestTraits::by(&head)),
             Some(_) => {}
-            // Behind a tunnel are bytes of another protocol.
+            // After a switch to a tunnel come bytes of another protocol.
             None if decoder.awaits_switch() => decoder.switch(Switch::Tunnel),
             None => return asked,
         }
     }
 }
 
-/// The client can read all responses, to the last one behind which the connection ends.
+/// Checks that the client can read all responses, to the last one, after which the connection ends.
 fn responses(mut bytes: &[u8], asked: Vec<RequestTraits>, is_over: bool) {
     let mut decoder = ResponseDecoder::new();
     let other = RequestTraits { method: MethodClass::Other, upgrade: false };
     let mut asked = asked.into_iter();
     while !bytes.is_empty() {
         if decoder.awaits_request() {
-            // Answers of ours may be to requests that never went on.
+            // The filter's own responses may be to requests that were not forwarded.
             decoder.expect(asked.next().unwrap_or(other));
         }
         match decoder.decode(bytes) {
             Ok(step) if step.event.is_none() => return,
             Ok(step) => bytes = &bytes[step.consumed..],
             Err(error) => {
-                // A refusal to HEAD has a body, for the connection ends behind it.
+                // A refusal to HEAD has a body, since the connection ends after it.
                 assert!(is_over, "what goes to a client is valid: {error}");
                 return;
             }
@@ -94,7 +94,7 @@ fn responses(mut bytes: &[u8], asked: Vec<RequestTraits>, is_over: bool) {
     }
 }
 
-/// A turn for each.
+/// Returns a turn for each side.
 pub fn seeds() -> Vec<Vec<u8>> {
     let turns = |turns: &[(bool, &str)]| {
         let mut bytes = vec![0];

@@ -1,5 +1,5 @@
-//! Any bytes as a frame: parsing, hashing, judging and rewriting never panic. (That the front
-//! door in C reads every frame as this parser does is shown by the tests of levels/bpf.)
+//! Any bytes as a frame: parsing, hashing, classifying and rewriting never panic. (Tests of
+//! levels/bpf show that the front door in C reads every frame as this parser does.)
 
 use wire::checksum::verify_l4;
 use wire::samples::samples;

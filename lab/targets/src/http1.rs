@@ -1,5 +1,5 @@
-//! Any bytes as what clients and servers send: read alike wherever they are cut, and what is
-//! passed on is read as what came.
+//! Any bytes of clients and servers: read alike wherever they are cut, and the encoded output is
+//! read as the input was.
 
 use ::http1::{
     Encoder, Error, Framing, Headers, MethodClass, RequestDecoder, RequestEvent, RequestTraits,
@@ -13,7 +13,7 @@ const ASKED: [RequestTraits; 4] = [
     RequestTraits { method: MethodClass::Other, upgrade: true },
 ];
 
-/// What a decoder said, and what an encoder made of it.
+/// Results of a decoder, and the encoder's output for them.
 #[derive(Debug, Default, PartialEq)]
 struct Passed {
     heads: Vec<Framing>,
@@ -47,7 +47,7 @@ pub fn read(bytes: &[u8]) {
     }
 }
 
-/// An error has a place within what came, and an answer.
+/// Checks that an error has a position within the input, and a response.
 fn said(passed: &Passed, bytes: &[u8]) {
     if let Some(error) = passed.error {
         assert!(error.offset <= bytes.len() as u64);
@@ -56,7 +56,7 @@ fn said(passed: &Passed, bytes: &[u8]) {
     }
 }
 
-/// But for where chunks end.
+/// Compares two results, without the boundaries of chunks.
 fn same(one: &Passed, other: &Passed) {
     assert_eq!(
         (&one.heads, &one.bodies, one.ends, one.error),

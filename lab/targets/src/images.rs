@@ -1,4 +1,4 @@
-//! What registries send: manifests, indexes, archives, challenges; and references.
+//! Any bytes as registries' documents: manifests, indexes, archives, challenges; and as references.
 
 use module_store::layout::{INDEX_TYPE, MANIFEST_TYPE, documents};
 use module_store::{Digest, MODULE_LENGTH_MAX};

@@ -1,5 +1,5 @@
-//! The ledger and receipts: what is taken was signed, and goes on; anything else is a torn tail
-//! or damage with its place.
+//! Any bytes as a ledger or receipt: accepted records were signed, and are continued; anything else
+//! is a torn tail or damage with its position.
 
 use ::ledger::receipt::TEXT_LENGTH_MAX;
 use ::ledger::{Account, Amounts, Field, Ledger, LedgerId, MeterId, Reading, Receipt, Replay};

@@ -1,5 +1,5 @@
-//! Whatever reads bytes of strangers, one function each: it gives the bytes to the reader
-//! and holds the answer against what the code promises. No answer, a panic, is a finding.
+//! Fuzz targets, one for each reader of untrusted bytes: each passes the bytes to the reader and
+//! checks the properties that the code promises. A hang or a panic is a finding.
 //!
 //! ```text
 //! lab/fuzz/targets/NAME.rs ─▶ libFuzzer's bytes ─┐
@@ -32,18 +32,18 @@ mod toml_files;
 mod trust;
 mod video;
 
-/// One reader.
+/// Fuzz target.
 #[derive(Clone, Copy)]
 pub struct Target {
-    /// The name of its folder in `lab/fuzz/seeds`, and of its fuzz target.
+    /// Name of its folder in `lab/fuzz/seeds`, and of its libFuzzer target.
     pub name: &'static str,
-    /// Gives it bytes.
+    /// Reads the bytes and checks the properties.
     pub run: fn(&[u8]),
-    /// What it reads, beside the files in the folder of seeds.
+    /// Returns seeds in addition to the files in the folder of seeds.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-/// All of them, by name.
+/// Fuzz targets in the order of names.
 pub const TARGETS: &[Target] = &[
     Target { name: "bounce_active_packet", run: active_frames::take, seeds: active_frames::seeds },
     Target { name: "check_module", run: modules::check, seeds: none },
@@ -75,10 +75,10 @@ pub const TARGETS: &[Target] = &[
     Target { name: "read_video", run: video::stream, seeds: video::stream_seeds },
 ];
 
-/// The target of that name.
+/// Returns the target of that name.
 ///
 /// # Panics
-/// When there is none: a fuzz target that was renamed here only.
+/// There is none: a fuzz target was renamed here only.
 #[must_use]
 pub fn target(name: &str) -> Target {
     *TARGETS.iter().find(|target| target.name == name).expect("a target has a name of the list")

@@ -1,4 +1,4 @@
-//! Any text as the match of a rule: what is accepted reads back as it is shown.
+//! Any text as the match of a rule: an accepted match is parsed again from its displayed form.
 
 use node::Match;
 use node::prefix::Prefix;

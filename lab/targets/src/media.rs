@@ -1,5 +1,5 @@
-//! Any bytes as what a radio station sends: frames and titles are the same wherever the bytes are
-//! cut, every byte is accounted for, and what was read can be written.
+//! Any bytes as the output of a radio station: frames and titles are the same wherever the bytes
+//! are cut, every byte is accounted for, and accepted titles can be written again.
 
 use reflector::framing::{Format, Framer, Unit};
 use reflector::icy::{Block, Event, Reader, StatusLine};
@@ -8,7 +8,7 @@ use reflector::limits::UNFRAMED_LENGTH_MAX;
 const FORMATS: [Option<Format>; 4] =
     [Some(Format::MpegAudio), Some(Format::Adts), Some(Format::TransportStream), None];
 
-/// Lengths of frames, all that was given, and what was not.
+/// Results of the reader: lengths of frames, all bytes passed on, and those that were not.
 #[derive(Debug, Default, PartialEq)]
 struct Given {
     frames: Vec<(usize, u64)>,
@@ -66,7 +66,7 @@ pub fn titles(bytes: &[u8]) {
     }
 }
 
-/// Payload, and each title with its place.
+/// Returns the payload, and each title with its position.
 fn separated(interval: Option<u32>, bytes: &[u8], part: usize) -> (Vec<u8>, Vec<(usize, Block)>) {
     let (mut reader, mut payload, mut titles) = (Reader::new(interval), Vec::new(), Vec::new());
     for mut part in bytes.chunks(part) {

@@ -1,7 +1,7 @@
 //! Any bytes as a module, and as a manifest.
 //!
-//! Not the engine: what the check accepts is compiled by wasmtime, which is fuzzed where it
-//! is written.
+//! The engine is not fuzzed: accepted modules are compiled by wasmtime, which is fuzzed in its own
+//! project.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use abi::{Manifest, Unverified, check as limits};
 
 /// Bytes of a page of linear memory.
 const PAGE_LENGTH: u64 = 0x1_0000;
-/// Texts that some parameter takes and another refuses.
+/// Texts of which each kind of parameter accepts some and refuses others.
 const VALUES: [&str; 6] = ["0", "256", "true", "10.0.0.1", "::1", "-1"];
 
-/// The check answers, and what it accepts keeps the ABI's limits.
+/// Runs the check; an accepted module keeps the ABI's limits.
 pub fn check(bytes: &[u8]) {
     let checked = match Unverified(bytes).check() {
         Ok(checked) => checked,
@@ -33,7 +33,7 @@ pub fn check(bytes: &[u8]) {
     }
 }
 
-/// A manifest, and any text as the value of each parameter that it declares.
+/// Parses a manifest, and any text as the value of each parameter that it declares.
 pub fn manifest(bytes: &[u8]) {
     let manifest = match Manifest::parse_bytes(bytes) {
         Ok(manifest) => manifest,

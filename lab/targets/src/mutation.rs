@@ -1,23 +1,23 @@
-//! Mutations of good inputs, the same for the same seed: a fuzzer without feedback, for where
-//! there is only a stable compiler.
+//! Mutations of valid inputs, the same for the same seed: a fuzzer without feedback, for a stable
+//! compiler.
 
-/// Numbers that are the edge of something.
+/// Byte values at edges of ranges.
 const EDGES: [u8; 8] = [0, 1, 7, 0x20, 0x7f, 0x80, 0xfe, 0xff];
-/// Changes of one input, at most.
+/// Most changes of one input.
 const CHANGES_MAX: usize = 6;
-/// Bytes of an input, at most: longer ones only take longer.
+/// Longest input in bytes; a longer one only takes longer.
 const LENGTH_MAX: usize = 1 << 16;
-/// Bytes that one change inserts, doubles or removes, at most.
+/// Most bytes that one change inserts, duplicates or removes.
 const PIECE_MAX: usize = 40;
 
-/// Random numbers that a seed repeats: SplitMix64 (Steele, Lea, Flood 2014).
+/// Generator of mutations, repeatable by its seed: SplitMix64 (Steele, Lea, Flood 2014).
 #[derive(Clone, Debug)]
 pub struct Mutations {
     state: u64,
 }
 
 impl Mutations {
-    /// Those of a seed.
+    /// Returns the generator of a seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self { state: seed }
@@ -31,10 +31,11 @@ impl Mutations {
         ((z ^ (z >> 31)) % bound.max(1) as u64) as usize
     }
 
-    /// The next input: one of `seeds`, changed in a few places. Pieces come from any of them.
+    /// Returns the next input: one of `seeds`, changed in a few positions. Pieces come from any of
+    /// them.
     ///
     /// # Panics
-    /// Without seeds.
+    /// `seeds` is empty.
     pub fn next(&mut self, seeds: &[Vec<u8>]) -> Vec<u8> {
         let mut bytes = seeds[self.below(seeds.len())].clone();
         for _ in 0..=self.below(CHANGES_MAX) {
@@ -81,7 +82,7 @@ impl Mutations {
         }
     }
 
-    /// A piece of so many bytes.
+    /// Returns a random range within `length` bytes.
     fn range(&mut self, length: usize) -> (usize, usize) {
         let begin = self.below(length + 1);
         (begin, begin + self.below((length - begin).min(PIECE_MAX) + 1))

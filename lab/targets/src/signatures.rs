@@ -1,4 +1,5 @@
-//! Payloads and files of signatures: what counts is signed by whoever is known, about this image.
+//! Any bytes as signature payloads and files: accepted signatures are by a known signer, about this
+//! image.
 
 use module_store::signatures::{layers, of_layer};
 use trust::signature::{PAYLOAD_LENGTH_MAX, signers, subject};
@@ -13,7 +14,7 @@ fn key(byte: u8) -> SecretKey {
 pub fn read(bytes: &[u8]) {
     let known = [key(1).public().into()].into();
     let of = |signature: Signature| signers(&IMAGE, &[signature], &known).signers.len();
-    // Signed by whoever is known, whatever it says: it counts if it is a payload about the image.
+    // Signed by a known key: it counts only if the payload is about the image.
     let said = subject(bytes);
     let signed =
         Signature { payload: bytes.to_vec(), bytes: key(1).sign(bytes).into(), claimed: None };

@@ -1,5 +1,5 @@
-//! Any bytes as the documents of a module store in OCI layout: `index.json`, and an image
-//! manifest that `index.json` leads to; and as a digest.
+//! Any bytes as the documents of a module store in OCI layout: `index.json`, and an image manifest
+//! that `index.json` leads to; and as a digest.
 
 use std::fs;
 use std::path::Path;
@@ -8,10 +8,10 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use module_store::{Digest, Store};
 use tempfile::TempDir;
 
-/// What is asked of a store; the last is the beginning of a digest.
+/// Names that a store is asked for; the last is the beginning of a digest.
 const WANTED: [&str; 4] = ["monitor", "monitor:0.1.0", "sha256:", "sha256:00000000"];
 
-/// A directory in memory (`TMPDIR=/dev/shm`) makes it faster.
+/// Writes and reads a store. A directory in memory (`TMPDIR=/dev/shm`) makes it faster.
 pub fn read(bytes: &[u8]) {
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -36,7 +36,7 @@ pub fn read(bytes: &[u8]) {
     }
 }
 
-/// Lists and resolves: what is listed as usable has a digest that resolves to itself.
+/// Lists and resolves: each entry listed as usable has a digest that resolves to itself.
 fn ask(store: &Store) {
     for wanted in WANTED {
         if let Err(error) = store.resolve(wanted) {
@@ -60,7 +60,7 @@ fn directory() -> &'static Path {
         .path()
 }
 
-/// An index whose one image is the blob of this digest.
+/// Returns an index whose one image is the blob of this digest.
 fn index(digest: &Digest, length: usize) -> String {
     format!(
         r#"{{"schemaVersion":2,"manifests":[{{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":"{digest}","size":{length},"annotations":{{"org.opencontainers.image.ref.name":"monitor:0.1.0"}}}}]}}"#

@@ -1,8 +1,8 @@
-//! Any bytes as a stream module, and as a map that one has written.
+//! Any bytes as a stream module, and as a header map that a module has written.
 
 use proxy_wasm::{HEADER_BYTES_MAX, HEADERS_MAX, HeaderMap};
 
-/// The check answers, and what it accepts says its ABI.
+/// Runs the check; an accepted module states its ABI.
 pub fn check(bytes: &[u8]) {
     match proxy_wasm::check(bytes) {
         Ok(checked) => assert!(checked.callbacks.names().count() <= 32),
@@ -10,7 +10,7 @@ pub fn check(bytes: &[u8]) {
     }
 }
 
-/// A map is read or refused; what was read is within its limits, and is written as it was.
+/// Reads a map or refuses it; an accepted map is within its limits, and is written as it was.
 pub fn header_map(bytes: &[u8]) {
     let map = match HeaderMap::parse(bytes) {
         Ok(map) => map,
@@ -25,7 +25,7 @@ pub fn header_map(bytes: &[u8]) {
     assert!(edited.is_empty() && edited.bytes() == 0);
 }
 
-/// Maps with and without fields.
+/// Returns maps with and without fields.
 pub fn map_seeds() -> Vec<Vec<u8>> {
     let maps = [
         HeaderMap::from_iter([(":method", "GET"), (":path", "/"), ("via", "a"), ("via", "")]),

@@ -6,7 +6,7 @@ use daemon::{NodeFile, SAMPLE_CONFIG};
 use node::Node;
 use topology::{LINKS_MAX, Lab, NODES_MAX};
 
-/// The ports of what is accepted are given to a node.
+/// Parses a node file; adds the ports of an accepted one to a node.
 pub fn node(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let file = match NodeFile::parse(text, "node.toml") {
@@ -23,7 +23,7 @@ pub fn node_seeds() -> Vec<Vec<u8>> {
     vec![SAMPLE_CONFIG.into()]
 }
 
-/// The plan of what is accepted holds together.
+/// Parses a topology; checks that an accepted one's plan is consistent.
 pub fn topology(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let plan = match Lab::parse(text, "lab.toml") {

@@ -1,5 +1,5 @@
-//! Tokens and keys: what is taken comes back as it was, and says nothing about what it may
-//! without the signature of an administrator.
+//! Any bytes as tokens and keys: an accepted one is written as it was, and a token grants nothing
+//! without an administrator's signature.
 
 use ::trust::token::LENGTH_MAX;
 use ::trust::{
@@ -27,7 +27,7 @@ pub fn token(bytes: &[u8]) {
     if let Ok(token) = Token::verify(text, &[administrator().public()]) {
         let ask = AccessRequest::to(Operation::Administer);
         let may = token.authorize(&ask, UnixTime(0));
-        // What it may, its grant says, and nothing that was appended.
+        // An accepted token permits what its grant says, and nothing that was appended.
         assert!(may.is_err() || token.grant().missing(&ask, UnixTime(0)).is_empty());
         if let Ok(narrowed) = held.narrow(&Grant::none(), &seed(3)) {
             let narrowed = Token::verify(&narrowed.to_string(), &[administrator().public()]);

@@ -1,11 +1,11 @@
-//! Any bytes as a stream of video, and as what a codec writes: what comes of them is the same
-//! wherever they are cut, and memory is bounded.
+//! Any bytes as a stream of video, and as a codec's output: results are the same wherever the bytes
+//! are cut, and memory is bounded.
 
 use mpeg2::limits::{AHEAD_LENGTH_MAX, KEPT_LENGTH_MAX, PROBE_LENGTH_MAX};
 use mpeg2::{CodecId, Cut, Demuxer, Feed, Format, Header, Splitter, TranscodeParams, Transcoding};
 use units::Nanos;
 
-/// What was found in a stream.
+/// Findings in a stream.
 #[derive(Debug, PartialEq)]
 struct Found {
     format: Option<Format>,
@@ -48,7 +48,7 @@ fn found(bytes: &[u8], part: usize) -> Found {
     Found { format: demuxer.format(), is_video, video, cuts, headers }
 }
 
-/// A transcoding whose codec gives back what it is fed.
+/// Runs a transcoding whose codec returns its input.
 fn play(bytes: &[u8], part: usize) {
     let params = |text: &str| TranscodeParams::parse(text.as_bytes()).expect("it is one");
     let mut transcoding = Transcoding::new(params("width=16 height=16 rate=25 pixels=gray8"));
@@ -111,7 +111,7 @@ fn split(params: &TranscodeParams, bytes: &[u8], part: usize) -> Vec<Vec<u8>> {
     all
 }
 
-/// An I picture of one slice, alone, in a pack, and in packets.
+/// Returns an I picture of one slice, alone, in a pack, and in packets.
 pub fn stream_seeds() -> Vec<Vec<u8>> {
     let video = [
         &[0, 0, 1, 0xb3, 0x16, 0x01, 0x20, 0x23, 0x30, 0xd4, 0, 0][..],

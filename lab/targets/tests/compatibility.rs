@@ -1,5 +1,5 @@
-//! Documents and modules of version 1, as they were when they were committed: what
-//! docs/reference/compatibility.md promises goes on to read them. A file here is never changed.
+//! Documents and modules of version 1 as they were committed: docs/reference/compatibility.md
+//! promises that they can still be read. A file here is never changed.
 
 use std::path::{Path, PathBuf};
 
@@ -43,7 +43,7 @@ fn reads<T: DeserializeOwned + Serialize>(name: &str) {
     within(&old, &serde_json::to_value(&read).unwrap(), name);
 }
 
-/// Everything that `old` says, `new` says the same.
+/// Checks that everything in `old` is the same in `new`.
 fn within(old: &Value, new: &Value, place: &str) {
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => {

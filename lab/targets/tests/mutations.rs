@@ -1,5 +1,5 @@
-//! Every target with its seeds, and with mutations of them: a few thousand, the same each
-//! time. `TAM_FUZZ_SECONDS=600` runs each for so long, with other mutations each time.
+//! Tests of every target with its seeds, and with a few thousand mutations of them, the same each
+//! time. `TAM_FUZZ_SECONDS=600` runs each for that long, with other mutations each time.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -10,14 +10,14 @@ use targets::{TARGETS, Target};
 
 /// Mutations of one target in an ordinary run.
 const COUNT: u64 = 5000;
-/// The store is written to a disk for each.
+/// Mutations of the target whose inputs are written to a disk.
 const COUNT_WITH_FILES: u64 = 500;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The files of a folder whose names end so; none without the folder.
+/// Returns the files of a folder whose names end so; none without the folder.
 fn files(folder: &Path, end: &str) -> Vec<Vec<u8>> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -26,7 +26,7 @@ fn files(folder: &Path, end: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| std::fs::read(path).unwrap()).collect()
 }
 
-/// What the tree has of good inputs for a target, beside its own seeds.
+/// Returns valid inputs of a target from the source tree, beside its own seeds.
 fn of_the_tree(name: &str) -> Vec<Vec<u8>> {
     let services = || {
         let entries = std::fs::read_dir(root().join("services")).unwrap();

@@ -1,5 +1,4 @@
-//! Tokens that somebody has changed: 10,000 of them, a million with `TAM_SOAK=1`. None is
-//! accepted.
+//! Tests with modified tokens: 10,000, or a million with `TAM_SOAK=1`. None is accepted.
 
 use base64ct::{Base64Url, Encoding as _};
 use targets::mutation::Mutations;
@@ -13,8 +12,8 @@ fn key(number: u8) -> SecretKey {
     SecretKey::from_seed(&Seed::new([number; 32]))
 }
 
-/// The bytes of tokens of the administrator: of everything, of reading, and narrowed; the last one
-/// is of somebody who is none.
+/// Returns tokens of the administrator: for everything, for reading, and narrowed; the last one is
+/// by somebody who is no administrator.
 fn tokens() -> Vec<Vec<u8>> {
     let reads = Grant { operations: Extent::only([Operation::Read]), ..Grant::all() };
     let mint = |by: u8, grant: &Grant| {

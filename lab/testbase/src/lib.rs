@@ -18,18 +18,18 @@ pub use wasm::built_for_wasm;
 use std::time::{Duration, Instant};
 
 /// Interval at which a condition is evaluated again.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Waits until `look` gives something; none when it did not within `limit`.
-pub fn wait_for<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+/// Waits until `condition` gives something; none when it did not within `limit`.
+pub fn wait_for<T>(limit: Duration, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
     let end = Instant::now() + limit;
     loop {
-        if let Some(found) = look() {
+        if let Some(found) = condition() {
             return Some(found);
         }
         if Instant::now() >= end {
             return None;
         }
-        std::thread::sleep(LOOK_AGAIN);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }

@@ -18,7 +18,7 @@ pub fn skip_this(why: &str) {
     skip(std::thread::current().name().unwrap_or("a test"), why);
 }
 
-/// Whether a test that needs root can run; says so when it cannot.
+/// Returns true if a test that needs root can run; notes the skip when it cannot.
 #[must_use]
 pub fn root_or_skip(test: &str) -> bool {
     let root = rustix::process::geteuid().is_root();

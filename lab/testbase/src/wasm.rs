@@ -30,7 +30,7 @@ pub fn built_for_wasm(manifest: &str, target: &str, more: &[&str]) -> PathBuf {
     if !has_target() {
         cargo.arg("-Zbuild-std=std,panic_abort");
     }
-    // What this cargo was told is not for that one.
+    // Settings of this cargo do not apply to that one.
     for name in ["CARGO_BUILD_TARGET", "RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"] {
         cargo.env_remove(name);
     }

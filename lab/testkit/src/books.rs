@@ -1,4 +1,4 @@
-//! The books of a lab: what was sent, what arrived, and under which name the rest was dropped.
+//! Packet accounts of a lab: sent packets, received packets, and drops by their counters' names.
 //!
 //! ```text
 //!  sent (hosts' own counts) = received (the other hosts') + the drops of
@@ -6,8 +6,8 @@
 //!       the services, the cell, the kernel's stack of what is left to it
 //! ```
 //!
-//! Counted are IPv4 packets whole: TCP segments, UDP datagrams and ICMP messages below the
-//! MTU. Neighbour discovery and other chatter of IPv6 would come in between.
+//! Counted are whole IPv4 packets: TCP segments, UDP datagrams and ICMP messages below the MTU.
+//! Neighbour discovery and other background traffic of IPv6 would disturb the counts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,15 +20,15 @@ use crate::net::Net;
 use crate::node::NodeUnderTest;
 use crate::wait_for;
 
-/// Packets on their way are there after this, on a busy machine.
+/// Time within which packets in flight have arrived, on a busy machine.
 const SETTLE_TIME_MAX: Duration = Duration::from_secs(5);
-/// Two looks at the books with nothing between them are this far apart.
+/// Interval between two readings of the counters while waiting for rest.
 const SETTLE_STEP: Duration = Duration::from_millis(100);
 
-/// All counters of a lab at one moment.
+/// Counters of a lab at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Books {
-    /// What the node counts.
+    /// Counters of the node.
     pub node: Stats,
     sent: u64,
     received: u64,
@@ -36,24 +36,24 @@ pub struct Books {
     devices: BTreeMap<String, u64>,
 }
 
-/// What happened between two moments.
+/// Changes between two moments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Balance {
     /// IPv4 packets that hosts sent.
     pub sent: u64,
     /// IPv4 packets that hosts received.
     pub received: u64,
-    /// Of them, UDP datagrams that a host dropped because their socket was full.
+    /// Received UDP datagrams that a host dropped because their socket was full.
     pub unread: u64,
-    /// Packets dropped on their way, by the counter's name; none is zero.
+    /// Packets dropped on their path, by the counter's name; none is zero.
     pub drops: BTreeMap<String, u64>,
 }
 
 impl Books {
-    /// Opens the books when no packet is on its way any more.
+    /// Reads the counters once no packet is in flight any more.
     ///
     /// # Errors
-    /// When the node does not answer, or its counters do not come to rest.
+    /// The node does not answer, or its counters do not come to rest.
     pub fn settled(net: &Net, node: &NodeUnderTest) -> Result<Self> {
         let mut last = Self::open(net, node)?;
         let settled = wait_for(SETTLE_TIME_MAX, || {
@@ -69,10 +69,10 @@ impl Books {
         settled.context("packets are still on their way")?
     }
 
-    /// Everything as it is now.
+    /// Reads the current counters.
     ///
     /// # Errors
-    /// When the node does not answer.
+    /// The node does not answer.
     pub fn open(net: &Net, node: &NodeUnderTest) -> Result<Self> {
         let mut books = Self { node: node.stats()?, ..Self::default() };
         for planned in &net.plan().nodes {
@@ -85,8 +85,8 @@ impl Books {
             }
             let netlink = net.netlink(name)?;
             for (_, end) in net.plan().ends_at(name) {
-                // Of a frame that its link lost only the sender's device tells: the
-                // receiver's `rx_dropped` has the same ones once more.
+                // A frame lost on its link is counted by the sender's device; the receiver's
+                // `rx_dropped` has the same ones once more.
                 let dropped = netlink.link(&end.device)?.stats.tx_packets_dropped.0;
                 books.devices.insert(format!("{name}.{}.tx_dropped", end.device), dropped);
             }
@@ -94,7 +94,7 @@ impl Books {
         Ok(books)
     }
 
-    /// What happened since `before`.
+    /// Returns the changes since `before`.
     #[must_use]
     pub fn since(&self, before: &Self) -> Balance {
         let (now, then) = (self.drops(), before.drops());
@@ -110,7 +110,7 @@ impl Books {
         }
     }
 
-    /// Every counter of dropped packets, each packet in one of them.
+    /// Returns every counter of dropped packets, each packet in one of them.
     fn drops(&self) -> BTreeMap<String, u64> {
         let mut drops = self.devices.clone();
         for port in &self.node.ports {
@@ -137,7 +137,7 @@ impl Books {
         drops
     }
 
-    /// What does not change while no packet is on its way.
+    /// Returns the values that do not change while no packet is in flight.
     fn at_rest(&self) -> (u64, u64, Vec<u64>, Vec<u64>) {
         let ports = self.node.ports.iter().map(|port| port.rx_packets).collect();
         let services = self.node.services.values().map(|service| service.packets).collect();
@@ -146,13 +146,13 @@ impl Books {
 }
 
 impl Balance {
-    /// All drops together.
+    /// Returns the sum of all drops.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.drops.values().sum()
     }
 
-    /// Whether sent = received + the sum of drop counters.
+    /// Returns true if sent = received + the sum of drop counters.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.sent == self.received + self.dropped()
@@ -167,8 +167,8 @@ impl fmt::Display for Balance {
     }
 }
 
-/// What the node's own counters contradict each other in, one sentence each; for a node at
-/// rest from which no service was removed.
+/// Returns contradictions between the node's own counters, one sentence each; for a node at rest
+/// from which no service was removed.
 #[must_use]
 pub fn inconsistencies(stats: &Stats) -> Vec<String> {
     let mut found = Vec::new();
@@ -211,7 +211,8 @@ fn ends(service: &ServiceStats) -> u64 {
         + service.dropped.values().sum::<u64>()
 }
 
-/// What a host sent, whether its own device took it or not: `/proc/net/snmp`.
+/// Counters of packets that a host sent, whether its own device accepted them or not:
+/// `/proc/net/snmp`.
 const SENT: [(&str, &str); 5] = [
     ("Tcp", "OutSegs"),
     // Not among the others (net/ipv4/tcp_output.c, Linux 6.18).
@@ -221,18 +222,18 @@ const SENT: [(&str, &str); 5] = [
     ("Udp", "SndbufErrors"),
     ("Icmp", "OutMsgs"),
 ];
-/// What a host received, by the ECN field of each packet: unlike `InReceives` this counts
-/// the packets that GRO joined one by one (`/proc/net/netstat`).
+/// Counters of packets that a host received, by the ECN field: unlike `InReceives` they count the
+/// packets that GRO merged one by one (`/proc/net/netstat`).
 const RECEIVED: [(&str, &str); 4] = [
     ("IpExt", "InNoECTPkts"),
     ("IpExt", "InECT1Pkts"),
     ("IpExt", "InECT0Pkts"),
     ("IpExt", "InCEPkts"),
 ];
-/// What reached a host's socket and found it full.
+/// Counter of packets that found a host's socket full.
 const UNREAD: [(&str, &str); 1] = [("Udp", "RcvbufErrors")];
 
-/// The kernel's counters of the calling thread's namespace, by group and name.
+/// Kernel counters of the calling thread's namespace, by group and name.
 struct Counters(BTreeMap<(String, String), u64>);
 
 impl Counters {
@@ -245,7 +246,7 @@ impl Counters {
     }
 }
 
-/// Pairs of lines: `Group: name name ...` and `Group: value value ...`.
+/// Parses pairs of lines: `Group: name name ...` and `Group: value value ...`.
 fn counters() -> Result<Counters> {
     let mut counters = BTreeMap::new();
     for file in ["/proc/thread-self/net/snmp", "/proc/thread-self/net/netstat"] {

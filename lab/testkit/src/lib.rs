@@ -1,15 +1,16 @@
-//! What system tests share: labs, nodes under test, raw frames, and the books of a lab.
+//! Common parts of system tests: labs, nodes under test, raw frames, and the packet accounts of a
+//! lab.
 //!
 //! ```text
 //!  Net ──────────▶ namespaces, devices, addresses      (lab/topology)
 //!   ├─ NodeUnderTest ─▶ a `tam node` in a router, its API, its log
 //!   ├─ RawPort ───────▶ frames in and out of a host's device
-//!   ├─ run ───────────▶ other people's programs inside
+//!   ├─ run ───────────▶ external programs inside
 //!   └─ Books ─────────▶ sent = received + the sum of drop counters
 //! ```
 //!
-//! Everything is undone on drop, also when a test panics. Nothing here asserts; a test
-//! decides what a number means.
+//! Everything is undone on drop, also when a test panics. Nothing here asserts; a test decides what
+//! a number means.
 #![forbid(unsafe_code)]
 
 mod books;

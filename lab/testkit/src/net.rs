@@ -1,4 +1,4 @@
-//! A lab of one test: namespaces and devices with a name of their own, gone on drop.
+//! Lab of one test: namespaces and devices with a name of their own, removed on drop.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,10 +11,10 @@ use topology::{Lab, LinkEnd, Plan};
 
 use crate::run::{Output, run};
 
-/// Labs of this process so far: each has its own number.
+/// Number of labs that this process has made.
 static LABS: AtomicU32 = AtomicU32::new(0);
 
-/// A lab that exists as long as this.
+/// Lab that is removed on drop.
 #[derive(Debug)]
 pub struct Net {
     plan: Plan,
@@ -24,7 +24,7 @@ impl Net {
     /// Makes a lab from a topology without its name.
     ///
     /// # Errors
-    /// When the text is no topology, or the kernel cannot make it.
+    /// The text is no topology, or the kernel cannot make it.
     pub fn up(topology: &str) -> Result<Self> {
         let number = LABS.fetch_add(1, Ordering::Relaxed);
         let name = format!("tt-sys-{}-{number}", std::process::id());
@@ -33,10 +33,10 @@ impl Net {
         Ok(Self { plan })
     }
 
-    /// Two hosts, `client` and `server`, and the router `r1` between them.
+    /// Makes two hosts, `client` and `server`, and the router `r1` between them.
     ///
     /// # Errors
-    /// When the kernel cannot make it.
+    /// The kernel cannot make it.
     pub fn line(mtu: u32) -> Result<Self> {
         let hosts = "[[host]]\nname = \"client\"\n[[host]]\nname = \"server\"\n";
         let link = |peers: &str| format!("[[link]]\nends = {peers}\nmtu = {mtu}\n");
@@ -44,33 +44,33 @@ impl Net {
         Self::up(&format!("{hosts}[[router]]\nname = \"r1\"\n{links}"))
     }
 
-    /// What was made.
+    /// Returns the plan of the lab.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// The namespace of a node of the lab.
+    /// Returns the namespace of a node of the lab.
     ///
     /// # Errors
-    /// When there is no such node.
+    /// There is no such node.
     pub fn namespace(&self, node: &str) -> Result<NetNs> {
         let found = self.plan.node(node).with_context(|| format!("no node '{node}' in the lab"))?;
         Ok(NetNs::open(&found.namespace)?)
     }
 
-    /// Netlink in the namespace of a node.
+    /// Returns a netlink socket in the namespace of a node.
     ///
     /// # Errors
-    /// When there is no such node.
+    /// There is no such node.
     pub fn netlink(&self, node: &str) -> Result<Netlink> {
         Ok(Netlink::open_in(&self.namespace(node)?)?)
     }
 
-    /// The end of the link from `node` to `peer`.
+    /// Returns the end of the link from `node` to `peer`.
     ///
     /// # Errors
-    /// When there is no such link.
+    /// There is no such link.
     pub fn end<'net>(&'net self, node: &'net str, peer: &str) -> Result<&'net LinkEnd> {
         let links = self.plan.ends_at(node);
         let mut ends = links.filter(|(link, _)| link.ends.iter().any(|e| e.node.as_str() == peer));
@@ -78,26 +78,26 @@ impl Net {
         Ok(end)
     }
 
-    /// The device of the link from `node` to `peer`, as it is now.
+    /// Returns the current state of the device of the link from `node` to `peer`.
     ///
     /// # Errors
-    /// When there is no such link.
+    /// There is no such link.
     pub fn device(&self, node: &str, peer: &str) -> Result<Link> {
         Ok(self.netlink(node)?.link(&self.end(node, peer)?.device)?)
     }
 
-    /// The Ethernet address of that device.
+    /// Returns the Ethernet address of that device.
     ///
     /// # Errors
-    /// When there is no such link.
+    /// There is no such link.
     pub fn mac(&self, node: &str, peer: &str) -> Result<[u8; 6]> {
         self.device(node, peer)?.mac.context("a veth device has an Ethernet address")
     }
 
-    /// The IPv4 address of a node on its link to a peer.
+    /// Returns the IPv4 address of a node on its link to a peer.
     ///
     /// # Errors
-    /// When there is no such link.
+    /// There is no such link.
     pub fn v4(&self, node: &str, peer: &str) -> Result<Ipv4Addr> {
         match self.end(node, peer)?.v4.address() {
             std::net::IpAddr::V4(address) => Ok(address),
@@ -105,10 +105,10 @@ impl Net {
         }
     }
 
-    /// The IPv6 address of a node on its link to a peer.
+    /// Returns the IPv6 address of a node on its link to a peer.
     ///
     /// # Errors
-    /// When there is no such link.
+    /// There is no such link.
     pub fn v6(&self, node: &str, peer: &str) -> Result<Ipv6Addr> {
         match self.end(node, peer)?.v6.address() {
             std::net::IpAddr::V6(address) => Ok(address),
@@ -127,7 +127,7 @@ impl Net {
     /// Runs a closure on a thread in a node of the lab: sockets made there stay there.
     ///
     /// # Errors
-    /// When there is no such node.
+    /// There is no such node.
     pub fn within<T: Send>(&self, node: &str, closure: impl FnOnce() -> T + Send) -> Result<T> {
         Ok(in_namespace(&self.namespace(node)?, closure)?)
     }

@@ -1,4 +1,4 @@
-//! A node under test: a real `tam node` in a router of a lab, asked over its API.
+//! Node under test: a real `tam node` in a router of a lab, asked over its API.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,20 +19,20 @@ use units::Name;
 use crate::net::Net;
 use crate::wait_for;
 
-/// Where nodes have their state, if there is such a file system: each change is on the disk before
-/// it is answered, and some 10 ms go by on a disk that others write to, too. What becomes of state
-/// on disks that are full or fail is looked at on disks of the tests' own.
+/// Folder in memory for nodes' state, if there is such a file system: each change is on the disk
+/// before it is answered, which takes some 10 ms on a disk that others write to. State on full or
+/// failing disks is tested on disks of the tests' own.
 const IN_MEMORY: &str = "/dev/shm";
-/// A node loads its programs and starts its cell within this, on a busy machine.
+/// Time for a node to load its programs and start its cell, on a busy machine.
 const START_TIME_MAX: Duration = Duration::from_secs(20);
-/// A node that was asked to end removes its pins and restores its devices within this.
+/// Time for a node to remove its pins and restore its devices after it was asked to end.
 const STOP_TIME_MAX: Duration = Duration::from_secs(10);
-/// Where nodes keep what is pinned.
+/// Folder of the nodes' pinned BPF objects.
 const PINS: &str = "/sys/fs/bpf/tamandua";
 
 static NODES: AtomicU32 = AtomicU32::new(0);
 
-/// A node that runs; on drop it is stopped, and its log is shown when the test panics.
+/// Running node; on drop it is stopped, and its log is shown when the test panics.
 #[derive(Debug)]
 pub struct NodeUnderTest {
     name: Name,
@@ -41,40 +41,40 @@ pub struct NodeUnderTest {
     child: Option<Child>,
 }
 
-/// A service to deploy: what a test says of it beside its module.
+/// Settings of a service to deploy, beside its module.
 #[derive(Clone, Debug, Default)]
 pub struct Service<'a> {
-    /// Its name; the module's when empty.
+    /// Name of the service; the module's when empty.
     pub name: &'a str,
-    /// Rules that lead to it.
+    /// Matches of the rules that lead to it.
     pub rules: &'a [&'a str],
-    /// Parameters as text.
+    /// Parameters of the module, as text.
     pub parameters: &'a [(&'a str, &'a str)],
-    /// Where to run it; user level when empty.
+    /// Level to run at; user level when empty.
     pub level: &'a str,
-    /// The services after it.
+    /// Services that passed packets go to next.
     pub then: &'a [&'a str],
-    /// What it may use below user level.
+    /// Budget below user level.
     pub budget: Option<Budget>,
-    /// Who pays; best-effort when empty.
+    /// Session that pays; best-effort when empty.
     pub session: &'a str,
-    /// Where on the way of packets its rules are looked at; as its session says when empty.
+    /// Stage of its rules; that of its session when empty.
     pub stage: &'a str,
-    /// What becomes of its packets while it is down; what it was, or open, when empty.
+    /// Failure policy for its packets while it is down; the previous one, or open, when empty.
     pub on_failure: &'a str,
 }
 
-/// The program under test: `TAM_BIN`, or the workspace's release build.
+/// Returns the path of the program under test: `TAM_BIN`, or the workspace's release build.
 #[must_use]
 pub fn tam() -> PathBuf {
     let built = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/release/tam");
     std::env::var_os("TAM_BIN").map_or_else(built, PathBuf::from)
 }
 
-/// The bytes of one of the project's services, from `TAM_SERVICES` or the workspace.
+/// Returns the bytes of one of the project's services, from `TAM_SERVICES` or the workspace.
 ///
 /// # Errors
-/// When it was not built.
+/// The service was not built.
 pub fn service_module(name: &str) -> Result<Vec<u8>> {
     let own = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../services");
     let folder = std::env::var_os("TAM_SERVICES").map_or_else(own, PathBuf::from);
@@ -84,7 +84,7 @@ pub fn service_module(name: &str) -> Result<Vec<u8>> {
     })
 }
 
-/// The node file of a router: its links are the ports `left`, `right`, `port3` and so on.
+/// Returns the node file of a router: its links are the ports `left`, `right`, `port3` and so on.
 /// `more` comes before the ports. The node's state is beside its store, at `STORE.state`.
 #[must_use]
 pub fn node_file(net: &Net, router: &str, name: &str, store: &Path, more: &str) -> String {
@@ -99,11 +99,11 @@ pub fn node_file(net: &Net, router: &str, name: &str, store: &Path, more: &str) 
         };
         text += &format!("[[port]]\nname = \"{port}\"\ndevice = \"{}\"\n", end.device);
     }
-    // Last, so that a test can say more of whom the node believes.
+    // Last, so that a test can add keys to the section.
     text + "[trust]\nunsigned = \"accept\"\n"
 }
 
-/// What of a node is left on this machine, in words; nothing when it ended cleanly.
+/// Describes the remains of a node on this machine; empty when it ended cleanly.
 #[must_use]
 pub fn leftovers(node: &Name) -> Vec<String> {
     let places = [Path::new(PINS).join(node.as_str()), run_directory(node)];
@@ -118,12 +118,12 @@ impl NodeUnderTest {
     /// Starts a node in a router of a lab and waits until its cell is ready.
     ///
     /// # Errors
-    /// When it does not come up; the message has its log.
+    /// The node does not come up; the message has its log.
     pub fn start(net: &Net, router: &str) -> Result<Self> {
         Self::start_with(net, router, "")
     }
 
-    /// The same with more lines in the node file.
+    /// Starts a node with more lines in the node file.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -131,7 +131,7 @@ impl NodeUnderTest {
         Self::start_edited(net, router, more, |text| text)
     }
 
-    /// The same with the node file changed before it is used.
+    /// Starts a node with the node file changed by `edit`.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -156,16 +156,17 @@ impl NodeUnderTest {
     /// Starts the same node once more, after [`kill`](Self::kill).
     ///
     /// # Errors
-    /// When it does not come up; the message has its log.
+    /// The node does not come up; the message has its log.
     pub fn start_again(&mut self, net: &Net, router: &str) -> Result<()> {
         self.child = Some(self.spawn(net, router, &[])?);
         self.ready()
     }
 
-    /// Has another daemon take the place of the one that runs; how that one ended.
+    /// Starts another daemon that takes over from the running one; returns the exit status of the
+    /// old one.
     ///
     /// # Errors
-    /// When it does not, or the one that runs does not end.
+    /// The new daemon does not come up, or the old one does not end.
     pub fn take_over(&mut self, net: &Net, router: &str) -> Result<ExitStatus> {
         let next = self.spawn(net, router, &["--takeover"])?;
         let mut before = self.child.replace(next).context("the node does not run")?;
@@ -203,50 +204,50 @@ impl NodeUnderTest {
         }
     }
 
-    /// Its name.
+    /// Returns the node's name.
     #[must_use]
     pub fn name(&self) -> &Name {
         &self.name
     }
 
-    /// Its API.
+    /// Returns a client of its API.
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Where its node file, store, state and log are.
+    /// Returns the folder of its node file, store, state and log.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// The daemon's process number.
+    /// Returns the daemon's process number.
     ///
     /// # Errors
-    /// When it does not run.
+    /// The daemon does not run.
     pub fn pid(&self) -> Result<u32> {
         Ok(self.child.as_ref().context("the node does not run")?.id())
     }
 
-    /// Its node file, for whoever wants to change it.
+    /// Returns the path of its node file, which a test may change.
     #[must_use]
     pub fn node_file(&self) -> PathBuf {
         self.directory.path().join("node.toml")
     }
 
-    /// The cell's process number: also of one that a daemon before started.
+    /// Returns the cell's process number, also of a cell that an earlier daemon started.
     ///
     /// # Errors
-    /// When the node does not answer, or has no cell.
+    /// The node does not answer, or has no cell.
     pub fn cell(&self) -> Result<u32> {
         self.client.node()?.cell_pid.context("the node has no cell")
     }
 
-    /// The numbers of its worker processes: the cell, and compilers at work.
+    /// Returns the numbers of its worker processes: the cell, and running compilers.
     ///
     /// # Errors
-    /// When it does not run.
+    /// The node does not run.
     pub fn workers(&self) -> Result<Vec<u32>> {
         let pid = self.pid()?;
         let mut workers = Vec::new();
@@ -260,7 +261,7 @@ impl NodeUnderTest {
     /// Stores a module and deploys it.
     ///
     /// # Errors
-    /// When the node refuses either.
+    /// The node refuses either.
     pub fn deploy(&self, wasm: &[u8], service: &Service<'_>) -> Result<Deployed> {
         let module = self.client.store_module(wasm.to_vec())?.digest;
         let texts = |texts: &[(&str, &str)]| -> BTreeMap<String, String> {
@@ -284,30 +285,30 @@ impl NodeUnderTest {
     /// Removes a service with its rules and waits until it is gone: its name is free then.
     ///
     /// # Errors
-    /// When the node refuses, or the service does not end.
+    /// The node refuses, or the service does not end.
     pub fn remove(&self, service: &str) -> Result<()> {
         self.client.remove(service, true)?;
         let gone = || self.client.service(service).is_err().then_some(());
         wait_for(STOP_TIME_MAX, gone).with_context(|| format!("'{service}' does not end"))
     }
 
-    /// All counters.
+    /// Returns all counters.
     ///
     /// # Errors
-    /// When the node does not answer.
+    /// The node does not answer.
     pub fn stats(&self) -> Result<Stats> {
         Ok(self.client.stats()?)
     }
 
-    /// One service.
+    /// Returns the state of a service.
     ///
     /// # Errors
-    /// When there is none, or the node does not answer.
+    /// There is none, or the node does not answer.
     pub fn service(&self, name: &str) -> Result<ServiceInfo> {
         Ok(self.client.service(name)?)
     }
 
-    /// What it wrote so far.
+    /// Returns its log so far.
     #[must_use]
     pub fn log(&self) -> String {
         let mut bytes = Vec::new();
@@ -321,15 +322,15 @@ impl NodeUnderTest {
     /// Asks the node to end, and waits for it.
     ///
     /// # Errors
-    /// When it does not end in time.
+    /// The node does not end in time.
     pub fn stop(&mut self) -> Result<ExitStatus> {
         self.end(Signal::TERM)
     }
 
-    /// Ends the node without a chance to clean up.
+    /// Kills the node, so that it cannot clean up.
     ///
     /// # Errors
-    /// When it does not run.
+    /// The node does not run.
     pub fn kill(&mut self) -> Result<ExitStatus> {
         self.end(Signal::KILL)
     }
@@ -363,7 +364,7 @@ impl Drop for NodeUnderTest {
         if leftovers(&self.name).is_empty() {
             return;
         }
-        // Only a node that was killed leaves these, and its cell.
+        // Only a killed node leaves these, and its cell.
         let name = self.name.as_str();
         let cleaned = Command::new(tam()).args(["node", "--cleanup", name]).output();
         if !cleaned.as_ref().is_ok_and(|output| output.status.success()) {

@@ -1,4 +1,4 @@
-//! Frames in and out of a host's device, byte by byte.
+//! Raw frames into and out of a host's device.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,10 @@ use sockets::packet_socket::PacketSocket;
 
 use crate::net::Net;
 
-/// How long it must be silent before nothing more is awaited.
+/// Silence after which no more frames are awaited.
 const SILENCE: Duration = Duration::from_millis(200);
 
-/// The device of one end of a link, for frames as they are on the wire.
+/// Packet socket on the device of one end of a link, for frames as they are on the wire.
 #[derive(Debug)]
 pub struct RawPort {
     socket: PacketSocket,
@@ -18,10 +18,10 @@ pub struct RawPort {
 }
 
 impl RawPort {
-    /// The device of the link from `node` to `peer`. What comes in from now on is kept.
+    /// Opens the device of the link from `node` to `peer`. Frames that arrive from now on are kept.
     ///
     /// # Errors
-    /// When there is no such link, or the caller is not root.
+    /// There is no such link, or the caller is not root.
     pub fn open(net: &Net, node: &str, peer: &str) -> Result<Self> {
         let device = net.device(node, peer)?;
         let socket = net
@@ -30,7 +30,7 @@ impl RawPort {
         Ok(Self { socket, mac: net.mac(node, peer)? })
     }
 
-    /// The device's own Ethernet address.
+    /// Returns the device's own Ethernet address.
     #[must_use]
     pub fn mac(&self) -> [u8; 6] {
         self.mac
@@ -39,16 +39,16 @@ impl RawPort {
     /// Sends a frame.
     ///
     /// # Errors
-    /// When it has less than 14 bytes or more than the device takes.
+    /// The frame has less than 14 bytes or more than the device accepts.
     pub fn send(&self, frame: &[u8]) -> Result<()> {
         self.socket.send(frame).with_context(|| format!("sending {} bytes", frame.len()))
     }
 
-    /// The next frame that `wanted` says yes to, others thrown away; none when it does not
-    /// come within `timeout`.
+    /// Returns the next frame that `wanted` accepts, discarding others; `None` when none comes
+    /// within `timeout`.
     ///
     /// # Errors
-    /// When the device goes away.
+    /// The device disappears.
     pub fn receive(
         &self,
         timeout: Duration,
@@ -64,10 +64,10 @@ impl RawPort {
         }
     }
 
-    /// All frames that `wanted` says yes to, until none has come for a while.
+    /// Returns all frames that `wanted` accepts, until none has come for 0.2 s.
     ///
     /// # Errors
-    /// When the device goes away.
+    /// The device disappears.
     pub fn collect(&self, wanted: impl Fn(&[u8]) -> bool) -> Result<Vec<Vec<u8>>> {
         let mut frames = Vec::new();
         while let Some(frame) = self.receive(SILENCE, &wanted)? {

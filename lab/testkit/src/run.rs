@@ -1,4 +1,4 @@
-//! Other people's programs in a namespace: started, watched, ended in time.
+//! External programs in a namespace: started, watched, ended in time.
 
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -11,18 +11,18 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::wait_for;
 
-/// How a program ended and what it said.
+/// Result of a program.
 #[derive(Clone, Debug)]
 pub struct Output {
-    /// How it ended.
+    /// Exit status.
     pub status: ExitStatus,
-    /// Its standard output.
+    /// Standard output.
     pub stdout: String,
-    /// Its standard error.
+    /// Standard error.
     pub stderr: String,
 }
 
-/// A program that runs; it is killed on drop.
+/// Running program; it is killed on drop.
 #[derive(Debug)]
 pub struct Running {
     command: String,
@@ -33,7 +33,7 @@ pub struct Running {
 /// Runs a program in a namespace and waits for it.
 ///
 /// # Errors
-/// When it cannot be started, or still runs after `timeout`; it is killed then.
+/// The program cannot be started, or still runs after `timeout` and is killed.
 pub fn run(namespace: &NetNs, argv: &[&str], timeout: Duration) -> Result<Output> {
     Running::start(namespace, argv)?.wait(timeout)
 }
@@ -42,10 +42,10 @@ impl Running {
     /// Starts a program in a namespace.
     ///
     /// # Errors
-    /// When there is no such program, or nothing to run.
+    /// There is no such program, or the command is empty.
     pub fn start(namespace: &NetNs, argv: &[&str]) -> Result<Self> {
         let [program, arguments @ ..] = argv else { bail!("there is no program to run") };
-        // Tests that run in the background of a script would have it ignore Ctrl-C.
+        // A background job of a script would ignore SIGINT, and with it Ctrl-C; this resets that.
         let mut command = Command::new("env");
         command.args(["--default-signal=INT", program]).args(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -59,16 +59,16 @@ impl Running {
         Ok(Self { command: argv.join(" "), child, outputs: Some(outputs) })
     }
 
-    /// The process's number.
+    /// Returns the process's number.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Sends it what Ctrl-C sends.
+    /// Sends the program SIGINT, as Ctrl-C does.
     ///
     /// # Errors
-    /// When it runs no more.
+    /// The program runs no more.
     pub fn interrupt(&self) -> Result<()> {
         // Not waited for yet: the number is still its own.
         kill_process(Pid::from_child(&self.child), Signal::INT).context(self.command.clone())
@@ -77,7 +77,7 @@ impl Running {
     /// Waits for the program's end.
     ///
     /// # Errors
-    /// When it still runs after `timeout`; it is killed then.
+    /// The program still runs after `timeout` and is killed.
     pub fn wait(mut self, timeout: Duration) -> Result<Output> {
         let ended = wait_for(timeout, || self.child.try_wait().transpose());
         let Some(status) = ended else { bail!("'{}' still runs after {timeout:?}", self.command) };
@@ -100,7 +100,7 @@ impl Drop for Running {
 fn read(mut source: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What came before an error is worth showing; the program's status tells the rest.
+        // Output before an error is kept; the program's status tells the rest.
         let _ = source.read_to_end(&mut bytes);
         bytes
     })

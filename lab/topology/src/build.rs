@@ -1,5 +1,5 @@
-//! From a plan to namespaces, devices, addresses and routes. It only adds; who calls it
-//! removes everything when it fails.
+//! Builder that turns a plan into namespaces, devices, addresses and routes. It only adds; the
+//! caller removes everything when it fails.
 
 use std::time::Duration;
 
@@ -10,19 +10,20 @@ use netlink::{DuplicateDetection, Netlink, Route, VethEnd};
 use units::Name;
 
 use crate::error::LabError;
-use crate::plan::{LinkEnd, NodeKind, Plan, PlannedLink, PlannedNode, Through};
+use crate::plan::{LinkEnd, LinkNode, NodeKind, Plan, PlannedLink, PlannedNode};
 use crate::state::no_node;
 
-/// How long a new link may take to be able to send; it takes milliseconds.
-const CARRIER_PATIENCE: Duration = Duration::from_secs(10);
+/// Time within which a new link has to report a carrier; it normally takes milliseconds.
+const CARRIER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Every packet is one frame as on the wire, its checksum complete (design: the way of a
-/// packet). On veth a partial checksum would otherwise never be completed.
+/// Offloads switched off on every device, so that every packet is one frame as on the wire with a
+/// complete checksum (design: the way of a packet). On veth a partial checksum would otherwise
+/// never be completed.
 const OFF_EVERYWHERE: [Offload; 5] =
     [Offload::TxChecksum, Offload::Tso, Offload::Gso, Offload::TxVlan, Offload::RxVlan];
 
-/// Parameters of every node: nothing is advertised or probed, so that a lab works from its
-/// first packet on, and asymmetric ways are no offence.
+/// Kernel parameters of every node: nothing is advertised or probed, so that a lab works from its
+/// first packet on, and asymmetric routes are accepted.
 const PARAMETERS: [(&str, &str); 9] = [
     ("net.ipv4.conf.all.rp_filter", "0"),
     ("net.ipv4.conf.default.rp_filter", "0"),
@@ -35,26 +36,27 @@ const PARAMETERS: [(&str, &str); 9] = [
     ("net.ipv6.conf.default.dad_transmits", "0"),
 ];
 
-/// Parameters of routers, set first: they reset some of the others.
+/// Kernel parameters of routers. They are set first, since they reset some of the others.
 const ROUTER_PARAMETERS: [(&str, &str); 2] =
     [("net.ipv4.ip_forward", "1"), ("net.ipv6.conf.all.forwarding", "1")];
 const HOST_PARAMETERS: [(&str, &str); 2] =
     [("net.ipv4.ip_forward", "0"), ("net.ipv6.conf.all.forwarding", "0")];
 
-/// What stands in a link says nothing of its own: it has no addresses, also none of its devices'.
+/// Kernel parameters of a node in a link, which sends nothing of its own: it has no addresses, nor
+/// do its devices.
 const LINK_PARAMETERS: [(&str, &str); 2] =
     [("net.ipv4.ip_forward", "0"), ("net.ipv6.conf.default.disable_ipv6", "1")];
-/// The clock's frames are no longer (`services/flakeway/src/clock.rs`).
+/// MTU of the clock's cable, the longest frame of `services/flakeway/src/clock.rs`.
 const CLOCK_MTU: u32 = 1_500;
 
-/// A namespace that was just made.
+/// Namespace that was just made.
 struct Site<'plan> {
     node: &'plan PlannedNode,
     namespace: NetNs,
     netlink: Netlink,
 }
 
-/// Makes everything. `made` gets the name of each namespace as soon as it exists.
+/// Builds everything. `made` gets the name of each namespace as soon as it exists.
 pub(crate) fn build(
     plan: &Plan,
     made: &mut Vec<String>,
@@ -114,56 +116,56 @@ fn set_parameters(kind: NodeKind) -> Result<(), sysctl::SysctlError> {
 
 fn build_link(plan: &Plan, link: &PlannedLink, sites: &[Site<'_>]) -> Result<(), LabError> {
     let [one, other] = &link.ends;
-    let first = Jack { site: site_of(plan, &one.node, sites)?, device: &one.device };
-    let second = Jack { site: site_of(plan, &other.node, sites)?, device: &other.device };
+    let first = CableEnd { site: site_of(plan, &one.node, sites)?, device: &one.device };
+    let second = CableEnd { site: site_of(plan, &other.node, sites)?, device: &other.device };
     let mut inner = Vec::new();
     match &link.through {
         None => cable([first, second], link.mtu)?,
         Some(through) => {
             let site = site_of(plan, &through.node, sites)?;
-            let [left, right] = Through::PORTS.map(|device| Jack { site, device });
-            let [tick, tock] = Through::CLOCK.map(|device| Jack { site, device });
+            let [left, right] = LinkNode::PORTS.map(|device| CableEnd { site, device });
+            let [tick, tock] = LinkNode::CLOCK.map(|device| CableEnd { site, device });
             cable([left, first], link.mtu)?;
             cable([right, second], link.mtu)?;
             cable([tick, tock], CLOCK_MTU)?;
             inner.extend([left, right, tick, tock]);
         }
     }
-    for Jack { site, device } in &inner {
+    for CableEnd { site, device } in &inner {
         let netlink = &site.netlink;
         let up = netlink.link(device).and_then(|found| netlink.set_up(found.index));
         up.map_err(|source| network(site.node, source))?;
     }
     let ends = [(first, one), (second, other)];
-    for (Jack { site, .. }, end) in ends {
+    for (CableEnd { site, .. }, end) in ends {
         build_end(link, end, &site.netlink).map_err(|source| network(site.node, source))?;
     }
     // With both ends up: only then does veth tell the other end that it can redirect here.
-    for Jack { site, device } in inner.iter().chain([&first, &second]) {
+    for CableEnd { site, device } in inner.iter().chain([&first, &second]) {
         set_gro(site, device)?;
         wait_running(&[device], site)?;
     }
-    for (Jack { site, .. }, end) in ends {
+    for (CableEnd { site, .. }, end) in ends {
         wait_running(&[&end.address_device], site)?;
     }
     Ok(())
 }
 
-/// Where a cable is plugged in.
+/// End of a cable: a device in a site.
 #[derive(Clone, Copy)]
-struct Jack<'site> {
+struct CableEnd<'site> {
     site: &'site Site<'site>,
     device: &'site str,
 }
 
-/// Joins two devices, which come down and whole: see [`OFF_EVERYWHERE`].
-fn cable(ends: [Jack<'_>; 2], mtu: u32) -> Result<(), LabError> {
+/// Connects two devices by a veth pair that is down and has the offloads of [`OFF_EVERYWHERE`] off.
+fn cable(ends: [CableEnd<'_>; 2], mtu: u32) -> Result<(), LabError> {
     let pair =
-        ends.map(|Jack { site, device }| VethEnd { name: device, namespace: &site.namespace });
-    let [Jack { site, .. }, _] = ends;
+        ends.map(|CableEnd { site, device }| VethEnd { name: device, namespace: &site.namespace });
+    let [CableEnd { site, .. }, _] = ends;
     let made = site.netlink.create_veth(pair, mtu);
     made.map_err(|source| network(site.node, source))?;
-    for Jack { site, device } in ends {
+    for CableEnd { site, device } in ends {
         offloads(site, || offload::disable(device, &OFF_EVERYWHERE).map(drop))?;
     }
     Ok(())
@@ -181,10 +183,10 @@ fn site_of<'site>(
     })
 }
 
-/// On veth, GRO switches the receiving side to NAPI with the ring into which the other end's
-/// XDP redirect puts its frames: a host needs it, as it has no XDP program of its own, and
-/// joins only what it receives itself. A router must see each frame alone; its ring comes with
-/// its node's XDP program.
+/// Sets GRO, which on veth switches the receiving side to NAPI with the ring into which the other
+/// end's XDP redirect puts its frames. A host needs it on, as it has no XDP program of its own, and
+/// merges only what it receives itself. A router must see each frame alone; its ring comes with its
+/// node's XDP program.
 fn set_gro(site: &Site<'_>, device: &str) -> Result<(), LabError> {
     offloads(site, || match site.node.kind {
         NodeKind::Host => offload::enable(device, &[Offload::Gro]).map(drop),
@@ -192,8 +194,8 @@ fn set_gro(site: &Site<'_>, device: &str) -> Result<(), LabError> {
     })
 }
 
-/// Changes offloads inside a namespace. The device goes with the lab, so nobody will want back
-/// what it did before.
+/// Changes offloads inside a namespace. The previous settings are not kept: the device is deleted
+/// with the lab.
 fn offloads(
     site: &Site<'_>,
     change: impl FnOnce() -> Result<(), OffloadError> + Send,
@@ -226,11 +228,11 @@ fn build_end(
     Ok(())
 }
 
-/// Who is told that the lab is up may send at once.
+/// Waits until the devices can send, since users of a lab may send as soon as it is up.
 fn wait_running(devices: &[&str], site: &Site<'_>) -> Result<(), LabError> {
     for device in devices {
         let found = site.netlink.link(device);
-        let runs = found.and_then(|it| site.netlink.wait_running(it.index, CARRIER_PATIENCE));
+        let runs = found.and_then(|it| site.netlink.wait_running(it.index, CARRIER_TIMEOUT));
         runs.map_err(|source| network(site.node, source))?;
     }
     Ok(())

@@ -1,13 +1,13 @@
-//! Names of devices: `to-PEER`, in the kernel's fifteen bytes, the same in every run.
+//! Device names: `to-PEER`, in the kernel's fifteen bytes, the same in every run.
 
 use std::collections::BTreeSet;
 
 /// `IFNAMSIZ` without the final zero byte.
 const DEVICE_NAME_LENGTH_MAX: usize = 15;
-/// A dash and four hexadecimal digits: what a shortened name ends with.
+/// Length of the end of a shortened name: a dash and four hexadecimal digits.
 const HASH_LENGTH: usize = 5;
 
-/// A name for a device towards `peer` that is not taken, and takes it. A second link to the
+/// Returns a free name for a device towards `peer`, and marks it as taken. A second link to the
 /// same peer is `to-PEER+2`.
 pub(crate) fn device_name(peer: &str, taken: &mut BTreeSet<String>) -> String {
     let base = format!("to-{peer}");
@@ -20,7 +20,7 @@ pub(crate) fn device_name(peer: &str, taken: &mut BTreeSet<String>) -> String {
     name
 }
 
-/// A name for the VLAN device above a device, taken likewise.
+/// Returns a free name for the VLAN device above a device, and marks it as taken.
 pub(crate) fn vlan_device_name(device: &str, vlan: u16, taken: &mut BTreeSet<String>) -> String {
     let name = fit(device, &format!(".{vlan}"));
     if taken.insert(name.clone()) {
@@ -30,7 +30,8 @@ pub(crate) fn vlan_device_name(device: &str, vlan: u16, taken: &mut BTreeSet<Str
     device_name(&format!("v{vlan}-{device}"), taken)
 }
 
-/// The two joined, the first part shortened and marked with a hash where they are too long.
+/// Concatenates the two; shortens the base and marks it with a hash where the result would be too
+/// long.
 fn fit(base: &str, suffix: &str) -> String {
     if base.len() + suffix.len() <= DEVICE_NAME_LENGTH_MAX {
         return format!("{base}{suffix}");
@@ -41,7 +42,7 @@ fn fit(base: &str, suffix: &str) -> String {
     format!("{kept}-{:04x}{suffix}", hash(base))
 }
 
-/// FNV-1a, folded to 16 bits: stable across runs and versions, which is all it is for.
+/// Returns the FNV-1a hash folded to 16 bits, which is stable across runs and versions.
 fn hash(text: &str) -> u16 {
     let hash = text
         .bytes()

@@ -1,4 +1,4 @@
-//! What can be wrong with a topology file, and what can go wrong with a lab.
+//! Errors of topology files and of labs.
 
 use std::fmt;
 use std::io;
@@ -10,12 +10,12 @@ use netlink::NetlinkError;
 use netlink::offload::OffloadError;
 use units::NameError;
 
-/// A line of a file.
+/// Line of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The file, as the user named it.
+    /// Path of the file, as the user named it.
     pub file: String,
-    /// The line, counted from 1.
+    /// Line number, counted from 1.
     pub line: usize,
 }
 
@@ -25,290 +25,290 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why a topology file was refused. The author's fault.
+/// Reason why a topology file was refused: a fault of its author.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// More text than any topology needs.
+    /// The file is longer than any topology needs.
     #[error("{file}: the file has {length} bytes, at most {limit} are read; is it a topology?")]
     Length {
-        /// The file.
+        /// Path of the file.
         file: String,
-        /// Its length, bytes.
+        /// Length in bytes.
         length: usize,
-        /// The limit, bytes.
+        /// Limit in bytes.
         limit: usize,
     },
-    /// Not TOML.
+    /// The file is not TOML.
     #[error("{place}: this is not TOML: {problem}")]
     Syntax {
-        /// Where.
+        /// Line of the fault.
         place: Place,
-        /// The parser's sentence.
+        /// Sentence of the parser.
         problem: String,
     },
-    /// A key that means nothing here.
+    /// The key is unknown.
     #[error("{place}: unknown key '{key}' in {table}{suggestion}")]
     UnknownKey {
-        /// Where.
+        /// Line of the key.
         place: Place,
-        /// The key.
+        /// Name of the key.
         key: String,
-        /// The table in which it stands.
+        /// Table that contains the key.
         table: &'static str,
-        /// What was meant, or what there is, as the end of the sentence.
+        /// Suggestion or list of known keys, as the end of the sentence.
         suggestion: String,
     },
-    /// A key that must be there is not.
+    /// A required key is missing.
     #[error("{place}: {table} has no key '{key}'; add one, such as {example}")]
     MissingKey {
-        /// Where the table begins.
+        /// Line at which the table begins.
         place: Place,
-        /// The table.
+        /// Name of the table.
         table: &'static str,
-        /// The key.
+        /// Name of the key.
         key: &'static str,
-        /// A line that would do.
+        /// Example line.
         example: &'static str,
     },
-    /// A value of another type.
+    /// The value has another type.
     #[error("{place}: '{key}' must be {expected}, and is {found}")]
     Type {
-        /// Where.
+        /// Line of the value.
         place: Place,
-        /// The key.
+        /// Name of the key.
         key: String,
-        /// What belongs there.
+        /// Expected type.
         expected: &'static str,
-        /// What stands there.
+        /// Actual type.
         found: String,
     },
-    /// A number outside its range.
+    /// The number is outside its range.
     #[error("{place}: '{key}' is {found}; it must be from {min} to {max}{why}")]
     Range {
-        /// Where.
+        /// Line of the number.
         place: Place,
-        /// The key.
+        /// Name of the key.
         key: &'static str,
-        /// What stands there.
+        /// Value in the file.
         found: String,
-        /// Least allowed.
+        /// Smallest allowed value.
         min: u64,
-        /// Most allowed.
+        /// Largest allowed value.
         max: u64,
-        /// The reason of the limit, as the end of the sentence.
+        /// Reason of the limit, as the end of the sentence.
         why: &'static str,
     },
-    /// A rate that is none.
+    /// The rate cannot be parsed.
     #[error(
         "{place}: the rate '{found}' is not understood; write a whole number and bit, kbit, Mbit or Gbit, from 1kbit to 100Gbit, such as \"100Mbit\""
     )]
     Rate {
-        /// Where.
+        /// Line of the rate.
         place: Place,
-        /// What stands there.
+        /// Value in the file.
         found: String,
     },
-    /// What a link does is said in another way.
+    /// The link's quality has another syntax.
     #[error(
         "{place}: '{key}' is '{found}'; it must be {expected}; \"X/Y\" is X from the first end to the second, and Y back"
     )]
     Quality {
-        /// Where.
+        /// Line of the value.
         place: Place,
-        /// The key.
+        /// Name of the key.
         key: &'static str,
-        /// What stands there.
+        /// Value in the file.
         found: String,
-        /// What belongs there.
+        /// Expected syntax.
         expected: &'static str,
     },
-    /// A key that means something beside another one only.
+    /// The key has a meaning only beside another one.
     #[error("{place}: '{key}' does nothing without '{needed}'; add one, such as {example}")]
     Alone {
-        /// Where.
+        /// Line of the key.
         place: Place,
-        /// The key.
+        /// Name of the key.
         key: &'static str,
-        /// The key that is missing.
+        /// Name of the missing key.
         needed: &'static str,
-        /// A line that would do.
+        /// Example line.
         example: &'static str,
     },
-    /// A name that is none.
+    /// The name is not valid.
     #[error("{place}: {source}")]
     Name {
-        /// Where.
+        /// Line of the name.
         place: Place,
-        /// What is wrong with it.
+        /// Fault of the name.
         source: NameError,
     },
-    /// Two nodes of one name.
+    /// Two nodes have the same name.
     #[error(
         "{place}: the name '{name}' is already that of the node in line {first_line}; choose another"
     )]
     Duplicate {
-        /// Where.
+        /// Line of the second node.
         place: Place,
-        /// The name.
+        /// Name of both.
         name: String,
-        /// Where it stood first.
+        /// Line of the first node.
         first_line: usize,
     },
-    /// A link to nowhere.
+    /// The link ends at a node that does not exist.
     #[error("{place}: the link ends at '{name}', which is no host or router{suggestion}")]
     UnknownEnd {
-        /// Where.
+        /// Line of the link.
         place: Place,
-        /// The name.
+        /// Name of the end.
         name: String,
-        /// What was meant, or what there is, as the end of the sentence.
+        /// Suggestion or list of nodes, as the end of the sentence.
         suggestion: String,
     },
-    /// A link with one end, or three.
+    /// The link does not have two ends.
     #[error("{place}: a link has two ends, this one has {found}; write ends = [\"a\", \"b\"]")]
     EndCount {
-        /// Where.
+        /// Line of the link.
         place: Place,
-        /// How many.
+        /// Number of ends.
         found: usize,
     },
-    /// A link from a node to itself.
+    /// The link joins a node to itself.
     #[error("{place}: the link goes from '{name}' to itself; it must join two nodes")]
     SelfLink {
-        /// Where.
+        /// Line of the link.
         place: Place,
-        /// The node.
+        /// Name of the node.
         name: String,
     },
-    /// More than there is room for.
+    /// The file has more links or nodes than are possible.
     #[error("{file}: {found} {what} are too many, at most {limit} are possible{why}")]
     TooMany {
-        /// The file.
+        /// Path of the file.
         file: String,
         /// `links` or `nodes`.
         what: &'static str,
-        /// How many.
+        /// Number in the file.
         found: usize,
-        /// How many are possible.
+        /// Largest possible number.
         limit: usize,
-        /// The reason, as the end of the sentence.
+        /// Reason of the limit, as the end of the sentence.
         why: &'static str,
     },
-    /// Nothing to make.
+    /// The topology is empty.
     #[error("{file}: there is no [[host]] and no [[router]]; a lab needs at least one")]
     Empty {
-        /// The file.
+        /// Path of the file.
         file: String,
     },
 }
 
-/// Why a lab could not be made, found, used or removed.
+/// Reason why a lab could not be made, found, used or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// It is there already.
+    /// The lab exists already.
     #[error("the lab '{lab}' already exists; `tam lab down {lab}` removes it")]
     Exists {
-        /// Its name.
+        /// Name of the lab.
         lab: String,
     },
-    /// A namespace of its name is there, and no lab that owns it.
+    /// The namespace exists, and no lab owns it.
     #[error(
         "the network namespace '{namespace}' already exists and belongs to no known lab; `tam lab down --all` removes what dead labs left"
     )]
     NamespaceTaken {
-        /// The namespace.
+        /// Name of the namespace.
         namespace: String,
     },
-    /// There is no such lab.
+    /// The lab does not exist.
     #[error("there is no lab '{lab}'{suggestion}")]
     NoLab {
-        /// Its name.
+        /// Name that was given.
         lab: String,
-        /// What was meant, or what there is, as the end of the sentence.
+        /// Suggestion or list of labs, as the end of the sentence.
         suggestion: String,
     },
-    /// There is no such node.
+    /// The lab has no such node.
     #[error("the lab '{lab}' has no node '{node}'{suggestion}")]
     NoNode {
-        /// The lab.
+        /// Name of the lab.
         lab: String,
-        /// The node asked for.
+        /// Name that was given.
         node: String,
-        /// What was meant, or what there is, as the end of the sentence.
+        /// Suggestion or list of nodes, as the end of the sentence.
         suggestion: String,
     },
-    /// What was written about a lab cannot be read or written.
+    /// The lab's record cannot be read or written.
     #[error("cannot {action} the lab's record {}: {source}", path.display())]
     Record {
-        /// What was tried.
+        /// Action that failed: read, write and so on.
         action: &'static str,
-        /// The file.
+        /// Path of the record.
         path: PathBuf,
-        /// What failed.
+        /// Cause.
         source: io::Error,
     },
-    /// What was written about a lab is damaged.
+    /// The lab's record is damaged.
     #[error(
         "the lab's record {} is damaged: {source}; `tam lab down --all` removes the lab all the same",
         path.display()
     )]
     Damaged {
-        /// The file.
+        /// Path of the record.
         path: PathBuf,
-        /// What is wrong.
+        /// Fault of the JSON text.
         source: serde_json::Error,
     },
-    /// A process of the lab cannot be found or ended.
+    /// The lab's process cannot be found or ended.
     #[error("cannot {action} the process {pid}: {source}")]
     Process {
-        /// What was tried.
+        /// Action that failed.
         action: &'static str,
-        /// The process.
+        /// Process number.
         pid: u32,
-        /// What failed.
+        /// Cause.
         source: io::Error,
     },
-    /// No command.
+    /// The command is empty.
     #[error("there is no command to run in '{node}'; name one after the node")]
     NoCommand {
-        /// The node.
+        /// Name of the node.
         node: String,
     },
-    /// A command could not be started.
+    /// The command cannot be started.
     #[error("cannot start '{program}' in '{node}': {source}")]
     Command {
-        /// The program.
+        /// Program of the command.
         program: String,
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// What failed.
+        /// Cause.
         source: io::Error,
     },
-    /// A namespace could not be made, entered or removed.
+    /// The namespace cannot be made, entered or removed.
     #[error(transparent)]
     Namespace(#[from] NetnsError),
-    /// A link, an address or a route could not be made.
+    /// The kernel refused a link, an address or a route.
     #[error("at the node '{node}': {source}")]
     Network {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// What the kernel said.
+        /// Answer of the kernel.
         source: NetlinkError,
     },
-    /// A device does not do as it must.
+    /// The kernel refused an offload setting.
     #[error("at the node '{node}': {source}")]
     Offload {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// What the kernel said.
+        /// Answer of the kernel.
         source: OffloadError,
     },
-    /// A kernel parameter could not be set.
+    /// The kernel parameter cannot be set.
     #[error("at the node '{node}': {source}")]
     Parameter {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// What the kernel said.
+        /// Answer of the kernel.
         source: SysctlError,
     },
 }

@@ -1,4 +1,4 @@
-//! The topology file: what its author may write, and which plan it means.
+//! Topology file: its syntax, and the plan that it stands for.
 //!
 //! ```toml
 //! name = "demo"
@@ -17,36 +17,36 @@ use std::collections::BTreeMap;
 use units::{BitsPerSecond, Name};
 
 use crate::error::{Place, PlanError};
-use crate::plan::{LinkWish, NodeKind, NodeWish, Plan, plan};
+use crate::plan::{LinkSpec, NodeKind, NodeSpec, Plan, plan};
 use crate::quality::{self, Quality, parse_rate};
 use crate::read::{Field, Fields, Source};
 use crate::suggest::did_you_mean_or_list;
 
-/// Links have the networks 10.77.1.0/24 to 10.77.250.0/24, one each.
+/// Most links: they have the networks 10.77.1.0/24 to 10.77.250.0/24, one each.
 pub const LINKS_MAX: usize = 250;
-/// A tree of as many links as are possible.
+/// Most nodes: a tree of [`LINKS_MAX`] links.
 pub const NODES_MAX: usize = LINKS_MAX + 1;
-/// A file of the most nodes and links, generously commented, is a tenth of this.
+/// Largest file in bytes, ten times one with the most nodes and links and generous comments.
 const FILE_LENGTH_MAX: usize = 1024 * 1024;
 
 const MTU_USUAL: u32 = 1_500;
-/// Least that IPv6 works with (RFC 8200, section 5).
+/// Smallest MTU that IPv6 works with (RFC 8200, section 5).
 const MTU_MIN: u64 = 1_280;
-/// Most that a node takes.
+/// Largest MTU that a node accepts.
 const MTU_MAX: u64 = 9_000;
-/// VLANs 0 and 4095 are reserved (IEEE 802.1Q).
+/// Highest VLAN identifier; 0 and 4095 are reserved (IEEE 802.1Q).
 const VLAN_MAX: u64 = 4_094;
 
-/// A topology file.
+/// Namespace of [`Lab::parse`].
 #[derive(Clone, Copy, Debug)]
 pub enum Lab {}
 
 impl Lab {
-    /// Reads a topology and plans it: every name, address and route is decided, nothing is
-    /// done. `file_name` appears in messages only.
+    /// Parses a topology and plans it: every name, address and route is decided, and nothing is
+    /// made. `file_name` appears in messages only.
     ///
     /// # Errors
-    /// When the text is no topology: with the line, and what may have been meant.
+    /// The text is no topology; the error has the line and a suggestion.
     pub fn parse(text: &str, file_name: &str) -> Result<Plan, PlanError> {
         if text.len() > FILE_LENGTH_MAX {
             let (file, length) = (file_name.to_owned(), text.len());
@@ -84,8 +84,8 @@ fn limit(
     Err(PlanError::TooMany { file: file.to_owned(), what, found, limit, why })
 }
 
-/// Hosts first, then routers, each in the order of the file.
-fn nodes_of(root: &Fields<'_, '_>) -> Result<Vec<NodeWish>, PlanError> {
+/// Returns the nodes: hosts first, then routers, each in the order of the file.
+fn nodes_of(root: &Fields<'_, '_>) -> Result<Vec<NodeSpec>, PlanError> {
     let mut nodes = Vec::new();
     let mut lines = BTreeMap::new();
     for (key, what, kind, allowed) in [
@@ -101,13 +101,13 @@ fn nodes_of(root: &Fields<'_, '_>) -> Result<Vec<NodeWish>, PlanError> {
             }
             lines.insert(name.clone(), place.line);
             let node = table.get("node").map(|field| field.foreign_table()).transpose()?;
-            nodes.push(NodeWish { name, kind, node: node.unwrap_or_default() });
+            nodes.push(NodeSpec { name, kind, node: node.unwrap_or_default() });
         }
     }
     Ok(nodes)
 }
 
-fn link_of(table: &Fields<'_, '_>, nodes: &[NodeWish]) -> Result<LinkWish, PlanError> {
+fn link_of(table: &Fields<'_, '_>, nodes: &[NodeSpec]) -> Result<LinkSpec, PlanError> {
     let field = table.required("ends", "ends = [\"client\", \"r1\"]")?;
     let ends = field.texts()?;
     let [first, second] = ends.as_slice() else {
@@ -125,7 +125,7 @@ fn link_of(table: &Fields<'_, '_>, nodes: &[NodeWish]) -> Result<LinkWish, PlanE
     // A link with a quality has the rate as a part of it.
     let rate = table.get("rate").filter(|_| quality.is_none());
     let rate = rate.map(|field| rate_of(&field)).transpose()?;
-    Ok(LinkWish {
+    Ok(LinkSpec {
         ends,
         // Both were just found to be in a range far below.
         mtu: mtu.and_then(|mtu| u32::try_from(mtu).ok()).unwrap_or(MTU_USUAL),
@@ -135,8 +135,8 @@ fn link_of(table: &Fields<'_, '_>, nodes: &[NodeWish]) -> Result<LinkWish, PlanE
     })
 }
 
-/// The place of a node in the list.
-fn end_of((name, place): &(&str, Place), nodes: &[NodeWish]) -> Result<usize, PlanError> {
+/// Returns the index of a node in the list.
+fn end_of((name, place): &(&str, Place), nodes: &[NodeSpec]) -> Result<usize, PlanError> {
     nodes.iter().position(|node| node.name.as_str() == *name).ok_or_else(|| {
         let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
         PlanError::UnknownEnd {

@@ -1,4 +1,4 @@
-//! Labs that exist: making one, running commands in it, removing it.
+//! Running labs: making one, running commands in it, removing it.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
@@ -13,33 +13,33 @@ use crate::plan::{NAMESPACE_PREFIX, Plan};
 use crate::process::{self, Held};
 use crate::state::{self, STATE_DIRECTORY, State, load};
 
-/// What was made.
+/// Result of making a lab.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Up {
-    /// The lab.
+    /// Name of the lab.
     pub lab: Name,
-    /// Its namespaces, in the order of the plan's nodes.
+    /// Network namespaces, in the order of the plan's nodes.
     pub namespaces: Vec<String>,
-    /// Its record.
+    /// Path of the lab's record.
     pub record: PathBuf,
 }
 
-/// What was removed.
+/// Result of removing labs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Down {
-    /// Labs with a record.
+    /// Names of the removed labs that had a record.
     pub labs: Vec<String>,
-    /// Namespaces, of labs and of what dead labs left.
+    /// Removed namespaces, of labs and of dead labs' remains.
     pub namespaces: Vec<String>,
-    /// Processes that were ended: nodes, and whatever else ran inside.
+    /// Processes that were ended: nodes, and all others that ran inside.
     pub processes: Vec<u32>,
 }
 
-/// Makes a lab, or nothing: what was made before a failure is removed. `progress` hears what
-/// is being made.
+/// Makes a lab completely or not at all: after a failure everything is removed. `progress` gets a
+/// line for each step.
 ///
 /// # Errors
-/// When the lab exists, the caller is not root, or the kernel lacks something.
+/// The lab exists, the caller is not root, or the kernel lacks a feature.
 pub fn up(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Up, LabError> {
     state::create(plan)?;
     let mut namespaces = Vec::new();
@@ -60,34 +60,34 @@ pub fn up(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Up, LabError> {
     }
 }
 
-/// Removes a lab: ends its nodes and whatever else runs in it, then its namespaces with all
-/// devices.
+/// Removes a lab: ends its nodes and all other processes in it, then removes its namespaces with
+/// all devices.
 ///
 /// # Errors
-/// When there is no such lab, or something cannot be removed; the record stays then, and a
-/// second call goes on.
+/// There is no such lab, or a part cannot be removed; the record stays then, and a second call
+/// continues.
 pub fn down(lab: &str) -> Result<Down, LabError> {
     let mut removed = Down::default();
     take_down(&load(lab)?, &mut removed)?;
     Ok(removed)
 }
 
-/// Removes all labs, and every namespace named `tam-*` that a dead one left.
+/// Removes all labs, and every namespace named `tam-*` that a dead lab left.
 ///
 /// # Errors
-/// The first of what could not be removed, after all else was tried.
+/// The first failure, after everything else was tried.
 pub fn down_all() -> Result<Down, LabError> {
     down_matching("")
 }
 
-/// [`down_all`] for labs whose name begins so.
+/// Removes like [`down_all`] the labs whose name begins with `prefix`.
 fn down_matching(prefix: &str) -> Result<Down, LabError> {
     let mut removed = Down::default();
     let mut failure = None;
     for lab in state::list()?.into_iter().filter(|lab| lab.starts_with(prefix)) {
         let done = match load(&lab) {
             Ok(state) => take_down(&state, &mut removed),
-            // Its namespaces go below, by their names.
+            // Its namespaces are removed below, by their names.
             Err(LabError::Damaged { .. }) => state::remove(&lab),
             // Somebody else removed it meanwhile.
             Err(LabError::NoLab { .. }) => Ok(()),
@@ -108,7 +108,7 @@ fn down_matching(prefix: &str) -> Result<Down, LabError> {
 /// Runs a command in a node of a lab and waits for it, on this terminal.
 ///
 /// # Errors
-/// When there is no such lab or node, no command, or it cannot be started.
+/// There is no such lab or node, no command, or it cannot be started.
 pub fn exec(lab: &str, node: &str, argv: &[String]) -> Result<ExitStatus, LabError> {
     let [program, arguments @ ..] = argv else {
         return Err(LabError::NoCommand { node: node.to_owned() });
@@ -122,10 +122,10 @@ pub fn exec(lab: &str, node: &str, argv: &[String]) -> Result<ExitStatus, LabErr
     })
 }
 
-/// A command that will start in a node of a lab, for the caller to start as it wants.
+/// Returns a command that will start in a node of a lab, for the caller to start.
 ///
 /// # Errors
-/// When there is no such lab or node.
+/// There is no such lab or node.
 pub fn command_in(lab: &str, node: &str, mut command: Command) -> Result<Command, LabError> {
     let state = load(lab)?;
     let Some(found) = state.plan.node(node) else {
@@ -148,7 +148,7 @@ fn take_down(state: &State, removed: &mut Down) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Removes namespaces and all processes inside; those that are gone are no error.
+/// Removes namespaces and all processes inside; missing ones are no error.
 fn remove_namespaces(names: &[String], removed: &mut Down) -> Result<(), LabError> {
     let inodes: Vec<u64> =
         names.iter().filter_map(|name| NetNs::open(name).ok()?.inode().ok()).collect();

@@ -1,8 +1,8 @@
-//! The plan of a lab: which namespaces, devices, addresses and routes there will be. Pure:
-//! the same file gives the same plan everywhere, and nothing here touches the system.
+//! Plan of a lab: its namespaces, devices, addresses and routes. Pure: the same file gives the same
+//! plan everywhere, and nothing here touches the system.
 //!
-//! Link number N, counted from 1, has the networks `10.77.N.0/24` and `fd77:0:0:N::/64`; its
-//! first end has the address 1 in both, its second end the address 2.
+//! Link number N, counted from 1, has the networks `10.77.N.0/24` and `fd77:0:0:N::/64`; its first
+//! end has the address 1 in both, its second end the address 2.
 
 mod route;
 
@@ -20,13 +20,13 @@ use crate::quality::Quality;
 /// Version of the plan and of the record in `/run` as JSON.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// Every lab's namespaces begin with this.
+/// Prefix of every lab's namespaces.
 pub(crate) const NAMESPACE_PREFIX: &str = "tam-";
 
 const LENGTH_V4: u8 = 24;
 const LENGTH_V6: u8 = 64;
 
-/// A lab in which everything is decided and nothing done.
+/// Plan of a lab: everything is decided and nothing made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// Version of this structure.
@@ -39,105 +39,105 @@ pub struct Plan {
     pub links: Vec<PlannedLink>,
 }
 
-/// Whether a node of the lab forwards.
+/// Kind of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeKind {
-    /// It sends and receives; it forwards nothing.
+    /// Host: it sends and receives, and forwards nothing.
     Host,
-    /// It forwards, and runs a Tamandua node when somebody starts one.
+    /// Router: it forwards, and runs a Tamandua node if the caller starts one.
     Router,
-    /// It stands in a link, a bridge of two ports, and makes of it what its quality says.
+    /// Node in a link: a bridge of two ports that applies the link's quality.
     Link,
 }
 
-/// A host or router.
+/// Node of the plan: a host, a router or a node in a link.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlannedNode {
-    /// Its name in the file.
+    /// Name in the file.
     pub name: Name,
-    /// Whether it forwards.
+    /// Kind of the node, which decides whether it forwards.
     pub kind: NodeKind,
-    /// Its network namespace, `tam-LAB-NODE`.
+    /// Network namespace, `tam-LAB-NODE`.
     pub namespace: String,
-    /// Where it sends what is for a network it is not on.
+    /// Routes to the networks that it is not on.
     pub routes: Vec<PlannedRoute>,
-    /// A router's node file without ports, as it stands in the topology.
+    /// Node file of a router without ports, as the topology has it.
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     pub node: toml::Table,
 }
 
-/// One route.
+/// Route of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedRoute {
-    /// The network of a link.
+    /// Network of a link.
     pub destination: AddressPrefix,
-    /// The next router's address on a link of the node.
+    /// Address of the next router on a link of the node.
     pub via: IpAddr,
 }
 
-/// A link between two nodes.
+/// Link between two nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedLink {
-    /// Counted from 1: the third byte of its addresses.
+    /// Number, counted from 1: the third byte of the link's addresses.
     pub number: u8,
-    /// Its two ends.
+    /// Ends of the link.
     pub ends: [LinkEnd; 2],
-    /// Largest layer 3 packet, bytes.
+    /// Largest layer 3 packet, in bytes.
     pub mtu: u32,
-    /// What each end sends at most; none for as fast as it goes.
+    /// Rate at which each end sends at most; `None` without a limit.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "rate_bits_per_second")]
     pub rate: Option<BitsPerSecond>,
-    /// The VLAN in which its packets are tagged, if any.
+    /// VLAN identifier of tagged packets; `None` for untagged ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
-    /// What stands in the link, if it does more than to carry packets.
+    /// Node in the link with its quality, if the link has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub through: Option<Through>,
+    pub through: Option<LinkNode>,
 }
 
-/// The node in a link; its ports are [`Through::PORTS`] and [`Through::CLOCK`].
+/// Node in a link; its ports are [`LinkNode::PORTS`] and [`LinkNode::CLOCK`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Through {
-    /// The node.
+pub struct LinkNode {
+    /// Name of the node.
     pub node: Name,
-    /// What it makes of the link.
+    /// Quality that the node gives the link.
     pub quality: Quality,
 }
 
-/// One end of a link.
+/// End of a link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkEnd {
-    /// The node.
+    /// Name of the node.
     pub node: Name,
-    /// The device that sends and receives frames: a router's port.
+    /// Device that sends and receives frames: a router's port.
     pub device: String,
-    /// The device that has the addresses: the same, or the VLAN device above it.
+    /// Device that has the addresses: the same, or the VLAN device above it.
     pub address_device: String,
-    /// Its IPv4 address.
+    /// IPv4 address with its prefix length.
     pub v4: AddressPrefix,
-    /// Its IPv6 address.
+    /// IPv6 address with its prefix length.
     pub v6: AddressPrefix,
 }
 
 impl Plan {
-    /// The node of this name.
+    /// Returns the node of this name.
     #[must_use]
     pub fn node(&self, name: &str) -> Option<&PlannedNode> {
         self.nodes.iter().find(|node| node.name.as_str() == name)
     }
 
-    /// The routers, in the order of the file.
+    /// Returns the routers, in the order of the file.
     pub fn routers(&self) -> impl Iterator<Item = &PlannedNode> {
         self.nodes.iter().filter(|node| node.kind == NodeKind::Router)
     }
 
-    /// Where a Tamandua node is to run: the routers, and the nodes in links.
+    /// Returns the nodes that run Tamandua: routers, and nodes in links.
     pub fn with_node(&self) -> impl Iterator<Item = &PlannedNode> {
         self.nodes.iter().filter(|node| node.kind != NodeKind::Host)
     }
 
-    /// A node's ends of links, in the order of the file. Of a router these are the ports.
+    /// Returns a node's ends of links, in the order of the file. A router's are its ports.
     pub fn ends_at<'plan>(
         &'plan self,
         node: &'plan str,
@@ -148,29 +148,29 @@ impl Plan {
         })
     }
 
-    /// A node's first address of each family: where to reach it.
+    /// Returns a node's first address of each family, under which it is reached.
     #[must_use]
     pub fn addresses_of(&self, node: &str) -> Option<(IpAddr, IpAddr)> {
         self.ends_at(node).next().map(|(_, end)| (end.v4.address(), end.v6.address()))
     }
 }
 
-impl Through {
-    /// The devices towards the link's first end and its second, which are the node's ports.
+impl LinkNode {
+    /// Devices towards the link's first end and its second, which are the node's ports.
     pub const PORTS: [&str; 2] = ["left", "right"];
-    /// A cable from the node to itself, by which its service tells the time.
+    /// Devices of a cable from the node to itself, by which its service measures time.
     pub const CLOCK: [&str; 2] = ["tick", "tock"];
 }
 
-/// A node as the file's author wants it.
-pub(crate) struct NodeWish {
+/// Node as the file describes it.
+pub(crate) struct NodeSpec {
     pub(crate) name: Name,
     pub(crate) kind: NodeKind,
     pub(crate) node: toml::Table,
 }
 
-/// A link as the file's author wants it; its ends are places in the list of nodes.
-pub(crate) struct LinkWish {
+/// Link as the file describes it; its ends are indexes in the list of nodes.
+pub(crate) struct LinkSpec {
     pub(crate) ends: [usize; 2],
     pub(crate) mtu: u32,
     pub(crate) vlan: Option<u16>,
@@ -178,8 +178,8 @@ pub(crate) struct LinkWish {
     pub(crate) quality: Option<Quality>,
 }
 
-/// Decides everything. There are at most [`crate::LINKS_MAX`] links, and their ends exist.
-pub(crate) fn plan(lab: Name, nodes: Vec<NodeWish>, links: Vec<LinkWish>) -> Plan {
+/// Makes the plan. There are at most [`crate::LINKS_MAX`] links, and their ends exist.
+pub(crate) fn plan(lab: Name, nodes: Vec<NodeSpec>, links: Vec<LinkSpec>) -> Plan {
     let mut taken = vec![BTreeSet::new(); nodes.len()];
     let mut names: BTreeSet<Name> = nodes.iter().map(|node| node.name.clone()).collect();
     let planned: Vec<PlannedLink> = (1..=u8::MAX)
@@ -187,7 +187,7 @@ pub(crate) fn plan(lab: Name, nodes: Vec<NodeWish>, links: Vec<LinkWish>) -> Pla
         .map(|(number, link)| planned_link(number, link, &nodes, &mut taken, &mut names))
         .collect();
     let routes = routes(&nodes, &links, &planned);
-    let planned_node = |(wish, routes): (NodeWish, _)| PlannedNode {
+    let planned_node = |(wish, routes): (NodeSpec, _)| PlannedNode {
         namespace: format!("{NAMESPACE_PREFIX}{lab}-{}", wish.name),
         name: wish.name,
         kind: wish.kind,
@@ -196,7 +196,7 @@ pub(crate) fn plan(lab: Name, nodes: Vec<NodeWish>, links: Vec<LinkWish>) -> Pla
     };
     let within = planned.iter().filter_map(|link| link.through.as_ref()).map(|through| {
         let (name, kind) = (through.node.clone(), NodeKind::Link);
-        (NodeWish { name, kind, node: toml::Table::new() }, Vec::new())
+        (NodeSpec { name, kind, node: toml::Table::new() }, Vec::new())
     });
     let nodes = nodes.into_iter().zip(routes).chain(within).map(planned_node).collect();
     Plan { schema_version: SCHEMA_VERSION, lab, nodes, links: planned }
@@ -204,8 +204,8 @@ pub(crate) fn plan(lab: Name, nodes: Vec<NodeWish>, links: Vec<LinkWish>) -> Pla
 
 fn planned_link(
     number: u8,
-    link: &LinkWish,
-    nodes: &[NodeWish],
+    link: &LinkSpec,
+    nodes: &[NodeSpec],
     taken: &mut [BTreeSet<String>],
     names: &mut BTreeSet<Name>,
 ) -> PlannedLink {
@@ -223,11 +223,11 @@ fn planned_link(
         LinkEnd { node: nodes[own].name.clone(), device, address_device, v4, v6 }
     });
     let through = link.quality.clone();
-    let through = through.map(|quality| Through { node: link_name(number, names), quality });
+    let through = through.map(|quality| LinkNode { node: link_name(number, names), quality });
     PlannedLink { number, ends, mtu: link.mtu, rate: link.rate, vlan: link.vlan, through }
 }
 
-/// A name for the node in a link that no other node has.
+/// Returns a name for the node in a link that no other node has.
 fn link_name(number: u8, names: &mut BTreeSet<Name>) -> Name {
     let base = format!("link-{number}");
     let further = (2_u32..).map(|count| format!("{base}-{count}"));

@@ -1,4 +1,5 @@
-//! Ending the processes of a lab: politely, then not; never another's of the same number.
+//! Termination of a lab's processes: by a request, then by force. Never ends an unrelated process
+//! that has reused a number.
 
 use std::fs;
 use std::io;
@@ -9,20 +10,20 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// A process that was asked to end has this long: a node removes its pins and restores its
-/// devices in a fraction of it.
+/// Time for a process to end after the request: a node removes its pins and restores its devices in
+/// a fraction of it.
 const POLITE_TIME: Duration = Duration::from_secs(5);
-/// A killed process is gone within this, unless it hangs in the kernel.
+/// Time for a killed process to disappear, unless it hangs in the kernel.
 const KILL_TIME: Duration = Duration::from_secs(2);
 
-/// A process held by descriptor: its number cannot become another's while this lives.
+/// Process held by a descriptor, so that its number cannot be reused while this lives.
 pub(crate) struct Held {
     pub(crate) pid: u32,
     descriptor: OwnedFd,
 }
 
 impl Held {
-    /// The process of this number, if it began at this time.
+    /// Returns the process of this number, if it started at this time.
     pub(crate) fn begun_at(pid: u32, started_then: u64) -> Option<Self> {
         let held = Self::open(pid)?;
         // Examined after it is held: from here on the number is this process's.
@@ -40,7 +41,7 @@ impl Held {
         let _ = pidfd_send_signal(&self.descriptor, signal);
     }
 
-    /// Whether it ended before `end`.
+    /// Returns true if the process has ended before `end`.
     fn ended_by(&self, end: Instant) -> bool {
         loop {
             let left = end.saturating_duration_since(Instant::now());
@@ -58,8 +59,8 @@ impl Held {
     }
 }
 
-/// Ends processes: a request to all of them first, force to those that stay. Returns the
-/// numbers of those that ended.
+/// Ends processes: a request to all of them first, force for those that stay. Returns the numbers
+/// of those that ended.
 pub(crate) fn end(processes: Vec<Held>) -> Vec<u32> {
     processes.iter().for_each(|process| process.signal(Signal::TERM));
     let polite_end = Instant::now() + POLITE_TIME;
@@ -71,7 +72,7 @@ pub(crate) fn end(processes: Vec<Held>) -> Vec<u32> {
     ended.into_iter().map(|process| process.pid).collect()
 }
 
-/// The processes, but this one, whose network namespace is one of these (by inode).
+/// Returns the processes, without this one, whose network namespace is one of these (by inode).
 pub(crate) fn inside(namespaces: &[u64]) -> io::Result<Vec<Held>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
@@ -89,7 +90,8 @@ pub(crate) fn inside(namespaces: &[u64]) -> io::Result<Vec<Held>> {
     Ok(found)
 }
 
-/// When a process began, in clock ticks since boot: field 22 of `/proc/PID/stat`, proc(5).
+/// Returns the start time of a process in clock ticks since boot: field 22 of `/proc/PID/stat`,
+/// proc(5).
 pub(crate) fn started(pid: u32) -> io::Result<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The second field is the program's name in parentheses, and may hold spaces and more

@@ -1,6 +1,5 @@
-//! What a link does to packets beside carrying them: delay, loss, reordering, a rate. Read from
-//! the keys of `[[link]]`, and written as the parameters of the service that does it,
-//! `services/flakeway`.
+//! Quality of a link: delay, loss, reordering, a rate. Read from the keys of `[[link]]`, and
+//! written as the parameters of the service that applies it, `services/flakeway`.
 //!
 //! ```toml
 //! [[link]]
@@ -17,23 +16,24 @@ use units::{BitsPerSecond, Bytes, Nanos};
 use crate::error::PlanError;
 use crate::read::{Field, Fields};
 
-/// The keys of `[[link]]` that are read here; `rate` only beside one of them, or for two ways.
+/// Keys of `[[link]]` that belong to the quality; `rate` only beside one of them, or with one value
+/// for each direction.
 pub(crate) const KEYS: [&str; 9] =
     ["delay", "jitter", "loss", "burst", "reorder", "late", "duplicate", "queue", "seed"];
 
-/// Below, one packet fills the queue for a second; above, no veth gets there.
+/// Rates in bit/s: below, one packet fills the queue for a second; above, no veth gets there.
 const RATE_MIN: u64 = 1_000;
 const RATE_MAX: u64 = 100_000_000_000;
-/// A packet is under way for a minute at most: what is meant as seconds is not written as ms.
+/// Longest delay of a packet, one minute, so that seconds written as ms by mistake are noticed.
 const TIME_MAX: Nanos = Nanos::from_millis(60_000);
-/// More packets in a row are an outage, not a burst.
+/// Longest burst of lost packets; more in a row are an outage, not a burst.
 const BURST_MAX: u64 = 10_000;
-/// One packet of the usual MTU, and the service's memory for one direction.
+/// Queue lengths: one packet of the usual MTU, and the service's memory for one direction.
 const QUEUE_MIN: Bytes = Bytes(2 << 10);
 const QUEUE_MAX: Bytes = Bytes(4 << 20);
-/// What TOML has for numbers.
+/// Largest seed: TOML's largest integer.
 const SEED_MAX: u64 = i64::MAX as u64;
-/// Decimals of a quantity that are looked at: a millionth of a second is the finest of times.
+/// Most decimals of a quantity: a millionth of a second is the finest time.
 const DECIMALS_MAX: usize = 6;
 
 const TIME_EXPECTED: &str = "a time up to 60s, such as \"10ms\"; us, ms and s are units";
@@ -41,52 +41,52 @@ const SHARE_EXPECTED: &str = "a share from 0% to 100% in steps of 0.0001%, such 
 const RATE_EXPECTED: &str = "a whole number and bit, kbit, Mbit or Gbit, from 1kbit to 100Gbit";
 const QUEUE_EXPECTED: &str = "a size from 2KiB to 4MiB, such as \"64KiB\"";
 
-/// A part of all packets, in millionths.
+/// Share of all packets, in millionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Millionths(pub u32);
 
-/// What holds from the link's first end to its second, and the other way.
+/// Values from the link's first end to its second, and for the other direction.
 type BothWays<T> = [T; 2];
 
-/// See above. What is not there is as the service has it by default.
+/// Quality of a link. Missing values are the service's defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Quality {
-    /// How long a packet is under way.
+    /// Delay of every packet.
     #[serde(rename = "delay_ns", skip_serializing_if = "Option::is_none")]
     pub delay: Option<BothWays<Nanos>>,
-    /// What comes to it at random, at most; the order of packets is kept.
+    /// Largest random delay in addition; the order of packets is kept.
     #[serde(rename = "jitter_ns", skip_serializing_if = "Option::is_none")]
     pub jitter: Option<BothWays<Nanos>>,
-    /// Packets that are lost.
+    /// Share of lost packets.
     #[serde(rename = "loss_millionths", skip_serializing_if = "Option::is_none")]
     pub loss: Option<BothWays<Millionths>>,
-    /// How many are lost in a row on average.
+    /// Average number of consecutive lost packets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst: Option<u64>,
-    /// Packets that come later than those behind them.
+    /// Share of packets that arrive later than packets sent after them.
     #[serde(rename = "reorder_millionths", skip_serializing_if = "Option::is_none")]
     pub reorder: Option<BothWays<Millionths>>,
-    /// By how much.
+    /// Additional delay of reordered packets.
     #[serde(rename = "late_ns", skip_serializing_if = "Option::is_none")]
     pub late: Option<BothWays<Nanos>>,
-    /// Packets that come twice.
+    /// Share of packets that arrive twice.
     #[serde(rename = "duplicate_millionths", skip_serializing_if = "Option::is_none")]
     pub duplicate: Option<BothWays<Millionths>>,
-    /// What passes in a second.
+    /// Rate limit.
     #[serde(rename = "rate_bits_per_second", skip_serializing_if = "Option::is_none")]
     pub rate: Option<BothWays<BitsPerSecond>>,
-    /// What may wait for the rate.
+    /// Queue in front of the rate limit.
     #[serde(rename = "queue_bytes", skip_serializing_if = "Option::is_none")]
     pub queue: Option<BothWays<Bytes>>,
-    /// What chance begins with.
+    /// Seed of the random numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
 }
 
 impl Quality {
-    /// What the link's table says; none when it says nothing of the kind.
+    /// Reads the quality from the link's table; `None` when it has no such key.
     pub(crate) fn read(table: &Fields<'_, '_>) -> Result<Option<Self>, PlanError> {
         let is_there = |key| table.get(key).is_some();
         let rates = table.get("rate").map(|field| field.text()).transpose()?;
@@ -118,7 +118,7 @@ impl Quality {
         }))
     }
 
-    /// The service's parameters: names and values.
+    /// Returns the service's parameters: names and values.
     #[must_use]
     pub fn parameters(&self) -> toml::Table {
         let texts = self.texts().into_iter();
@@ -129,7 +129,7 @@ impl Quality {
         parameters
     }
 
-    /// In a line, for people: `delay 10ms, loss 0.1%`.
+    /// Formats the quality in a line for people: `delay 10ms, loss 0.1%`.
     #[must_use]
     pub fn text(&self) -> String {
         let mut line = String::new();
@@ -157,7 +157,7 @@ impl Quality {
     }
 }
 
-/// One value for both ways, or two with a slash between them.
+/// Reads one value for both directions, or two with a slash between them.
 fn both<T>(
     table: &Fields<'_, '_>,
     key: &'static str,
@@ -197,7 +197,8 @@ fn queue(text: &str) -> Option<Bytes> {
     quantity(text, &units).map(Bytes).filter(|size| (QUEUE_MIN..=QUEUE_MAX).contains(size))
 }
 
-/// A number, perhaps with decimals, and one of the units; what is finer than one is refused.
+/// Parses a number, perhaps with decimals, with one of the units; returns `None` for a fraction of
+/// the smallest unit.
 fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
     let (number, unit) = text.split_at(end);
@@ -216,7 +217,7 @@ fn text_of<T: PartialEq>([one, other]: BothWays<T>, text: fn(T) -> String) -> St
     if one == other { text(one) } else { format!("{}/{}", text(one), text(other)) }
 }
 
-/// In the largest unit that leaves a whole number.
+/// Formats a number in the largest unit that leaves it whole.
 fn whole(number: u64, units: &[(&str, u64)]) -> String {
     let fits = units.iter().find(|(_, size)| number >= *size && number.is_multiple_of(*size));
     let (unit, size) = fits.or(units.last()).copied().unwrap_or(("", 1));
@@ -244,7 +245,7 @@ fn size_text(size: Bytes) -> String {
     whole(size.0, &[("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)])
 }
 
-/// A whole number and a unit of tc(8): the units are decimal.
+/// Parses a whole number with a unit of tc(8): the units are decimal.
 pub(crate) fn parse_rate(text: &str) -> Option<BitsPerSecond> {
     let digits = text.find(|c: char| !c.is_ascii_digit())?;
     let unit: u64 = match text[digits..].trim_start() {

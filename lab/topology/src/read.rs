@@ -1,5 +1,5 @@
-//! Reading TOML tables by hand: each refusal names the line, the key and what was meant.
-//! It knows TOML, not topologies.
+//! Reader of TOML tables: each refusal names the line, the key and a suggestion. It knows TOML, not
+//! topologies.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use toml::de::{DeArray, DeTable, DeValue};
 use crate::error::{Place, PlanError};
 use crate::suggest::did_you_mean_or_list;
 
-/// A file being read.
+/// File being read.
 #[derive(Clone, Copy)]
 pub(crate) struct Source<'t> {
     pub(crate) file: &'t str,
@@ -19,7 +19,7 @@ pub(crate) struct Source<'t> {
 }
 
 impl<'t> Source<'t> {
-    /// The whole file as one table.
+    /// Parses the whole file as one table.
     pub(crate) fn parse(self) -> Result<DeTable<'t>, PlanError> {
         DeTable::parse(self.text).map(Spanned::into_inner).map_err(|error| PlanError::Syntax {
             place: self.place(error.span().unwrap_or(0..0)),
@@ -34,7 +34,7 @@ impl<'t> Source<'t> {
     }
 }
 
-/// A table of the file, of which only certain keys have a meaning.
+/// Table of the file with the keys that it may have.
 pub(crate) struct Fields<'a, 't> {
     source: Source<'t>,
     table: &'a DeTable<'t>,
@@ -42,7 +42,7 @@ pub(crate) struct Fields<'a, 't> {
     pub(crate) place: Place,
 }
 
-/// A value and where it stands.
+/// Value with its position in the file.
 pub(crate) struct Field<'a, 't> {
     source: Source<'t>,
     key: &'static str,
@@ -51,7 +51,7 @@ pub(crate) struct Field<'a, 't> {
 }
 
 impl<'a, 't> Fields<'a, 't> {
-    /// `what` names the table in messages: `[[link]]`.
+    /// Returns the fields of the whole file, which may have the `allowed` keys.
     pub(crate) fn root(
         source: Source<'t>,
         table: &'a DeTable<'t>,
@@ -98,7 +98,8 @@ impl<'a, 't> Fields<'a, 't> {
         })
     }
 
-    /// The tables of an array of tables, such as all `[[host]]`; none when there is no such key.
+    /// Returns the tables of an array of tables, such as all `[[host]]`; none when there is no such
+    /// key.
     pub(crate) fn tables(
         &self,
         key: &'static str,
@@ -143,7 +144,7 @@ impl<'a, 't> Field<'a, 't> {
         }
     }
 
-    /// A whole number within bounds; `why` ends the sentence that gives them.
+    /// Returns a whole number within bounds; `why` ends the sentence that gives them.
     pub(crate) fn number(&self, range: (u64, u64), why: &'static str) -> Result<u64, PlanError> {
         let DeValue::Integer(number) = self.value else {
             return Err(self.is_no("a whole number"));
@@ -162,7 +163,7 @@ impl<'a, 't> Field<'a, 't> {
         }
     }
 
-    /// The texts of an array of texts, each with its own place.
+    /// Returns the texts of an array of texts, each with its own position.
     pub(crate) fn texts(&self) -> Result<Vec<(&'a str, Place)>, PlanError> {
         const EXPECTED: &str = "an array of texts in quotes";
         let DeValue::Array(array) = self.value else { return Err(self.is_no(EXPECTED)) };
@@ -176,7 +177,7 @@ impl<'a, 't> Field<'a, 't> {
             .collect()
     }
 
-    /// A table whose keys are somebody else's to judge.
+    /// Returns a table whose keys are checked elsewhere.
     pub(crate) fn foreign_table(&self) -> Result<toml::Table, PlanError> {
         if !matches!(self.value, DeValue::Table(_)) {
             return Err(self.is_no("a table"));

@@ -1,6 +1,6 @@
-//! What is written about a lab in `/run/tamandua/lab/NAME.json`: its plan, and the processes
-//! of its nodes. It is written before the first namespace is made, so that a lab whose maker
-//! died can be removed by name, and removed after the last.
+//! Record of a lab in `/run/tamandua/lab/NAME.json`: its plan, and the processes of its nodes. It
+//! is written before the first namespace is made, so that a lab whose maker died can be removed by
+//! name, and is removed after the last namespace.
 
 use std::fs;
 use std::io::{self, Write};
@@ -14,37 +14,36 @@ use crate::plan::{Plan, SCHEMA_VERSION};
 use crate::process;
 use crate::suggest::did_you_mean_or_list;
 
-/// Where the records of labs lie; like the labs themselves it does not outlive the machine's
-/// run.
+/// Folder of the labs' records; like the labs themselves it does not survive a reboot.
 pub const STATE_DIRECTORY: &str = "/run/tamandua/lab";
 
-/// A lab that exists.
+/// Existing lab.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct State {
     /// Version of this structure.
     pub schema_version: u32,
-    /// What was made.
+    /// Plan that the lab was made from.
     pub plan: Plan,
-    /// The processes of the nodes in its routers and links.
+    /// Processes of the nodes in its routers and links.
     pub nodes: Vec<NodeProcess>,
 }
 
-/// The process of the node in a router or a link.
+/// Process of the node in a router or a link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeProcess {
-    /// The router, or what stands in the link.
+    /// Name of the router, or of the node in a link.
     pub router: Name,
-    /// Its process; none while nobody started one.
+    /// Process number; `None` if no process was started.
     pub pid: Option<u32>,
-    /// When that process began, in the kernel's ticks since boot: a process of the same number
-    /// that began at another time is not ours.
+    /// Start time of the process in the kernel's ticks since boot: a process of the same number
+    /// that started at another time is unrelated.
     pub started: Option<u64>,
 }
 
-/// The record of a lab.
+/// Reads the record of a lab.
 ///
 /// # Errors
-/// When there is no such lab, or its record cannot be read.
+/// There is no such lab, or its record cannot be read.
 pub fn load(lab: &str) -> Result<State, LabError> {
     let path = path_of(lab)?;
     let text = match fs::read_to_string(&path) {
@@ -55,10 +54,10 @@ pub fn load(lab: &str) -> Result<State, LabError> {
     serde_json::from_str(&text).map_err(|source| LabError::Damaged { path, source })
 }
 
-/// The names of all labs that have a record, sorted.
+/// Returns the names of all labs that have a record, sorted.
 ///
 /// # Errors
-/// When the directory cannot be read.
+/// The directory cannot be read.
 pub fn list() -> Result<Vec<String>, LabError> {
     let refused =
         |source| LabError::Record { action: "list", path: STATE_DIRECTORY.into(), source };
@@ -78,11 +77,11 @@ pub fn list() -> Result<Vec<String>, LabError> {
     Ok(names)
 }
 
-/// Notes the process of a router's node, so that removing the lab ends it. One caller at a
-/// time: the record is read, changed and replaced.
+/// Records the process of a router's node, so that removing the lab ends it. One caller at a time:
+/// the record is read, changed and replaced.
 ///
 /// # Errors
-/// When there is no such lab, router or process.
+/// There is no such lab, router or process.
 pub fn record_pid(lab: &str, router: &str, pid: u32) -> Result<(), LabError> {
     let mut state = load(lab)?;
     let started = process::started(pid).map_err(|source| LabError::Process {
@@ -103,7 +102,7 @@ pub fn record_pid(lab: &str, router: &str, pid: u32) -> Result<(), LabError> {
     })
 }
 
-/// Writes the record of a lab about to be made; of two makers one gets it.
+/// Writes the record of a lab about to be made; of two concurrent callers one succeeds.
 pub(crate) fn create(plan: &Plan) -> Result<(), LabError> {
     let path = path_of(plan.lab.as_str())?;
     let nodes = plan
@@ -124,7 +123,7 @@ pub(crate) fn create(plan: &Plan) -> Result<(), LabError> {
     })
 }
 
-/// Removes the record; one that is gone is no error.
+/// Removes the record; a missing one is no error.
 pub(crate) fn remove(lab: &str) -> Result<(), LabError> {
     let path = path_of(lab)?;
     match fs::remove_file(&path) {
@@ -150,7 +149,7 @@ fn no_lab(lab: &str) -> LabError {
     LabError::NoLab { lab: lab.to_owned(), suggestion }
 }
 
-/// A whole file or none: written beside, then put in its place.
+/// Writes a file atomically: under another name, then renamed.
 fn write(
     state: &State,
     path: &Path,
@@ -162,7 +161,7 @@ fn write(
     place(&new)
 }
 
-/// A lab's name comes from a command line: one that is no name has no record.
+/// Returns the path of a lab's record; an error for text from a command line that is no name.
 fn path_of(lab: &str) -> Result<PathBuf, LabError> {
     match Name::new(lab) {
         Ok(name) => Ok(Path::new(STATE_DIRECTORY).join(format!("{name}.json"))),

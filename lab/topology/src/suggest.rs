@@ -1,12 +1,12 @@
-//! What somebody may have meant by a word that is none.
+//! Suggestions for misspelt words.
 
-/// The candidate nearest to the word, as the end of a sentence: `; did you mean 'link'?`.
+/// Returns the candidate nearest to the word, as the end of a sentence: `; did you mean 'link'?`.
 /// Empty when none is near: a far-fetched guess misleads more than none.
 pub(crate) fn did_you_mean<'c>(
     word: &str,
     candidates: impl IntoIterator<Item = &'c str>,
 ) -> String {
-    // One mistake in short words, one in three letters in longer ones.
+    // One mistake in short words, one per three letters in longer ones.
     let distance_max = (word.chars().count() / 3).max(1);
     candidates
         .into_iter()
@@ -17,7 +17,7 @@ pub(crate) fn did_you_mean<'c>(
         .unwrap_or_default()
 }
 
-/// What there is, as the end of a sentence, when there is no better guess.
+/// Returns such a suggestion, or the list of all candidates when none is near.
 pub(crate) fn did_you_mean_or_list<'c>(
     word: &str,
     candidates: impl IntoIterator<Item = &'c str> + Clone,

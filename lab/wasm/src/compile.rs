@@ -1,19 +1,19 @@
-//! One export of a module through the compiler.
+//! Compilation of one export of a module.
 
 use std::panic::catch_unwind;
 
 use wasm_to_bpf::{Entry, Flavour, Options, Program};
 
-/// Why there is no program.
+/// Reason why there is no program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NoProgram {
-    /// A typed reason; the code of the first.
+    /// The compiler refused the module; the code of its first reason.
     Refused(String),
-    /// The compiler must not panic on any input, so this is a fault.
+    /// The compiler panicked, which is a fault on any input.
     Panicked,
 }
 
-/// The program of an export.
+/// Compiles an export to a program.
 pub(crate) fn export(bytes: &[u8], name: &str, pages_max: u32) -> Result<Program, NoProgram> {
     let options = Options {
         entry: Entry::Export(name.to_owned()),

@@ -1,9 +1,8 @@
-//! An instance in the kernel: arena and block as the compiler's image says,
-//! and programs on them, run by test-run.
+//! Instance in the kernel: arena and block as the compiler's image describes them, and programs on
+//! them, run by test-run.
 //!
-//! Several programs, one for each export, share an instance, as the functions
-//! of a module do. There is no front door: who runs a packet entry writes the
-//! hand-over.
+//! Several programs, one for each export, share an instance, as the functions of a module do. There
+//! is no front door: the caller that runs a packet entry writes the hand-over block.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -17,51 +16,50 @@ use wasm_to_bpf::{Image, Program, layout};
 
 use crate::outcome::{Ending, Outcome};
 
-/// Fuel of one call: beyond what any test uses, within what the kernel's own
-/// limit on loops (250 ms) lets happen.
+/// Fuel of one call: more than any test uses, within the kernel's own limit on loops (250 ms).
 const FUEL_BUDGET: u64 = 1 << 32;
-/// A call without a packet runs over an empty Ethernet frame.
+/// Empty Ethernet frame for calls without a packet.
 const NO_PACKET: [u8; 64] = [0; 64];
-/// Room for records until somebody reads them: some 3,000 short events, or 7 of the longest frames.
+/// Bytes of the ring for records: some 3,000 short events, or 7 of the longest frames.
 const EVENTS_LENGTH: u32 = 1 << 16;
 
-/// Why an instance could not be made or called.
+/// Reason why an instance could not be made or called.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
-    /// No memory or block for it, or no arenas in this kernel.
+    /// The memory or the block cannot be made, or the kernel has no arenas.
     #[error(transparent)]
     Below(#[from] BelowError),
-    /// Its memory could not be read or written.
+    /// The memory cannot be read or written.
     #[error(transparent)]
     Arena(#[from] bpf::ArenaError),
-    /// Another map.
+    /// Another map cannot be made or used.
     #[error(transparent)]
     Map(#[from] NewMapError),
-    /// The verifier refused.
+    /// The verifier refused the program.
     #[error(transparent)]
     Load(#[from] RawLoadError),
     /// The run did not begin.
     #[error(transparent)]
     Run(#[from] TestRunError),
-    /// Another number of arguments than the function takes.
+    /// The number of arguments differs from the function's parameters.
     #[error("the function takes {expected} arguments, not {found}")]
     Arguments {
-        /// Parameters of the function.
+        /// Number of parameters.
         expected: usize,
-        /// As given.
+        /// Number of arguments.
         found: usize,
     },
-    /// A trap code that the compiler does not have, or an answer that is none.
+    /// The trap code is unknown to the compiler, or the program's result is none.
     #[error("the program answered {answer} with trap code {code}, which means nothing")]
     Answer {
-        /// What it returned.
+        /// Result of the program.
         answer: u32,
-        /// What the block says.
+        /// Trap code in the block.
         code: u32,
     },
 }
 
-/// An instance of a module, with everything that lies in the kernel.
+/// Instance of a module, with all its objects in the kernel.
 #[derive(Debug)]
 pub struct Instance {
     below: below::Instance,
@@ -72,21 +70,21 @@ pub struct Instance {
     globals: u32,
 }
 
-/// A program on an instance.
+/// Program loaded onto an instance.
 #[derive(Debug)]
 pub struct Loaded {
     program: Verified,
-    /// How many; a packet entry has none.
+    /// Number of parameters; 0 for a packet entry.
     parameters: usize,
     results: u32,
 }
 
 impl Instance {
-    /// A new instance as a program of the module describes it; all programs of
-    /// a module describe the same.
+    /// Makes an instance as a program of the module describes it; all programs of a module describe
+    /// the same.
     ///
     /// # Errors
-    /// When the kernel lacks memory or arenas.
+    /// The kernel lacks memory or arenas.
     pub fn new(image: &Image) -> Result<Self, KernelError> {
         let (below, memory) = below::Instance::here(image, FUEL_BUDGET)?;
         Ok(Self {
@@ -102,7 +100,7 @@ impl Instance {
     /// Loads a program onto this instance.
     ///
     /// # Errors
-    /// When the verifier refuses: what the compiler gives, it should take.
+    /// The verifier refuses: a fault, since it should accept the compiler's output.
     pub fn load(&self, program: &Program) -> Result<Loaded, KernelError> {
         let around = Around {
             hand_over: self.hand_over.as_fd(),
@@ -117,11 +115,10 @@ impl Instance {
         Ok(Loaded { program, parameters, results })
     }
 
-    /// Calls an exported function. Arguments and results are 64 bits each, an
-    /// `i32` zero-extended.
+    /// Calls an exported function. Arguments and results are 64 bits each, an `i32` zero-extended.
     ///
     /// # Errors
-    /// When the run does not begin; a trap is an outcome.
+    /// The run does not begin; a trap is an outcome.
     pub fn call(&self, function: &Loaded, arguments: &[u64]) -> Result<Outcome, KernelError> {
         let (expected, found) = (function.parameters, arguments.len());
         if expected != found {
@@ -151,15 +148,15 @@ impl Instance {
     /// Runs a program of a packet entry over a packet.
     ///
     /// # Errors
-    /// When the run does not begin.
+    /// The run does not begin.
     pub fn packet(&self, program: &Loaded, packet: &[u8]) -> Result<TestRun, KernelError> {
         Ok(program.program.test_run(packet, None, 1)?)
     }
 
-    /// The linear memory as it is.
+    /// Returns the contents of linear memory.
     ///
     /// # Errors
-    /// When the block says that it is larger than the arena.
+    /// The block's size is larger than the arena.
     pub fn memory(&self) -> Result<Vec<u8>, KernelError> {
         let mut bytes = vec![0; self.below.get(layout::MEMORY_BYTES)? as usize];
         self.memory.read(0, &mut bytes)?;
@@ -169,32 +166,32 @@ impl Instance {
     /// Writes linear memory, for setting a state.
     ///
     /// # Errors
-    /// Beyond the memory.
+    /// The range is beyond the memory.
     pub fn write(&self, address: u64, bytes: &[u8]) -> Result<(), KernelError> {
         Ok(self.memory.write(address, bytes)?)
     }
 
-    /// A global by its index; `None` when the module has no such one.
+    /// Returns a global by its index; `None` when the module has no such global.
     #[must_use]
     pub fn global(&self, index: u32) -> Option<u64> {
         (index < self.globals).then(|| self.below.get(layout::GLOBALS + 8 * index).ok()).flatten()
     }
 
-    /// The block, for its counters and for switching the instance off.
+    /// Returns the block, for its counters and for switching the instance off.
     #[must_use]
     pub fn block(&self) -> &Block {
         &self.below.block
     }
 
-    /// The reading end of what its programs tell the cell; one at a time.
+    /// Returns the reading end of the programs' records for the cell; one at a time.
     ///
     /// # Errors
-    /// When the process has no descriptor or addresses left.
+    /// The process has no descriptor or addresses left.
     pub fn records(&self) -> io::Result<RingBuffer> {
         RingBuffer::given(self.events.as_fd(), EVENTS_LENGTH)
     }
 
-    /// The hand-over: metadata in, verdict out.
+    /// Returns the hand-over block: metadata in, verdict out.
     #[must_use]
     pub fn hand_over(&self) -> &Block {
         &self.hand_over

@@ -1,5 +1,5 @@
-//! The compiler's output in the kernel, compared with the official test suite
-//! and with two other engines.
+//! Comparison of the compiler's output in the kernel with the official test suite and with two
+//! other engines.
 //!
 //! ```text
 //!             ┌─ wasm-to-bpf ─ bpf ─▶ kernel (test-run) ─┐
@@ -7,8 +7,8 @@
 //!             └─ wasmi ──────────────────────────────────┘   memory, globals
 //! ```
 //!
-//! A tool of development with its tests; nothing of a node uses it. It also has
-//! the glue between the compiler and the loader, which know nothing of each other.
+//! A development tool with its tests; no part of a node uses it. It also connects the compiler and
+//! the loader, which do not depend on each other.
 #![forbid(unsafe_code)]
 
 mod compile;

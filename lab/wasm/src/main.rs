@@ -1,4 +1,4 @@
-//! `wasm-lab`: the suite, a range of random modules, or one file, by hand.
+//! Command `wasm-lab`: runs the suite, a range of random modules, or one file.
 //!
 //! ```text
 //! wasm-lab suite [PREFIX]          all files, or those that begin so

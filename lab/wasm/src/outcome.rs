@@ -1,39 +1,39 @@
-//! What a call came to, in words that all engines share.
+//! Outcome of a call, in terms that all engines share.
 
 use wasm_to_bpf::TrapCode;
 
-/// The end of a call.
+/// Outcome of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It returned; 64 bits each, an `i32` zero-extended.
+    /// The call returned these results; 64 bits each, an `i32` zero-extended.
     Returned(Vec<u64>),
-    /// It trapped.
+    /// The call trapped.
     Trapped(Ending),
 }
 
-/// Why a call ended early.
+/// Reason why a call ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Ending {
-    /// `unreachable`.
+    /// The module executed `unreachable`.
     Unreachable,
-    /// An access beyond the memory.
+    /// The access was beyond the memory.
     OutOfBounds,
-    /// A division by zero.
+    /// The divisor was zero.
     DivisionByZero,
-    /// `INT_MIN / -1`.
+    /// The quotient overflowed: `INT_MIN / -1`.
     IntegerOverflow,
-    /// `call_indirect` beyond the table, or an access to it.
+    /// The index of `call_indirect` or of a table access was beyond the table.
     TableOutOfBounds,
-    /// `call_indirect` of an empty place.
+    /// The element of `call_indirect` was null.
     NullFunction,
-    /// `call_indirect` of another type.
+    /// The function of `call_indirect` had another type.
     WrongSignature,
-    /// An end that each engine has at another place: fuel, time, depth of calls.
+    /// The call exhausted fuel, time or call depth, which each engine limits elsewhere.
     Exhausted,
 }
 
 impl Ending {
-    /// From the number in the instance block.
+    /// Converts the trap code of the instance block.
     #[must_use]
     pub fn from_code(code: u32) -> Option<Self> {
         let endings = [
@@ -50,7 +50,7 @@ impl Ending {
         endings.into_iter().find(|(trap, _)| *trap as u32 == code).map(|(_, ending)| ending)
     }
 
-    /// From the message that the official test suite expects.
+    /// Converts the message that the official test suite expects.
     #[must_use]
     pub fn from_message(message: &str) -> Option<Self> {
         let beginnings = [

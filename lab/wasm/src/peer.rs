@@ -1,6 +1,6 @@
-//! The other engines, behind one face: instantiate, call, look at memory and globals.
+//! Other engines behind one interface: instantiate, call, read memory and globals.
 //!
-//! They are what the kernel's answers are compared with, so nothing here is clever.
+//! The kernel's results are compared with theirs, so nothing here is clever.
 
 mod wasmi_peer;
 mod wasmtime_peer;
@@ -13,38 +13,38 @@ pub use wasmtime_peer::Wasmtime;
 /// Work that a call may do before it counts as endless; bulk operations count by bytes.
 const FUEL: u64 = 1 << 40;
 
-/// Why a peer cannot say anything of a module or a call.
+/// Reason why a peer has no result for a module or a call.
 #[derive(Debug, thiserror::Error)]
 pub enum PeerError {
-    /// It does not take the module, or its start trapped.
+    /// The engine refuses the module, or its start function trapped.
     #[error("{engine} does not instantiate the module: {message}")]
     Module {
-        /// Which engine.
+        /// Name of the engine.
         engine: &'static str,
-        /// Why.
+        /// Message of the engine.
         message: String,
     },
-    /// Something that no integer module has.
+    /// The call involves a type that no integer module has.
     #[error("{engine} cannot call '{name}': {message}")]
     Call {
-        /// Which engine.
+        /// Name of the engine.
         engine: &'static str,
-        /// The export.
+        /// Name of the export.
         name: String,
-        /// Why.
+        /// Message of the engine.
         message: String,
     },
 }
 
-/// One instance in one engine. The module exports what is looked at.
+/// Instance in one engine. The module exports everything that is compared.
 pub trait Peer {
-    /// Which engine.
+    /// Name of the engine.
     const ENGINE: &'static str;
 
     /// Calls an export; an `i32` has its bits in the low half.
     ///
     /// # Errors
-    /// When there is no such function, or it takes or gives other than integers.
+    /// There is no such function, or it has parameters or results that are no integers.
     fn call(&mut self, name: &str, arguments: &[u64]) -> Result<Outcome, PeerError> {
         self.try_call(name, arguments).map_err(|message| PeerError::Call {
             engine: Self::ENGINE,
@@ -53,20 +53,20 @@ pub trait Peer {
         })
     }
 
-    /// The same in the engine's own words.
+    /// Calls an export; errors are the engine's own messages.
     ///
     /// # Errors
     /// As [`Peer::call`].
     fn try_call(&mut self, name: &str, arguments: &[u64]) -> Result<Outcome, String>;
 
-    /// The exported memory of that name.
+    /// Returns the exported memory of that name.
     fn memory(&mut self, name: &str) -> Option<Vec<u8>>;
 
-    /// The exported global of that name, if it is an integer.
+    /// Returns the exported global of that name, if it is an integer.
     fn global(&mut self, name: &str) -> Option<u64>;
 }
 
-/// Arguments as an engine's values; `value` makes one, of an integer type.
+/// Converts arguments to an engine's values; `value` makes one of an integer type.
 fn values<T, V>(
     types: impl ExactSizeIterator<Item = T>,
     arguments: &[u64],
@@ -79,13 +79,13 @@ fn values<T, V>(
     values.ok_or_else(|| "an argument is no integer".to_owned())
 }
 
-/// What a call gave, of an engine's results as their [`bits`].
+/// Returns the outcome of a call from the engine's results as their [`bits`].
 fn returned(results: impl Iterator<Item = Option<u64>>) -> Result<Outcome, String> {
     let bits: Option<_> = results.collect();
     bits.map(Outcome::Returned).ok_or_else(|| "a result is no integer".to_owned())
 }
 
-/// The bits of a value that is an `i32` or an `i64`; nothing for others.
+/// Returns the bits of an `i32` or an `i64`; `None` for other values.
 fn bits(narrow: Option<i32>, wide: Option<i64>) -> Option<u64> {
     narrow.map(|number| u64::from(number as u32)).or(wide.map(|number| number as u64))
 }

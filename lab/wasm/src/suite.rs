@@ -1,15 +1,14 @@
-//! The official WebAssembly test suite (version 2.0 of the core specification)
-//! against the compiler and the kernel.
+//! Official WebAssembly test suite (version 2.0 of the core specification) against the compiler and
+//! the kernel.
 //!
 //! ```text
 //! (module …)            an instance here and in wasmtime
 //! (assert_return …)     compiled, loaded, run in both: right, refused with a reason, or WRONG
 //! ```
 //!
-//! A refusal is the compiler's typed reason. What a module imports, from the
-//! suite's own host or from modules before it, is linked into one with it
-//! (link.rs): an instance that others import from becomes a new one with them,
-//! in which its calls are made again.
+//! A refusal is the compiler's typed reason. Modules that a module imports from, including the
+//! suite's own host, are linked into one with it (link.rs): an instance that others import from
+//! becomes a new one with them, in which its calls are repeated.
 
 mod expected;
 mod group;
@@ -31,18 +30,18 @@ use link::{Giver, Linked, NOTHING, name_in};
 
 pub use tally::{Counts, Tally};
 
-/// Why the suite could not be run.
+/// Reason why the suite could not be run.
 #[derive(Debug, thiserror::Error)]
 pub enum SuiteError {
-    /// A file of the suite is not readable for the parser: versions do not fit.
+    /// The file cannot be parsed: versions of suite and parser do not fit.
     #[error("the suite's {file} cannot be parsed: {message}")]
     Parse {
-        /// The file.
+        /// Name of the file.
         file: String,
-        /// The parser's words.
+        /// Message of the parser.
         message: String,
     },
-    /// No wasmtime on this machine.
+    /// Wasmtime does not work on this machine.
     #[error(transparent)]
     Peer(#[from] PeerError),
 }
@@ -50,7 +49,7 @@ pub enum SuiteError {
 /// Runs all files whose name begins with `only` (all files, if it is empty).
 ///
 /// # Errors
-/// When a file cannot be parsed or no engine can be made; what the tests say is in the tally.
+/// A file cannot be parsed or no engine can be made; results of tests are in the tally.
 pub fn run(only: &str) -> Result<Tally, SuiteError> {
     let engine = crate::Wasmtime::engine()?;
     let mut tally = Tally::default();
@@ -80,27 +79,27 @@ pub fn run(only: &str) -> Result<Tally, SuiteError> {
     Ok(tally)
 }
 
-/// What the suite's own host is called.
+/// Module name of the suite's own host.
 const SPECTEST: &str = "spectest";
 
-/// One file as it is gone through.
+/// State of one file's run.
 struct Script<'s> {
     file: &'s TestFile<'s>,
     engine: &'s wasmtime::Engine,
     tally: &'s mut Tally,
     named: HashMap<String, usize>,
-    /// By the names that others import from.
+    /// Indexes of instances by the names that others import from.
     registered: HashMap<String, usize>,
     current: Option<usize>,
     subjects: Vec<Subject>,
     groups: Vec<Group>,
 }
 
-/// An instance, by its number in [`Script::subjects`].
+/// Instance, at its number in [`Script::subjects`].
 #[derive(Clone, Copy)]
 struct Subject {
     group: usize,
-    /// Whether its exports have its number in front.
+    /// True if its exports have its number as a prefix.
     is_linked: bool,
 }
 
@@ -122,11 +121,11 @@ impl Script<'_> {
                 self.execute(&place, exec, &Expected::trapped(message));
             }
             WastDirective::Invoke(call) => self.invoke(&place, &call, &Expected::Anything),
-            // By recursion, which the compiler refuses.
+            // Exhaustion by recursion, which the compiler refuses.
             WastDirective::AssertExhaustion { call, .. } => {
                 self.invoke(&place, &call, &Expected::Trapped(Ending::Exhausted));
             }
-            // Judged when modules are parsed, not when they run.
+            // Directives about parsing, not about execution.
             _ => {}
         }
     }
@@ -145,7 +144,7 @@ impl Script<'_> {
         }
     }
 
-    /// A new instance; what came of its start.
+    /// Makes an instance; returns the outcome of its start function.
     fn start(&mut self, bytes: Vec<u8>) -> Answer {
         let number = self.subjects.len();
         let group = self.groups.len();
@@ -171,8 +170,8 @@ impl Script<'_> {
         }
     }
 
-    /// The module in one with what it imports, and the groups whose instances live on in
-    /// it; nothing when it cannot be linked.
+    /// Links the module with the modules that it imports from; also returns the groups whose
+    /// instances continue in the result. `None` when it cannot be linked.
     fn link(&mut self, bytes: &[u8], number: usize) -> Option<(Linked, Vec<usize>)> {
         let imports = imports(bytes)?;
         let names = imports.iter().filter(|import| import.module == SPECTEST);
@@ -207,7 +206,7 @@ impl Script<'_> {
         Some((linked?, joined))
     }
 
-    /// The export and the group that an import means.
+    /// Returns the export and the group that an import refers to.
     fn giver(&self, import: &Import<'_>) -> Option<(String, usize)> {
         let number = *self.registered.get(import.module)?;
         let subject = self.subjects.get(number)?;
@@ -258,12 +257,12 @@ impl Script<'_> {
                 let agrees = peer.as_ref().is_none_or(|peer| *peer == kernel);
                 match expected.fits(&kernel) && agrees {
                     true => self.tally.right(),
-                    // Both are right for the module alone: another one, which imports from
-                    // it and could not be linked, has changed its memory or table.
+                    // Both are right for the module alone: another module, which imports from it
+                    // and could not be linked, has changed its memory or table.
                     false if agrees && self.groups[group].is_shared => {
                         self.tally.refused("import", place);
                     }
-                    // An earlier call was refused, and did not do what this one builds upon.
+                    // An earlier call that this one depends on was refused.
                     false if stale => self.tally.refused("after_refused", place),
                     false => {
                         let message = format!(
@@ -283,7 +282,7 @@ impl Script<'_> {
         }
     }
 
-    /// Where an export of an instance is, and its name there.
+    /// Returns the group of an instance's export, and its name there.
     fn export(&self, instance: Option<String>, name: &str) -> Option<(usize, String)> {
         let number = self.subject(instance)?;
         let subject = self.subjects.get(number)?;
@@ -297,7 +296,7 @@ impl Script<'_> {
     }
 }
 
-/// What a module imports; nothing if it is not valid.
+/// Returns a module's imports; `None` if it is not valid.
 fn imports(bytes: &[u8]) -> Option<Vec<Import<'_>>> {
     let mut imports = Vec::new();
     for payload in Parser::new(0).parse_all(bytes) {

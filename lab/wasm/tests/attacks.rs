@@ -1,5 +1,5 @@
-//! Modules made to blow a limit: each ends with a typed reason or a trap, in bounded
-//! work, and a program that was loaded before goes on working.
+//! Modules made to exceed a limit: each ends with a typed reason or a trap, in bounded work, and a
+//! program that was loaded before continues to work.
 
 #[path = "attacks/modules.rs"]
 mod modules;
@@ -10,7 +10,7 @@ use modules::module;
 use subject::{End, FLAVOURS, FUEL, Subject, WINDOW, Witness, privileged};
 use wasm_to_bpf::TrapCode;
 
-/// What may be on both sides of a limit: another compiler or kernel may take it.
+/// Ends of an attack near a limit, which another compiler or kernel may accept.
 const RUNS_OR_REASON: [End; 5] = [
     End::Runs,
     End::TooComplex,
@@ -19,8 +19,8 @@ const RUNS_OR_REASON: [End; 5] = [
     End::Refused("call_depth"),
 ];
 
-/// Attacks at both levels: the end is one of `ends`, and what runs gives a verdict or spends
-/// its fuel.
+/// Runs an attack at both levels: its end is one of `ends`, and if it runs it returns a verdict or
+/// exhausts its fuel.
 fn attack(name: &str, text: &str, ends: &[End]) {
     let mut witness = Witness::new();
     let bytes = wat::parse_str(text).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -111,7 +111,7 @@ fn what_does_not_end_traps_when_its_fuel_is_spent() {
     }
 }
 
-/// Accesses of every width; the packet says which, and where.
+/// Returns a module with accesses of every width; the packet selects width and address.
 fn accessor(offset: u64, pages: u32, pages_max: u32) -> String {
     const LOADS: [&str; 4] = ["i32.load8_u", "i32.load16_u", "i32.load", "i64.load"];
     const STORES: [&str; 4] = ["i32.store8", "i32.store16", "i32.store", "i64.store"];
@@ -132,7 +132,7 @@ fn accessor(offset: u64, pages: u32, pages_max: u32) -> String {
     )
 }
 
-/// Numbers around the edges of memory, metadata and window.
+/// Returns addresses around the edges of memory, metadata and window.
 fn edges(memory: u64) -> Vec<u32> {
     let edges = [0, 0x8000, 0x8040, 0x8102, 0x8102 + u64::from(WINDOW), 0x9000, memory, 1 << 31];
     let around = |edge: &u64| {

@@ -1,11 +1,11 @@
-//! Random modules three ways: 2,000 in the ordinary run, 100,000 with `TAM_SOAK=1`.
+//! Random modules in three engines: 2,000 in the ordinary run, 100,000 with `TAM_SOAK=1`.
 //! `TAM_SEED=N` begins at another seed; a failure names its own.
 
 use std::collections::BTreeMap;
 
 use wasm_lab::random::{Engines, Verdict};
 
-/// The public seed: the first module's; each has the next number.
+/// Seed of the first module; each further module has the next number.
 const SEED: u64 = 0x7461_6d00;
 /// Modules that once showed a fault of the compiler, with the seeds of their arguments.
 const REGRESSIONS: [(u64, &str); 4] = [
@@ -14,7 +14,7 @@ const REGRESSIONS: [(u64, &str); 4] = [
     (2_877, include_str!("regressions/2877.wat")),
     (1_952_542_059, include_str!("regressions/1952542059.wat")),
 ];
-/// Refused modules, at most: one of a hundred.
+/// Most modules of a hundred that may be refused.
 const REFUSED_MAX_PERCENT: u64 = 1;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Thousands of instances at once. Alone in its process: it counts what the process has.
+//! Thousands of instances at once. Alone in its process, since it counts the process's resources.
 
 #[path = "attacks/subject.rs"]
 #[expect(dead_code, reason = "shared with tests/attacks.rs")]
@@ -8,9 +8,9 @@ use subject::{Subject, WITNESS, Witness, compile, privileged};
 use wasm_lab::{Instance, KernelError};
 use wasm_to_bpf::Flavour;
 
-/// Instances that are made at once.
+/// Instances that exist at once.
 const INSTANCES: usize = 2_000;
-/// What every machine has room for.
+/// Instances that every machine has resources for.
 const INSTANCES_MIN: usize = 100;
 
 #[test]
@@ -50,12 +50,12 @@ fn thousands_of_instances_are_made_until_a_limit_and_leave_nothing() {
     }
 }
 
-/// Descriptors that this process has.
+/// Returns the number of descriptors of this process.
 fn open_files() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Mappings of BPF maps in this process.
+/// Returns the number of mappings of BPF maps in this process.
 fn mapped() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines().filter(|line| line.contains("bpf-map")).count()

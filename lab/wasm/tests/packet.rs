@@ -1,6 +1,5 @@
-//! What a module does to packet, metadata and memory at addresses that are
-//! known only when it runs, and through host functions, in the kernel, compared
-//! with a model that is nothing but byte arrays.
+//! Access of modules to packet, metadata and memory at run-time addresses, and through host
+//! functions, in the kernel, compared with a model of plain byte arrays.
 
 use std::sync::atomic::Ordering;
 
@@ -13,13 +12,13 @@ const METADATA: usize = 0x8000;
 const METADATA_LENGTH: usize = 64;
 const WINDOW: usize = 0x8102;
 const WINDOW_LENGTH: usize = 64;
-/// Where the module finds what to do, and leaves what came out.
+/// Addresses in the module's memory of its order, and of its results.
 const ORDER: usize = 0x9100;
 const RESULT: usize = ORDER + 24;
 /// Random orders for each module and level; the seed is fixed.
 const ROUNDS: u32 = 10_000;
 
-/// One order: what, three operands, a value.
+/// Order to the module: an operation, three operands, a value.
 #[derive(Clone, Copy, Debug)]
 struct Order {
     operation: u32,
@@ -29,7 +28,7 @@ struct Order {
     value: u64,
 }
 
-/// The operations of [`module`], in the order of its `br_table`.
+/// Operations of [`module`], in the order of its `br_table`.
 const LOADS: [(usize, &str); 4] =
     [(1, "i64.load8_u"), (2, "i64.load16_u"), (4, "i64.load32_u"), (8, "i64.load")];
 const STORES: [(usize, &str); 4] =
@@ -42,11 +41,11 @@ const RESIZE_HEAD: u32 = 12;
 const RESIZE_TAIL: u32 = 13;
 const HEAD_FIXED: u32 = 14;
 const OPERATIONS: u32 = 16;
-/// What the last two operations move the head by.
+/// Bytes by which the last two operations move the head.
 const FIXED: [i32; 2] = [20, -12];
 
-/// A module that does one operation. `address` makes an address of operand a;
-/// `first` is done before everything else.
+/// Returns a module that executes one operation. `address` makes an address of operand a; `first`
+/// runs before everything else.
 fn module(address: &str, first: &str, operations: u32) -> String {
     let at = |offset: usize| format!("(i32.load (i32.const {}))", ORDER + offset);
     let (a, b, c) = (at(4), at(8), at(12));
@@ -85,7 +84,7 @@ fn module(address: &str, first: &str, operations: u32) -> String {
     )
 }
 
-/// A module in the kernel.
+/// Module in the kernel.
 struct Subject {
     instance: Instance,
     program: Loaded,
@@ -141,7 +140,7 @@ impl Order {
     }
 }
 
-/// What a module sees, as arrays.
+/// Model of the module's view, as byte arrays.
 #[derive(Clone, PartialEq, Eq)]
 struct Model {
     memory: Vec<u8>,
@@ -198,7 +197,7 @@ impl Model {
         self
     }
 
-    /// Nothing if it traps.
+    /// Executes an order in the model; `None` if it traps.
     fn perform(&mut self, order: Order, address: u64) -> Option<()> {
         let Order { operation, a, b, c, value } = order;
         let [a, b, c] = [a, b, c].map(|operand| operand as usize);
@@ -262,7 +261,7 @@ impl Model {
     }
 }
 
-/// A small generator: the same numbers on every machine.
+/// Generator of the same random numbers on every machine.
 struct Random(u64);
 
 impl Random {
@@ -281,7 +280,7 @@ impl Random {
         (0..length).map(|_| self.next() as u8).collect()
     }
 
-    /// Near an edge, mostly; never among the order's own bytes.
+    /// Returns an address, mostly near an edge; never among the order's own bytes.
     fn address(&mut self) -> u32 {
         let around =
             |random: &mut Self, edge: usize| (edge as u32 + random.below(40)).saturating_sub(20);
@@ -314,7 +313,7 @@ impl Random {
     }
 }
 
-/// Whether an access lies over an edge of metadata or window: it has no defined result.
+/// Returns true if an access crosses an edge of metadata or window, which has no defined result.
 fn is_undefined(order: Order, address: u64) -> bool {
     let width = match order.operation {
         operation @ 0..8 => LOADS[operation as usize % 4].0 as u64,
@@ -324,7 +323,7 @@ fn is_undefined(order: Order, address: u64) -> bool {
     edges.iter().any(|&edge| address < edge as u64 && address + width > edge as u64)
 }
 
-/// The order's bytes and what was overwritten there tell nothing.
+/// Returns true if the access overlaps the order's bytes, which cannot be compared.
 fn touches_order(order: Order) -> bool {
     let range = |start: u32| start as usize <= ORDER + 32 && (start + order.c) as usize + 8 > ORDER;
     match order.operation {
@@ -376,23 +375,23 @@ fn compare(text: &str, address: impl Fn(u32) -> u64, flavour: Flavour, operation
     }
 }
 
-/// One access of a sequence at one address: of so many bytes, so far behind it.
+/// Access at an offset from the sequence's address, of some width.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     stores: bool,
     width: usize,
     offset: usize,
-    asks: Asks,
+    condition: Condition,
 }
 
-/// What a step is only done for.
+/// Condition of a step.
 #[derive(Clone, Copy, Debug)]
-enum Asks {
+enum Condition {
     Nothing,
-    /// Its bit of operand b is set.
+    /// The step's bit of operand b is set.
     Bit,
-    /// The window goes on so many bytes behind the address; `strictly`: and at least one more;
-    /// `ends`: if not, the steps behind it are not done either.
+    /// The window extends by this many bytes beyond the address; `strictly`: by at least one more;
+    /// `ends`: otherwise the steps after it are skipped, too.
     Length {
         bytes: usize,
         strictly: bool,
@@ -400,14 +399,15 @@ enum Asks {
     },
 }
 
-/// Steps of a sequence.
+/// Number of steps of a sequence.
 const STEPS: usize = 6;
-/// Addresses of a sequence, from the window's first byte on.
-const PLACES: usize = 24;
-/// Returns how often a counted sequence goes round.
-const TURNS: usize = 8;
+/// Number of addresses of a sequence, from the window's first byte on.
+const ADDRESSES: usize = 24;
+/// Number of iterations of a counted sequence.
+const ITERATIONS: usize = 8;
 
-/// A module that does the steps at an address in the window, or at each of [`TURNS`] of them.
+/// Returns a module that executes the steps at an address in the window, or at each of
+/// [`ITERATIONS`] of them.
 fn sequence(steps: &[Step], goes_round: bool) -> String {
     let base = if goes_round { 0 } else { WINDOW };
     let body: String = (0..)
@@ -421,16 +421,16 @@ fn sequence(steps: &[Step], goes_round: bool) -> String {
                 let turned = "(i64.rotl (local.get $sum) (i64.const 7))";
                 format!("(local.set $sum (i64.add {turned} ({} {at})))", LOADS[index].1)
             };
-            let question = match step.asks {
-                Asks::Nothing => return access,
-                Asks::Bit => {
+            let question = match step.condition {
+                Condition::Nothing => return access,
+                Condition::Bit => {
                     format!(
                         "i32.and (i32.load (i32.const {})) (i32.const {})",
                         ORDER + 8,
                         1 << number
                     )
                 }
-                Asks::Length { bytes, strictly, .. } => {
+                Condition::Length { bytes, strictly, .. } => {
                     let compare = if strictly { "lt" } else { "le" };
                     let number = bytes.wrapping_sub(if goes_round { WINDOW } else { 0 }) as i32;
                     format!(
@@ -440,7 +440,7 @@ fn sequence(steps: &[Step], goes_round: bool) -> String {
                     )
                 }
             };
-            if let Asks::Length { ends: true, .. } = step.asks {
+            if let Condition::Length { ends: true, .. } = step.condition {
                 return format!("(br_if $done (i32.eqz ({question}))) {access}");
             }
             format!("(if ({question}) (then {access}))")
@@ -452,11 +452,11 @@ fn sequence(steps: &[Step], goes_round: bool) -> String {
             "(local.set $at (i32.const {WINDOW}))
              (loop $next {body} (br_if $next (i32.ne (i32.const {})
                (local.tee $at (i32.add (local.get $at) (i32.const 1))))))",
-            WINDOW + TURNS
+            WINDOW + ITERATIONS
         )
     } else {
         let at = format!("(i32.load (i32.const {}))", ORDER + 4);
-        format!("(local.set $at (i32.rem_u {at} (i32.const {PLACES}))) {body}")
+        format!("(local.set $at (i32.rem_u {at} (i32.const {ADDRESSES}))) {body}")
     };
     format!(
         r#"(module (memory (export "memory") 1)
@@ -470,25 +470,25 @@ fn sequence(steps: &[Step], goes_round: bool) -> String {
 }
 
 impl Model {
-    /// Computes what [`sequence`] does, on a byte array.
+    /// Executes [`sequence`] in the model.
     fn run_steps(mut self, steps: &[Step], goes_round: bool, order: Order) -> Self {
         self.memory[ORDER..ORDER + 24].copy_from_slice(&order.bytes());
         let mut sum = order.value;
-        let first = if goes_round { 0 } else { order.a as usize % PLACES };
-        for at in first..first + if goes_round { TURNS } else { 1 } {
+        let first = if goes_round { 0 } else { order.a as usize % ADDRESSES };
+        for at in first..first + if goes_round { ITERATIONS } else { 1 } {
             for (number, step) in steps.iter().enumerate() {
                 let address = WINDOW + at + step.offset;
                 let window = self.packet.len().min(WINDOW_LENGTH);
-                let is_done = match step.asks {
-                    Asks::Nothing => true,
-                    Asks::Bit => order.b & 1 << number != 0,
-                    Asks::Length { bytes, strictly, .. } => {
+                let is_done = match step.condition {
+                    Condition::Nothing => true,
+                    Condition::Bit => order.b & 1 << number != 0,
+                    Condition::Length { bytes, strictly, .. } => {
                         at + bytes + usize::from(strictly) <= window
                     }
                 };
-                match step.asks {
+                match step.condition {
                     _ if is_done => {}
-                    Asks::Length { ends: true, .. } => break,
+                    Condition::Length { ends: true, .. } => break,
                     _ => continue,
                 }
                 if step.stores {
@@ -506,8 +506,8 @@ impl Model {
     }
 }
 
-/// The same address again and again, a little farther on or back, where the packet may end
-/// between two of them, and where the module asks whether it does.
+/// Compares sequences of accesses near one address, where the packet may end between two of them,
+/// and where the module checks for its end.
 fn compare_sequences(flavour: Flavour, goes_round: bool) {
     let mut random = Random(0x2545_f491_4f6c_dd1d);
     let memory = random.bytes(MEMORY);
@@ -516,13 +516,13 @@ fn compare_sequences(flavour: Flavour, goes_round: bool) {
             stores: random.below(3) == 0,
             width: 1 << random.below(4),
             offset: random.below(12) as usize,
-            asks: match random.below(6) {
-                0 | 1 => Asks::Nothing,
-                2 => Asks::Bit,
-                // As far as the access ends, or somewhere else.
+            condition: match random.below(6) {
+                0 | 1 => Condition::Nothing,
+                2 => Condition::Bit,
+                // The end of the access, or any other length.
                 far => {
                     let bytes = random.below(20) as usize;
-                    Asks::Length { bytes, strictly: far == 3, ends: random.below(2) == 0 }
+                    Condition::Length { bytes, strictly: far == 3, ends: random.below(2) == 0 }
                 }
             },
         });

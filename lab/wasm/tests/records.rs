@@ -7,13 +7,14 @@ use wasm_lab::{Instance, Loaded};
 use wasm_to_bpf::{Entry, Flavour, Options, layout};
 
 const INSTANCE: u64 = 0xfeed_0001_0002_0003;
-/// Where the frame of the module's own lies; longer than what programs move at once.
+/// Address of the module's own frame, and its length, which is more than programs copy at once.
 const FRAME: u64 = 0x9200;
 const FRAME_LENGTH: usize = 1300;
-/// Where it leaves what its calls returned.
+/// Address where the module leaves the results of its calls.
 const RESULTS: usize = 0x9000;
 
-/// Two events, a frame from memory, one that is the packet's head, one for no port.
+/// Module that emits two events, a frame from memory, one that is the packet's head, and one for no
+/// port.
 const MODULE: &str = r#"(module
   (import "tam" "event" (func $event (param i32 i32 i32) (result i32)))
   (import "tam" "packet_send" (func $send (param i32 i32 i32) (result i32)))
@@ -42,7 +43,7 @@ const MODULE: &str = r#"(module
       (call $send (i32.const 0x9200) (i32.const 60) (i32.const 0x1ffff)))
     (i32.const 0)))"#;
 
-/// It sends as long a frame as there can be, and tells of it.
+/// Module that sends the longest possible frame, and raises an event about it.
 const GREEDY: &str = r#"(module
   (import "tam" "event" (func $event (param i32 i32 i32) (result i32)))
   (import "tam" "packet_send" (func $send (param i32 i32 i32) (result i32)))
@@ -124,12 +125,12 @@ fn a_full_ring_refuses_frames_and_counts_what_it_lost() {
     let (instance, program) = loaded(GREEDY, Flavour::Xdp);
     let mut ring = instance.records().unwrap();
     let lost = || instance.block().u64(layout::LOST).unwrap().load(Ordering::Acquire);
-    // Far more than the ring has room for.
+    // Far more than the ring holds.
     let runs = 400;
     for _ in 0..runs {
         instance.packet(&program, &packet()).unwrap();
     }
-    // Over its limit; the event is one that the node leaves out.
+    // The frame is over its limit, and the node omits the event.
     assert_eq!(results(&instance), [-3, 0]);
     let (mut frames, mut events) = (0, 0);
     while let Some(is_frame) = ring

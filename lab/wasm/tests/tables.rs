@@ -1,5 +1,5 @@
-//! Tables and passive segments as large as they may be: whole ranges of them
-//! move in the kernel as in the other engines.
+//! Tables and passive segments of the largest size: whole ranges of them move in the kernel as in
+//! the other engines.
 
 use wasm_lab::random::{Engines, Verdict};
 

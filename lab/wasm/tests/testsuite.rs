@@ -1,12 +1,11 @@
-//! The official test suite in the kernel: nothing wrong, and no refusal more
-//! than is written down.
+//! Official test suite in the kernel: no wrong result, and no more refusals than are committed.
 
 use wasm_lab::suite::{self, Counts};
 
-/// The committed counts. They can only get better: a change is made by hand, from the output.
+/// Committed counts. They can only improve: a change is made by hand, from the output.
 const COMMITTED: &str = include_str!("../testsuite-refusals.toml");
 
-/// Of the assertions that need no floats, SIMD, threads or recursion, in percent.
+/// Smallest percentage that runs of the assertions that need no floats, SIMD, threads or recursion.
 const SHARE_MIN: f64 = 99.0;
 
 #[test]

@@ -22,7 +22,7 @@ const NANOSECONDS: u8 = 9;
 const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
 
-/// A capture that is written.
+/// pcapng file that is being written.
 pub struct CaptureFile {
     name: String,
     writer: PcapNgWriter<BufWriter<Box<dyn Write>>>,
@@ -32,13 +32,13 @@ pub struct CaptureFile {
 }
 
 impl CaptureFile {
-    /// A new file; one that is there is replaced.
+    /// Creates the file; replaces an existing one.
     pub fn create(path: &Path) -> Result<Self, Failure> {
         let name = path.display().to_string();
         Self::new(name, Box::new(destination::open(path)?))
     }
 
-    /// Standard output.
+    /// Writes to standard output.
     pub fn to_standard_output() -> Result<Self, Failure> {
         output::must_be_open()?;
         Self::new("standard output".to_owned(), Box::new(io::stdout()))
@@ -50,7 +50,7 @@ impl CaptureFile {
         Ok(Self { name, writer, ports: Vec::new(), snap: 0 })
     }
 
-    /// The interfaces.
+    /// Writes the section header and the interfaces.
     pub fn begin(&mut self, started: &CaptureStarted) -> Result<(), Failure> {
         self.snap = started.snap;
         for port in &started.ports {
@@ -77,7 +77,7 @@ impl CaptureFile {
         Ok(self.ports.len() as u32 - 1)
     }
 
-    /// Writes a packet; false when nobody reads any more.
+    /// Writes a packet; returns false when the reader has closed the output.
     pub fn write(&mut self, packet: &CapturedPacket) -> Result<bool, Failure> {
         let direction = if packet.direction == "in" { INBOUND } else { OUTBOUND };
         let block = EnhancedPacketBlock {
@@ -97,7 +97,7 @@ impl CaptureFile {
         }
     }
 
-    /// Gives a reader what was written; false when there is none any more.
+    /// Flushes to the reader; returns false when the reader has closed the output.
     pub fn flush(&mut self) -> Result<bool, Failure> {
         match self.writer.get_mut().flush() {
             Ok(()) => Ok(true),
@@ -105,7 +105,7 @@ impl CaptureFile {
         }
     }
 
-    /// A reader that has seen enough is no failure.
+    /// Returns `Ok(false)` for a closed pipe: a reader that has seen enough is no failure.
     fn refused(&self, error: &io::Error) -> Result<bool, Failure> {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Ok(false),

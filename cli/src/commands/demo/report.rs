@@ -1,4 +1,4 @@
-//! What the demo tells at its end.
+//! Report printed at the end of the demo.
 
 use super::traffic::{Measured, Stream};
 use crate::output::Rows;
@@ -6,12 +6,12 @@ use api::{Deployed, NodeInfo, SCHEMA_VERSION, Stats};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// One phase: what was measured, and how many packets took this way.
+/// Result of one phase: measurements, and packets that took the phase's path.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Phase {
     #[serde(flatten)]
     measured: Measured,
-    /// Packets that the node handled in this way.
+    /// Packets that took this path in the node.
     packets: u64,
 }
 
@@ -21,22 +21,22 @@ impl Phase {
     }
 }
 
-/// How the node's ports were served.
+/// Mode of the node's ports.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct ServedBy {
-    /// Whether it ran in a user namespace.
+    /// True if the demo ran in a user namespace.
     without_root: bool,
     /// `native`, `generic` or `packet`.
     mode: String,
-    /// What that costs.
+    /// Cost of the mode, in words.
     mode_cost: String,
-    /// Why it is not the best one.
+    /// Reason why a port is not served in the best mode; `None` when it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     mode_reason: Option<String>,
 }
 
 impl ServedBy {
-    /// The first port's word: both are of one kind.
+    /// Takes the mode of the first port: both ports are of the same kind.
     pub(super) fn of(node: &NodeInfo, without_root: bool) -> Self {
         let port = node.ports.first();
         Self {
@@ -51,7 +51,7 @@ impl ServedBy {
         self.mode == "packet"
     }
 
-    /// What a reader of the figures has to know.
+    /// Describes the mode that the figures were measured in.
     fn text(&self) -> String {
         let Self { without_root, mode, mode_cost, mode_reason } = self;
         let place = if *without_root { "Without root, in a user namespace" } else { "Here" };
@@ -68,7 +68,7 @@ impl ServedBy {
     }
 }
 
-/// The document of `tam demo --json`.
+/// Document of `tam demo --json`.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Report {
     schema_version: u32,
@@ -111,7 +111,7 @@ impl Report {
         }
     }
 
-    /// The same for people.
+    /// Formats the report for people.
     pub(super) fn text(&self) -> String {
         let mut rows = Rows::new(["", "plainly", "through the service"]);
         let (plain, served) = (&self.plain.measured, &self.served.measured);
@@ -154,7 +154,7 @@ fn rate(measured: &Measured) -> String {
     format!("{:.2} Gbit/s", measured.download_mbit_per_second / 1e3)
 }
 
-/// Every drop that was counted, of the node and in front of it, by reason.
+/// Returns every counted drop by reason: the node's, and those of the links in front of it.
 fn dropped(stats: &Stats, lost_by_links: u64) -> BTreeMap<String, u64> {
     let mut dropped = BTreeMap::new();
     let mut add = |reason: &str, count: u64| {

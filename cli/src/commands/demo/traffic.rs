@@ -1,4 +1,5 @@
-//! Real traffic: what people use, and a stream in which nothing can go missing unseen.
+//! Traffic of the demo: ping, a download, and a numbered UDP stream in which every lost packet
+//! shows.
 
 use crate::failure::Failure;
 use namespaces::netns::{NetNs, command_in, in_namespace};
@@ -17,22 +18,22 @@ use topology::Plan;
 const DOWNLOAD_LENGTH: u64 = 256 << 20;
 /// Echo requests of one measurement.
 const PINGS: u32 = 20;
-/// The stream: packets a second, and bytes of each.
+/// Packet rate of the UDP stream, per second.
 const STREAM_RATE: u64 = 5_000;
 const STREAM_LENGTH: usize = 200;
 /// Bytes that may wait for the stream's receiver: a second of it, each packet at its true cost.
 const STREAM_BUFFER: usize = 4 << 20;
-/// How long packets may be on their way after the last was sent.
-const STREAM_PATIENCE: Duration = Duration::from_millis(300);
+/// Time to wait for packets in flight after the last was sent.
+const STREAM_DRAIN_TIME: Duration = Duration::from_millis(300);
 
-/// What one phase measured.
+/// Measurements of one phase.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Measured {
     /// Median round trip of ping, in milliseconds.
     pub(super) ping_ms: f64,
     /// Echo requests without answer.
     pub(super) ping_lost: u32,
-    /// Download rate, in megabits per second.
+    /// Download rate, in Mbit/s.
     pub(super) download_mbit_per_second: f64,
     /// Bytes of the download.
     pub(super) download_bytes: u64,
@@ -40,7 +41,7 @@ pub(super) struct Measured {
     pub(super) stream_sent: u64,
 }
 
-/// What became of the stream.
+/// Result of the UDP stream.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Stream {
     /// Packets sent, from before the service until after it.
@@ -87,9 +88,9 @@ impl Traffic {
         let http_port = listener.local_addr().map_err(failed("HTTP server"))?.port();
         let to = sink.local_addr().map_err(failed("UDP receiver"))?;
         source.connect(to).map_err(failed("UDP sender"))?;
-        // A busy machine may not run the receiver for a while; more than is allowed is not given.
+        // A busy machine may not run the receiver for a while. The kernel caps the size.
         let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&sink, STREAM_BUFFER);
-        sink.set_read_timeout(Some(STREAM_PATIENCE)).map_err(failed("UDP receiver"))?;
+        sink.set_read_timeout(Some(STREAM_DRAIN_TIME)).map_err(failed("UDP receiver"))?;
         // Detached: it ends with the process and holds nothing else.
         std::thread::spawn(move || serve(&listener));
         let (stopping, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
@@ -100,7 +101,7 @@ impl Traffic {
         Ok(Self { client, server_address, http_port, stopping, sent, sender, receiver })
     }
 
-    /// Ping and a download, while the stream goes on.
+    /// Measures ping and a download while the UDP stream runs.
     pub(super) fn measure(&mut self) -> Result<Measured, Failure> {
         let before = self.sent.load(Ordering::Relaxed);
         let (ping_ms, ping_lost) = self.ping()?;
@@ -127,7 +128,7 @@ impl Traffic {
     }
 
     fn download(&self) -> Result<(f64, u64), Failure> {
-        /// The fields of curl's report that count here.
+        /// Fields read from curl's report.
         #[derive(Deserialize)]
         struct Curl {
             speed_download: f64,
@@ -158,7 +159,7 @@ impl Traffic {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Ends the stream and says what became of it.
+    /// Ends the stream and returns its result.
     pub(super) fn finish(self) -> Result<Stream, Failure> {
         self.stopping.store(true, Ordering::Relaxed);
         let ended = |_| Failure::failed("a thread of the demo's stream ended early");
@@ -168,7 +169,7 @@ impl Traffic {
     }
 }
 
-/// Packets that the links from the hosts lost: the node had no time to take them.
+/// Returns the packets lost by the links from the hosts: their queues were full.
 pub(super) fn lost_by_links(plan: &Plan) -> Result<u64, Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::failed(error.to_string());
     let mut lost = 0;
@@ -186,7 +187,7 @@ fn inside<T: Send>(namespace: &NetNs, act: impl FnOnce() -> T + Send) -> Result<
     in_namespace(namespace, act).map_err(|e| Failure::failed(e.to_string()))
 }
 
-/// An HTTP server of one file that is always as long.
+/// Serves one file of [`DOWNLOAD_LENGTH`] bytes over HTTP.
 fn serve(listener: &TcpListener) {
     for connection in listener.incoming().flatten() {
         std::thread::spawn(move || answer(connection));
@@ -215,8 +216,8 @@ fn answer(mut connection: TcpStream) -> std::io::Result<()> {
 
 /// Sends numbered packets at an even rate, in steps of a millisecond.
 fn send(source: &UdpSocket, stopping: &AtomicBool, sent: &AtomicU64) {
-    // What waits in the kernel where this ran before would be overtaken, which is no work of the
-    // node's. Where there is no such core, the order says what it says.
+    // A packet queued on the previous core would be overtaken, which is not the node's fault.
+    // Without such a core the measured order is reported as it is.
     let _ = sandbox::cores::only(sandbox::cores::first());
     let begin = Instant::now();
     let mut packet = [0; STREAM_LENGTH];
@@ -235,7 +236,8 @@ fn send(source: &UdpSocket, stopping: &AtomicBool, sent: &AtomicU64) {
     }
 }
 
-/// Counts what arrives until the stream has stopped and nothing comes any more.
+/// Counts packets until the stream has stopped and no more arrive; returns packets received and
+/// reordered.
 fn receive(sink: &UdpSocket, stopping: &AtomicBool) -> (u64, u64) {
     let (mut received, mut reordered, mut highest) = (0, 0, None);
     let mut packet = [0; STREAM_LENGTH];

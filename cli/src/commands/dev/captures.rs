@@ -1,5 +1,4 @@
-//! The captures of a project: `captures/NAME.toml` says what should become of
-//! `captures/NAME.pcap`.
+//! Captures of a project: `captures/NAME.toml` holds the expectations for `captures/NAME.pcap`.
 
 use crate::commands::run::Run;
 use crate::failure::Failure;
@@ -8,16 +7,16 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// One capture, run.
+/// Result of running one capture.
 #[derive(Debug, Serialize)]
 pub struct Checked {
     capture: PathBuf,
     packets: u64,
-    /// How it differs from what is expected; empty when it does not.
+    /// Differences from the expectations; empty when there are none.
     pub differences: Vec<String>,
 }
 
-/// Runs a module over every capture that something is expected of, in the order of names.
+/// Runs a module over every capture that has expectations, in the order of names.
 pub fn check(project: &Path, module: &Path) -> Result<Vec<Checked>, Failure> {
     expectations(&project.join("captures"))?.into_iter().map(|path| one(module, path)).collect()
 }
@@ -31,7 +30,7 @@ fn one(module: &Path, expected: PathBuf) -> Result<Checked, Failure> {
     Ok(Checked { capture, packets: report.packets(), differences })
 }
 
-/// The files of expectations; none when there is no such folder.
+/// Returns the files of expectations; none when there is no such folder.
 fn expectations(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     let refused = |error: io::Error| Failure::io(format!("reading {}", folder.display()), &error);
     let entries = match std::fs::read_dir(folder) {

@@ -1,4 +1,4 @@
-//! One module in the place of another, in a service of a node.
+//! Replacement of a service's module on a node.
 
 use crate::commands::deploy::upload;
 use crate::commands::{read_module, short_digest};
@@ -10,11 +10,12 @@ use std::fmt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A version that has just been swapped in can be replaced within this: it is watched first.
+/// Time to wait until a version that has just been swapped in can be replaced: the node watches it
+/// first.
 const READY_WITHIN: Duration = Duration::from_secs(10);
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Which service, and what it is deployed with when it does not run yet.
+/// Service to swap into, and the settings to deploy it with when it does not run yet.
 pub struct Placing<'a> {
     pub service: &'a str,
     pub rules: &'a [String],
@@ -22,25 +23,25 @@ pub struct Placing<'a> {
     pub level: Option<&'a str>,
 }
 
-/// What was swapped.
+/// Result of a swap.
 #[derive(Debug, Serialize)]
 pub struct Swapped {
     service: String,
-    /// The module that ran before.
+    /// Digest of the module that ran before; `None` when none ran.
     old_digest: Option<String>,
     new_digest: String,
     level: String,
     level_reason: String,
-    /// `kept`, `lost`, or `none` where no module ran before, or it is the same.
+    /// `kept`, `lost`, or `none` when no module ran before or it is the same one.
     state: &'static str,
-    /// Packets that the service had handled before.
+    /// Packets that the service had handled before the swap.
     packets_before: u64,
-    /// Packets that came to the node meanwhile.
+    /// Packets that entered the node during the swap.
     packets_meanwhile: u64,
     took_ms: u64,
 }
 
-/// Puts the module at `path` into the service.
+/// Swaps the module at `path` into the service, or deploys the service with it.
 pub fn swap(client: &Client, path: &Path, placing: &Placing<'_>) -> Result<Swapped, Failure> {
     let began = Instant::now();
     let arrived = arrived(client)?;
@@ -51,7 +52,7 @@ pub fn swap(client: &Client, path: &Path, placing: &Placing<'_>) -> Result<Swapp
         Err(error) => return Err(error.into()),
     };
     let (service, state) = match &old {
-        // What failed is tried again, if nothing else.
+        // A failed service is deployed again even with the same module.
         Some(old) if old.digest == new_digest && old.state == "running" => (old.clone(), "none"),
         Some(old) => replace(client, old, parameters(path, old, placing)?, &new_digest)?,
         None => (client.deploy(&first(placing, &new_digest))?.service, "none"),
@@ -80,8 +81,8 @@ fn first(placing: &Placing<'_>, digest: &str) -> DeployRequest {
     }
 }
 
-/// What the new module is started with: what was said now, else what the old one was started
-/// with, as far as the new one declares it.
+/// Returns the parameters of the new module: those given now, else those of the old module that the
+/// new one declares.
 fn parameters(
     path: &Path,
     old: &ServiceInfo,
@@ -95,15 +96,15 @@ fn parameters(
     Ok(parameters)
 }
 
-/// The new module with all that the old one was deployed with, and with its state if it can
-/// take that over: whoever develops goes on without, and is told.
+/// Replaces the module under the old deployment's settings, with the old state if the new module
+/// can take it over, else with empty state and a notice.
 fn replace(
     client: &Client,
     old: &ServiceInfo,
     parameters: BTreeMap<String, String>,
     digest: &str,
 ) -> Result<(ServiceInfo, &'static str), Failure> {
-    // Without rules it has those of the old one.
+    // Without rules the new version keeps those of the old one.
     let mut request = DeployRequest {
         name: Some(old.name.clone()),
         module: digest.to_owned(),
@@ -126,15 +127,15 @@ fn replace(
         if refused.message.contains("--discard-state") && !request.discard_state {
             request.discard_state = true;
         } else if refused.message.contains("is being replaced") && Instant::now() < end {
-            // The version before is watched for a moment still.
-            std::thread::sleep(LOOK_EVERY);
+            // The node still watches the previous replacement for a moment.
+            std::thread::sleep(POLL_INTERVAL);
         } else {
             return Err(refused);
         }
     }
 }
 
-/// Packets that came to the node, by whatever port.
+/// Returns the packets that entered the node by all ports.
 fn arrived(client: &Client) -> Result<u64, Failure> {
     Ok(client.stats()?.ports.iter().map(|port| port.rx_packets).sum())
 }

@@ -1,4 +1,4 @@
-//! Waiting until a source of a project is saved.
+//! Watcher that waits until a source of a project is saved.
 
 use crate::failure::Failure;
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
@@ -8,14 +8,15 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// An editor writes a file in several steps; behind the last one it is quiet for this long.
+/// Time without a change after which a save counts as finished: an editor writes a file in several
+/// steps.
 const QUIET: Duration = Duration::from_millis(100);
-/// What a project is made of.
+/// File extensions of a project's sources.
 const SOURCES: [&str; 6] = ["rs", "c", "h", "toml", "pcap", "pcapng"];
-/// Folders that are looked into: a project of one service has a few.
+/// Most folders that are watched; a project of one service has a few.
 const FOLDERS_MAX: usize = 1000;
 
-/// The folders of a project, watched.
+/// Watched folders of a project.
 pub struct Watch {
     project: PathBuf,
     watcher: RecommendedWatcher,
@@ -24,7 +25,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches a project from now on.
+    /// Starts to watch a project.
     pub fn over(project: &Path) -> Result<Self, Failure> {
         let (sender, events) = channel();
         let watcher =
@@ -35,9 +36,13 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Waits for the next change, and until it is over.
+    /// Waits for the next change, then until no more follow for [`QUIET`].
     pub fn changed(&mut self) -> Result<(), Failure> {
-        let gone = || Failure::failed("the files can be watched no longer");
+        let gone = || {
+            Failure::failed(
+                "the kernel no longer reports changes of the project's files; start `tam dev` again",
+            )
+        };
         while !is_change(&self.events.recv().map_err(|_| gone())?) {}
         loop {
             match self.events.recv_timeout(QUIET) {
@@ -46,7 +51,7 @@ impl Watch {
                 Err(RecvTimeoutError::Disconnected) => return Err(gone()),
             }
         }
-        // One may be new.
+        // A folder may be new.
         self.add_folders()
     }
 
@@ -76,7 +81,7 @@ impl Watch {
     }
 }
 
-/// A folder with sources; not what Cargo builds, and nothing hidden.
+/// Returns true for a folder of sources: neither Cargo's target folder nor hidden.
 fn is_folder(path: &Path) -> bool {
     let name = path.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
     !name.starts_with('.') && name != "target" && path.is_dir() && !path.is_symlink()

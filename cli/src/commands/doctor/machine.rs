@@ -352,7 +352,7 @@ mod tests {
         assert_eq!(version("unknown"), None);
     }
     #[test]
-    fn what_dead_nodes_left_is_removed_without_taking_what_lives() {
+    fn remains_of_dead_nodes_are_removed_and_living_nodes_spared() {
         let advice = removal_of(&["r1".to_owned(), "r2".to_owned()]);
         assert!(advice.ends_with("tam node --cleanup r1; tam node --cleanup r2"), "{advice}");
         assert!(!advice.contains("lab down"), "{advice}");

@@ -69,10 +69,10 @@ const TRIALS: [Trial; 6] = [
     },
 ];
 
-/// One thing to try, and the words for its check.
+/// Trial of one feature, with the texts of its check.
 struct Trial {
     name: &'static str,
-    /// False for what a node can do without.
+    /// False for a feature that a node can do without.
     needed: bool,
     /// Words for a success.
     found: &'static str,
@@ -80,7 +80,7 @@ struct Trial {
     act: Act,
 }
 
-/// Act of a trial. Interface indexes are those of the veth pair's first end.
+/// Action of a trial. Interface indexes are those of the veth pair's first end.
 #[derive(Clone, Copy)]
 enum Act {
     /// Makes the veth pair that later trials are made on.
@@ -96,7 +96,7 @@ struct Removal(String);
 
 impl Drop for Removal {
     fn drop(&mut self) {
-        // The name has this process's number: what could not be deleted is in nobody's way.
+        // The name contains this process's number, so a namespace that remains disturbs nobody.
         let _ = netns::delete(&self.0);
     }
 }
@@ -231,14 +231,14 @@ mod tests {
     }
 
     #[test]
-    fn without_a_veth_what_needs_one_is_missing_and_the_rest_is_tried() {
+    fn without_a_veth_its_trials_are_missing_and_the_others_run() {
         let checks = run(&trials(), || anyhow::bail!("not permitted"));
         let found: Vec<&str> = checks.iter().map(|check| check.found.as_str()).collect();
         assert_eq!(found, ["not permitted", "there is no veth to try it on", "no file"]);
     }
 
     #[test]
-    fn without_a_namespace_nothing_is_known_and_the_reason_is_said_once() {
+    fn without_a_namespace_all_results_are_unknown_with_one_reason() {
         let checks = unknown(&TRIALS, &"not permitted");
         assert!(checks.iter().all(|check| check.state == State::Unknown));
         assert_eq!(checks.iter().filter(|check| check.found == "not permitted").count(), 1);

@@ -1,4 +1,5 @@
-//! Node in a link that delays, loses or reorders: its node file, and the service that does it.
+//! Node in a link that delays, loses or reorders packets: its node file, and the service that does
+//! so.
 //!
 //! ```text
 //!   ═ left ─ bridge ─ right ═      services/flakeway, in a session that has the clock's port
@@ -11,7 +12,7 @@ use api::{Client, ErrorCode};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use toml::{Table, Value};
-use topology::{NodeKind, Plan, Through};
+use topology::{LinkNode, NodeKind, Plan};
 use units::Name;
 
 /// Name of the service and of its module.
@@ -26,7 +27,7 @@ const CLOCK_SHARE: &str = "9900us/10ms";
 const QUEUE: &str = "2MiB";
 /// Time within which a service has to run.
 const START_TIME_MAX: Duration = Duration::from_secs(20);
-/// Interval at which a service that starts is looked at.
+/// Interval at which the state of a starting service is polled.
 const ASK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Returns the service's file, if the plan has a link that needs it.
@@ -52,15 +53,15 @@ pub fn module_for(plan: &Plan, named: Option<&Path>) -> Result<Option<PathBuf>, 
     whole.map(Some).map_err(|error| Failure::io(format!("finding {}", found.display()), &error))
 }
 
-/// Adds to a node file what the node in a link needs beside its name and its paths.
-pub fn add_to(table: &mut Table, through: &Through, module: &Path) {
+/// Adds to a node file the settings of a node in a link, beside its name and its paths.
+pub fn add_to(table: &mut Table, through: &LinkNode, module: &Path) {
     let text = |text: &str| Value::String(text.to_owned());
     let texts = |all: &[&str]| Value::Array(all.iter().copied().map(text).collect());
     let table_of = |fields: Vec<(&str, Value)>| {
         fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect::<Table>()
     };
-    let [left, right] = Through::PORTS;
-    let [tick, tock] = Through::CLOCK;
+    let [left, right] = LinkNode::PORTS;
+    let [tick, tock] = LinkNode::CLOCK;
     let port = |device: &str| table_of(vec![("name", text(device)), ("device", text(device))]);
     let mut clock = port(tick);
     clock.insert("rate".to_owned(), text(CLOCK_RATE));
@@ -84,7 +85,7 @@ pub fn add_to(table: &mut Table, through: &Through, module: &Path) {
         ("rules", texts(&rules)),
         ("parameters", Value::Table(through.quality.parameters())),
     ]);
-    table.insert("bridge".to_owned(), texts(&Through::PORTS));
+    table.insert("bridge".to_owned(), texts(&LinkNode::PORTS));
     table.insert("port".to_owned(), Value::Array(ports.to_vec()));
     table.insert("session".to_owned(), Value::Array(vec![Value::Table(session)]));
     table.insert("service".to_owned(), Value::Array(vec![Value::Table(service)]));
@@ -131,8 +132,8 @@ pub fn text(plan: &Plan) -> String {
     lines
 }
 
-/// Returns the link in which a node is, with its quality; `None` for a router's node.
-pub fn through<'plan>(plan: &'plan Plan, node: &Name) -> Option<&'plan Through> {
+/// Returns the link that a node is placed in, with its quality; `None` for a router's node.
+pub fn through<'plan>(plan: &'plan Plan, node: &Name) -> Option<&'plan LinkNode> {
     let kind = plan.node(node.as_str())?.kind;
     let all = plan.links.iter().filter_map(|link| link.through.as_ref());
     all.filter(|_| kind == NodeKind::Link).find(|through| through.node == *node)

@@ -22,21 +22,21 @@ use units::Name;
 
 /// Time within which a node has to answer.
 const START_TIME_MAX: Duration = Duration::from_secs(10);
-/// Interval at which a node that starts is asked.
+/// Interval at which a starting node is polled.
 const ASK_INTERVAL: Duration = Duration::from_millis(20);
 /// Last lines of a log that are shown when a node does not start.
 const LOG_LINES_SHOWN: usize = 20;
 
-/// Nodes of a plan that are started.
+/// Selection of a plan's nodes to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     /// Nodes of routers, and those in links.
     All,
-    /// Nodes in links, without which nothing passes there; the kernel forwards in routers.
+    /// Nodes in links only, without which nothing passes there; the kernel forwards in routers.
     Links,
 }
 
-/// Node whose process was started and that has not answered yet.
+/// Node whose process was started and which has not answered yet.
 struct Started {
     name: Name,
     child: Child,
@@ -57,7 +57,7 @@ enum Kept {
 /// names. `flakeway` is the file of that service, for a plan that has such links.
 ///
 /// # Errors
-/// The first node that does not start. The others go on: whoever made the lab takes it down.
+/// The first node that does not start. The others keep running; the caller takes the lab down.
 pub fn start_all(
     plan: &Plan,
     start: Start,
@@ -125,7 +125,7 @@ fn node_file(plan: &Plan, router: &PlannedNode, name: &Name, flakeway: Option<&P
     table.insert("name".to_owned(), name.as_str().into());
     table.entry("store").or_insert_with(|| Kept::Store.path(&plan.lab, &router.name).into());
     table.entry("state").or_insert_with(|| Kept::State.path(&plan.lab, &router.name).into());
-    // A lab is its owner's alone: modules are tried there before anybody signs them.
+    // A lab has one user, who tries modules before anybody signs them.
     let trust = table.entry("trust").or_insert_with(|| toml::Table::new().into());
     if let Some(trust) = trust.as_table_mut().filter(|it| !it.contains_key("signers")) {
         trust.entry("unsigned").or_insert_with(|| "accept".into());
@@ -198,8 +198,8 @@ pub fn remove_all_files() {
     remove_files_of(Path::new(STATE_DIRECTORY), |name| !labs.iter().any(|known| known == name));
 }
 
-/// Removes what a folder keeps of the labs whose names are meant. A file that cannot be removed is
-/// left to the next lab of its name.
+/// Removes the files that a folder holds for the labs whose names match. A file that cannot be
+/// removed is left to the next lab of its name.
 fn remove_files_of(folder: &Path, is_meant: impl Fn(&str) -> bool) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
@@ -229,7 +229,7 @@ impl Kept {
         format!("{STATE_DIRECTORY}/{lab}.{router}.{}", self.extension())
     }
 
-    /// Returns the kind of a file or folder by its extension; `None` when it is none of a node's.
+    /// Returns the kind of a file or folder by its extension; `None` when it belongs to no node.
     fn of(name: &Path) -> Option<Self> {
         let extension = name.extension()?;
         Self::ALL.into_iter().find(|kept| extension == kept.extension())

@@ -1,6 +1,6 @@
-//! Captures: files of Ethernet frames, in and out.
+//! Capture files of Ethernet frames: reading and writing.
 
-use super::lanes::{Done, Fate};
+use super::lanes::{FrameOutcome, FrameResult};
 use super::reader::{CaptureError, Frame, Reader, words};
 use crate::destination;
 use crate::failure::Failure;
@@ -14,14 +14,14 @@ use std::io::{self, BufReader, BufWriter};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A capture that is read frame by frame.
+/// Capture that is read frame by frame.
 pub struct Capture {
     path: PathBuf,
     reader: Reader<BufReader<File>>,
     frames: u64,
 }
 
-/// A place in a capture behind which nothing can be read.
+/// Description of a fault in a capture, after which nothing can be read.
 pub type Fault = String;
 
 impl Capture {
@@ -36,7 +36,7 @@ impl Capture {
         Ok(Self { path: path.to_owned(), reader, frames: 0 })
     }
 
-    /// The next frame; a fault ends the capture.
+    /// Returns the next frame; a fault ends the capture.
     pub fn next_frame(&mut self) -> Option<Result<Frame, Fault>> {
         let next = self.reader.next_frame()?;
         self.frames += u64::from(next.is_ok());
@@ -55,14 +55,14 @@ fn unusable(path: &Path, reason: &str) -> Failure {
         .help("record one with: tcpdump -i DEVICE -w FILE.pcap")
 }
 
-/// Writes what leaves a module.
+/// Writer of the frames that leave a module.
 pub struct CaptureWriter {
     path: PathBuf,
     writer: PcapWriter<BufWriter<File>>,
 }
 
 impl CaptureWriter {
-    /// A new file; one of that name is replaced.
+    /// Creates the file; replaces an existing one.
     pub fn create(path: &Path) -> Result<Self, Failure> {
         let file = BufWriter::new(destination::open(path)?);
         let header = PcapHeader {
@@ -75,8 +75,8 @@ impl CaptureWriter {
         Ok(Self { path: path.to_owned(), writer })
     }
 
-    /// Writes what leaves the module.
-    pub fn write(&mut self, time: Duration, done: &Done) -> Result<(), Failure> {
+    /// Writes the frames that leave the module.
+    pub fn write(&mut self, time: Duration, done: &FrameResult) -> Result<(), Failure> {
         leaving(done).try_for_each(|frame| self.write_frame(time, &frame))
     }
 
@@ -86,7 +86,7 @@ impl CaptureWriter {
         done.map(|_| ()).map_err(|error| written(&self.path, &error))
     }
 
-    /// Writes what is still in memory.
+    /// Flushes the file.
     pub fn finish(self) -> Result<(), Failure> {
         let flushed = self.writer.into_writer().into_inner();
         flushed
@@ -95,14 +95,14 @@ impl CaptureWriter {
     }
 }
 
-/// The frames that leave a module: the packet unless it was dropped, and what the module
-/// sent itself.
-pub fn leaving(done: &Done) -> impl Iterator<Item = Cow<'_, [u8]>> {
-    let packet = match &done.fate {
-        Fate::Verdict(Verdict::Pass { .. } | Verdict::Redirect { .. }) => {
+/// Returns the frames that leave a module: the packet unless it was dropped, and the frames that
+/// the module sent itself.
+pub fn leaving(done: &FrameResult) -> impl Iterator<Item = Cow<'_, [u8]>> {
+    let packet = match &done.outcome {
+        FrameOutcome::Verdict(Verdict::Pass { .. } | Verdict::Redirect { .. }) => {
             Some(Cow::Borrowed(&done.bytes[..]))
         }
-        Fate::Verdict(Verdict::Bounce) => {
+        FrameOutcome::Verdict(Verdict::Bounce) => {
             let mut bounced = done.bytes.clone();
             if let Some(macs) = bounced.get_mut(..12) {
                 macs.rotate_left(6);

@@ -1,4 +1,4 @@
-//! What a run is held against: a TOML file that says what should become of the packets.
+//! Expectations for a run: a TOML file with the expected results of the packets.
 //!
 //! ```toml
 //! # What becomes of each packet, in the words of `tam run`.
@@ -24,12 +24,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use units::Name;
 
-/// Bytes of a file of expectations: some 100,000 verdicts.
+/// Largest file of expectations, in bytes: some 100,000 verdicts.
 const LENGTH_MAX: u64 = 4 << 20;
-/// Differences that are listed; the first ones cause the others.
+/// Most differences that are listed; the first ones cause the others.
 const DIFFERENCES_MAX: usize = 20;
 
-/// What should become of a capture.
+/// Expected results of a capture.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expectation {
@@ -38,26 +38,26 @@ pub struct Expectation {
     /// The module's parameters.
     #[serde(default)]
     pub parameters: BTreeMap<String, String>,
-    /// The ports that the module finds.
+    /// Names of the ports that the module can look up.
     #[serde(default)]
     pub ports: Vec<Name>,
     #[serde(default)]
     counters: BTreeMap<String, u64>,
 }
 
-/// What did become of it.
+/// Actual results of a capture.
 #[derive(Debug, Default)]
-pub struct Found {
-    /// Of each packet.
+pub struct Actual {
+    /// Verdict of each packet, in the words of `tam run`.
     pub verdicts: Vec<String>,
-    /// The frames that went on.
+    /// Frames that left the module.
     pub out: Vec<Vec<u8>>,
-    /// What the module counted.
+    /// Counters of the module.
     pub counters: BTreeMap<String, u64>,
 }
 
 impl Expectation {
-    /// Reads a file.
+    /// Reads a file of expectations.
     pub fn read(path: &Path) -> Result<Self, Failure> {
         let bytes = read_file(path, LENGTH_MAX)?;
         let wrong = |reason: String| {
@@ -74,8 +74,9 @@ impl Expectation {
         Ok(expected)
     }
 
-    /// How what was found differs, in sentences; none when it does not.
-    pub fn differences(&self, found: &Found) -> Result<Vec<String>, Failure> {
+    /// Returns the differences between expected and actual results as sentences; empty when there
+    /// are none.
+    pub fn differences(&self, found: &Actual) -> Result<Vec<String>, Failure> {
         let mut differences = Vec::new();
         let pairs = self.verdicts.iter().zip(&found.verdicts).enumerate();
         for (at, (expected, verdict)) in pairs.filter(|(_, (one, other))| one != other) {
@@ -105,7 +106,7 @@ impl Expectation {
         Ok(differences)
     }
 
-    fn compare_out(&self, found: &Found, differences: &mut Vec<String>) -> Result<(), Failure> {
+    fn compare_out(&self, found: &Actual, differences: &mut Vec<String>) -> Result<(), Failure> {
         let Some(path) = &self.out else { return Ok(()) };
         let mut capture = Capture::open(path)?;
         let mut expected = Vec::new();
@@ -126,7 +127,7 @@ impl Expectation {
     }
 }
 
-/// Where two frames differ.
+/// Describes the first difference between two frames; `None` when they are equal.
 fn difference(wanted: &[u8], came: &[u8]) -> Option<String> {
     if wanted.len() != came.len() {
         return Some(format!("{} bytes, expected {}", came.len(), wanted.len()));
@@ -146,8 +147,8 @@ mod tests {
         Expectation::read(&path)
     }
 
-    fn found(verdicts: &[&str]) -> Found {
-        Found {
+    fn found(verdicts: &[&str]) -> Actual {
+        Actual {
             verdicts: verdicts.iter().map(|&verdict| verdict.to_owned()).collect(),
             out: Vec::new(),
             counters: [("dropped".to_owned(), 1)].into(),

@@ -1,4 +1,4 @@
-//! The module at the level that was asked for, and its instances there.
+//! Module compiled for the requested level, and its instances.
 
 use crate::failure::Failure;
 use abi::packet::OwnedPacket;
@@ -11,48 +11,48 @@ use wasm_to_bpf::Flavour;
 
 /// A compiled module.
 pub enum Module {
-    /// In the sandbox.
+    /// Module for user level, in the sandbox.
     User(Program<OwnedPacket>),
-    /// In the sandbox and as eBPF, in one memory.
+    /// Module for an in-kernel level: compiled for the sandbox and to eBPF, with one memory.
     Below(Level, Box<AloneModule>),
 }
 
 /// A running instance.
 pub enum Running {
-    /// In the sandbox.
+    /// Instance at user level, in the sandbox.
     User(Box<Instance<OwnedPacket>>),
-    /// Its packets in the kernel.
+    /// Instance whose packets are handled in the kernel.
     Below(Box<Alone>),
 }
 
-/// What a packet came to.
+/// Result of one packet.
 pub struct Handled {
-    /// The packet afterwards.
+    /// Bytes of the packet after the call.
     pub bytes: Vec<u8>,
-    /// What the module decided.
+    /// Verdict of the module, or its trap.
     pub verdict: Result<Verdict, Trap>,
-    /// What it left beside that.
+    /// Frames and events that the module emitted.
     pub emitted: Emitted,
 }
 
-/// Why a packet came to nothing.
+/// Reason why a packet was not handled.
 pub enum NotHandled {
-    /// The kernel runs no program over it.
+    /// The kernel refused to run the program over the packet.
     Packet(TestRunError),
-    /// Anything else: the run ends.
+    /// Any other failure; the run ends.
     Failed(Failure),
 }
 
-/// Why there is no instance.
+/// Reason why an instance did not start.
 pub enum NotStarted {
-    /// The module's doing.
+    /// The module trapped or refused to start.
     Module(StartError),
-    /// Anything else.
+    /// Any other failure.
     Failed(Failure),
 }
 
 impl Module {
-    /// Compiles it for a level.
+    /// Compiles the module for a level.
     pub fn compile(
         engine: &Engine,
         bytes: &[u8],
@@ -97,14 +97,14 @@ impl Module {
     }
 }
 
-/// What to do without a level below.
+/// Advice when no in-kernel level is available.
 const USER: &str = "use --level user";
 
 fn in_sandbox(engine: &Engine, bytes: &[u8]) -> Result<Program<OwnedPacket>, Failure> {
     engine.program(bytes, MemoryKind::Own).map_err(|error| Failure::failed(error.to_string()))
 }
 
-/// The kernel refused: for lack of rights, most of the time.
+/// Converts a refusal of the kernel, mostly for lack of rights.
 fn in_kernel(level: Level, error: AloneError) -> Failure {
     let tried = format!("level {level} runs in the kernel, without a node");
     let failure = Failure::from_chain(&anyhow::Error::new(error).context(tried));
@@ -134,7 +134,7 @@ impl Running {
         }
     }
 
-    /// Runs `on_timer`; false when that ended the instance.
+    /// Runs `on_timer`; returns false when that ended the instance.
     pub fn on_timer(&mut self, now_ms: u64) -> Result<bool, Failure> {
         match self {
             Self::User(instance) => Ok(instance.on_timer(now_ms).is_ok()),
@@ -145,7 +145,7 @@ impl Running {
         }
     }
 
-    /// The module's counters.
+    /// Returns the module's counters.
     pub fn counters(&self) -> Vec<(String, u64)> {
         match self {
             Self::User(instance) => instance.counters(),

@@ -1,5 +1,4 @@
-//! The instances of a module without a node: what a cell does with them, less
-//! the ways that lead in and out.
+//! Instances of a module without a node: a cell's lanes, without ports and queues.
 
 use super::instance::{Handled, Module, NotHandled, NotStarted, Running};
 use super::reader::Frame;
@@ -21,48 +20,48 @@ use std::time::Duration;
 use units::SessionId;
 use wire::{Fragment, Parsed};
 
-/// Slices that one call may see begin: 100 ms. A cell allows fewer, but has a
-/// core; here a busy machine must not look like a module that loops.
+/// Most slices that may begin during one call: 100 ms. A cell allows fewer, but has a core; here a
+/// busy machine must not look like a module that loops.
 const CALL_SLICES: u64 = 50;
 
-/// What became of a frame.
+/// Outcome of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// The module decided.
+pub enum FrameOutcome {
+    /// The module returned a verdict.
     Verdict(Verdict),
     /// The module trapped: the packet is dropped, the instance replaced.
     Trapped(Trap),
-    /// No rule can see it: the front door decides alone.
+    /// No rule can match the frame: the front door decides alone.
     FrontDoor(&'static str),
-    /// It is no packet: longer than any, or without a byte.
+    /// The frame is no packet: empty, or longer than a packet can be.
     NoPacket,
-    /// The instance that it belongs to could not be started again.
+    /// The lane's instance could not be restarted.
     Down,
-    /// The kernel does not run a program over such a packet without a device: its reason.
+    /// The kernel does not run a program over such a packet without a device; the reason.
     NotRun(String),
 }
 
-/// What came of a frame.
+/// Result of a frame.
 #[derive(Clone, Debug)]
-pub struct Done {
-    /// What became of it.
-    pub fate: Fate,
-    /// Its bytes afterwards.
+pub struct FrameResult {
+    /// Outcome.
+    pub outcome: FrameOutcome,
+    /// Bytes of the frame after the call.
     pub bytes: Vec<u8>,
-    /// Frames that the module made.
+    /// Frames that the module sent.
     pub sent: Vec<Sent>,
     /// Events that it reported.
     pub events: Vec<Event>,
 }
 
-/// The running instances, one for each lane.
+/// Running instances, one for each lane.
 pub struct Lanes {
     engine: Engine,
     module: Module,
     spec: InstanceSpec,
     instances: Vec<Option<Running>>,
     division: Division,
-    /// Lanes that have timers.
+    /// Indexes of lanes with timers.
     timed: Vec<usize>,
     timer_ms: Option<u32>,
     timer_at_ms: u64,
@@ -130,40 +129,47 @@ impl Lanes {
     /// Runs the module on one frame.
     ///
     /// # Errors
-    /// When nothing can be run any more.
-    pub fn handle(&mut self, frame: &Frame) -> Result<Done, Failure> {
-        let left = |fate| Done { fate, bytes: frame.bytes.clone(), sent: vec![], events: vec![] };
+    /// The module cannot run any more.
+    pub fn handle(&mut self, frame: &Frame) -> Result<FrameResult, Failure> {
+        let left = |outcome| FrameResult {
+            outcome,
+            bytes: frame.bytes.clone(),
+            sent: vec![],
+            events: vec![],
+        };
         if frame.bytes.is_empty() || frame.bytes.len() > PACKET_LENGTH_MAX as usize {
-            return Ok(left(Fate::NoPacket));
+            return Ok(left(FrameOutcome::NoPacket));
         }
         let parsed = match wire::parse_frame(&frame.bytes) {
             Ok(parsed) => parsed,
-            Err(outcome) => return Ok(left(Fate::FrontDoor(outcome.name()))),
+            Err(outcome) => return Ok(left(FrameOutcome::FrontDoor(outcome.name()))),
         };
         if parsed.is_link_local(&frame.bytes) {
-            return Ok(left(Fate::FrontDoor("kernel_link_local")));
+            return Ok(left(FrameOutcome::FrontDoor("kernel_link_local")));
         }
         let meta = meta(&parsed, frame.time.as_millis() as u64);
         self.tick(meta.now_ms)?;
         let packet = OwnedPacket::new(frame.bytes.clone());
         let lane = self.division.lane_of(&packet, meta.flow_hash, || meta);
-        let Some(instance) = self.instances[lane].as_mut() else { return Ok(left(Fate::Down)) };
+        let Some(instance) = self.instances[lane].as_mut() else {
+            return Ok(left(FrameOutcome::Down));
+        };
         let Handled { bytes, verdict, emitted } = match instance.on_packet(&frame.bytes, &meta) {
             Ok(handled) => handled,
-            Err(NotHandled::Packet(why)) => return Ok(left(Fate::NotRun(why.to_string()))),
+            Err(NotHandled::Packet(why)) => return Ok(left(FrameOutcome::NotRun(why.to_string()))),
             Err(NotHandled::Failed(failure)) => return Err(failure),
         };
-        let fate = match verdict {
-            Ok(verdict) => Fate::Verdict(verdict),
+        let outcome = match verdict {
+            Ok(verdict) => FrameOutcome::Verdict(verdict),
             Err(trap) => {
                 self.replace(lane)?;
-                Fate::Trapped(trap)
+                FrameOutcome::Trapped(trap)
             }
         };
-        Ok(Done { fate, bytes, sent: emitted.sent, events: emitted.events })
+        Ok(FrameResult { outcome, bytes, sent: emitted.sent, events: emitted.events })
     }
 
-    /// Runs `on_timer` when the capture's time says so, as a cell does by the clock.
+    /// Runs `on_timer` when due by the capture's time stamps, as a cell does by the clock.
     fn tick(&mut self, now_ms: u64) -> Result<(), Failure> {
         let due = self.timer_ms.filter(|_| self.timer_at_ms <= now_ms);
         let Some(period) = due else { return Ok(()) };
@@ -179,7 +185,7 @@ impl Lanes {
         Ok(())
     }
 
-    /// Starts the lane's instance anew; one that does not start leaves the lane down.
+    /// Restarts the lane's instance; the lane is down if that fails.
     fn replace(&mut self, lane: usize) -> Result<(), Failure> {
         let spec = InstanceSpec { lane: lane as u32, ..self.spec.clone() };
         // The old one goes first: the two would need their memory together.
@@ -192,7 +198,7 @@ impl Lanes {
         Ok(())
     }
 
-    /// The module's counters, the sum of all lanes.
+    /// Returns the module's counters, summed over all lanes.
     pub fn counters(&self) -> BTreeMap<String, u64> {
         let mut counters = BTreeMap::new();
         for (name, value) in self.instances.iter().flatten().flat_map(Running::counters) {
@@ -202,8 +208,8 @@ impl Lanes {
         counters
     }
 
-    /// Runs the first lane, which is at user level, on the same packet again and again; gives
-    /// the packets that it passed.
+    /// Runs the first lane, which is at user level, on the same packet repeatedly; returns how many
+    /// times it passed.
     pub fn repeat(&mut self, bytes: &[u8], times: u32) -> u32 {
         let Ok(parsed) = wire::parse_frame(bytes) else { return 0 };
         let meta = meta(&parsed, 0);
@@ -231,7 +237,7 @@ fn not_started(error: NotStarted, checked: &Checked) -> Failure {
     }
 }
 
-/// What the front door would say of the frame.
+/// Returns the packet metadata that the front door would hand to a module.
 fn meta(parsed: &Parsed, now_ms: u64) -> Meta {
     let flags = match parsed.fragment {
         Fragment::None => 0,
@@ -257,7 +263,7 @@ fn meta(parsed: &Parsed, now_ms: u64) -> Meta {
     }
 }
 
-/// Raises the epoch every [`SLICE`], so that loops end.
+/// Thread that raises the epoch every [`SLICE`], so that endless loops are preempted.
 struct Ticker {
     end: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,

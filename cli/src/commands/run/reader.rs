@@ -1,5 +1,5 @@
-//! The bytes of a capture: pcap and pcapng of Ethernet frames. What is wrong with them is a
-//! sentence; which file they are of, others know.
+//! Reader of pcap and pcapng files of Ethernet frames. Faults are sentences without the file's
+//! name, which callers add.
 
 use pcap_file::pcap::PcapReader;
 use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionOption;
@@ -17,44 +17,44 @@ const PCAP_MAGICS: [[u8; 4]; 4] = [
     [0xd4, 0xc3, 0xb2, 0xa1],
     [0x4d, 0x3c, 0xb2, 0xa1],
 ];
-/// Nanoseconds of a pcapng interface's ticks when it does not say: microseconds.
+/// Nanoseconds per tick of a pcapng interface without the option `if_tsresol`: microseconds.
 const PCAPNG_TICK_NANOS: f64 = 1000.0;
 
-/// One captured frame.
+/// Captured frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// When, counted from 1970.
+    /// Time stamp since 1970.
     pub time: Duration,
-    /// The bytes that were captured.
+    /// Captured bytes.
     pub bytes: Vec<u8>,
-    /// How many there were on the wire.
+    /// Length on the wire, in bytes; more than were captured when the frame was cut.
     pub length_on_wire: usize,
 }
 
-/// A capture that is read frame by frame.
+/// Reader of either capture format.
 pub enum Reader<R: Read> {
-    /// libpcap's own format.
+    /// Format of libpcap.
     Pcap(PcapReader<R>),
-    /// The next generation.
+    /// Format pcapng.
     PcapNg(PcapNgReader<R>),
 }
 
-/// Why bytes are no capture to run on.
+/// Reason why a file cannot be read as a capture.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
-    /// They cannot be had.
+    /// The file cannot be read.
     #[error("{0}")]
     Io(io::Error),
-    /// They are something else, damaged, or of another kind of network.
+    /// The file is no capture, is damaged, or is of another kind of network.
     #[error("{0}")]
     Unusable(String),
 }
 
 impl<R: Read + Seek> Reader<R> {
-    /// Reads the beginning.
+    /// Reads the file's header.
     ///
     /// # Errors
-    /// When it is no capture, or not of Ethernet.
+    /// The file is no capture, or not of Ethernet.
     pub fn new(mut file: R) -> Result<Self, CaptureError> {
         let mut magic = Vec::new();
         file.by_ref().take(4).read_to_end(&mut magic).map_err(CaptureError::Io)?;
@@ -71,7 +71,7 @@ impl<R: Read + Seek> Reader<R> {
         Ok(Self::Pcap(reader))
     }
 
-    /// The next frame, or why nothing can be read any more.
+    /// Returns the next frame, or the reason why nothing more can be read.
     pub fn next_frame(&mut self) -> Option<Result<Frame, String>> {
         match self {
             Self::Pcap(reader) => next_of_pcap(reader),
@@ -85,7 +85,7 @@ fn next_of_pcap<R: Read>(reader: &mut PcapReader<R>) -> Option<Result<Frame, Str
         TsResolution::MicroSecond => 1000,
         TsResolution::NanoSecond => 1,
     };
-    // Raw: a wrong time or snapshot length is no reason to give a packet up.
+    // The raw packet, since a wrong time or snapshot length is no reason to discard it.
     Some(reader.next_raw_packet()?.map_err(|error| words(&error)).map(|packet| Frame {
         time: Duration::from_secs(packet.ts_sec.into())
             + Duration::from_nanos(u64::from(packet.ts_frac) * per_tick),
@@ -133,8 +133,8 @@ fn next_of_pcapng<R: Read>(reader: &mut PcapNgReader<R>) -> Option<Result<Frame,
     }
 }
 
-/// Nanoseconds of a tick, from the option `if_tsresol`: a power of 10, or of 2
-/// with the highest bit.
+/// Returns nanoseconds per tick, from the option `if_tsresol`: a power of 10, or of 2 when the
+/// highest bit is set.
 fn tick_nanos(resolution: u8) -> f64 {
     let exponent = -i32::from(resolution & 0x7f);
     let base: f64 = if resolution & 0x80 == 0 { 10.0 } else { 2.0 };
@@ -148,7 +148,7 @@ fn require_ethernet(link: DataLink) -> Result<(), String> {
     Err(format!("its frames are of link type {link:?}; a node handles Ethernet"))
 }
 
-/// What the library says, for people.
+/// Describes an error of the pcap library for people.
 pub fn words(error: &PcapError) -> String {
     match error {
         PcapError::IoError(io) if io.kind() == io::ErrorKind::UnexpectedEof => {

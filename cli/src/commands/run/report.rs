@@ -1,7 +1,7 @@
-//! What `tam run` says: each packet, then a summary.
+//! Report of `tam run`: each packet, then a summary.
 
 use super::capture::Fault;
-use super::lanes::{Done, Fate};
+use super::lanes::{FrameOutcome, FrameResult};
 use super::reader::Frame;
 use crate::commands::{Context, short_digest};
 use crate::failure::{DONE, Outcome};
@@ -12,28 +12,28 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Packets that are shown one by one; further ones are run and counted. A
-/// hundred bytes each: a document that programs still read as a whole.
+/// Most packets listed one by one; further ones are run and counted. At some hundred bytes each the
+/// document is one that programs still read as a whole.
 const PACKETS_SHOWN_MAX: usize = 100_000;
 /// Changed ranges of one packet that are listed.
 const CHANGES_MAX: usize = 16;
-/// Of them, those in a line for people.
+/// Changed ranges shown in a line for people.
 const CHANGES_IN_LINE: usize = 4;
 /// Bytes of one range in a line for people.
 const BYTES_IN_LINE: usize = 8;
 
-/// Why, and what to do.
+/// Note for packets that were not run: the reason, and the advice.
 const NOT_RUN: &str = "without a device the kernel runs programs of level kernel over 14 bytes to \
                        about 3,500 only, those of level nic over 14 bytes and more; --level user runs all";
 
-/// The result.
+/// Report of a run.
 #[derive(Serialize)]
 pub struct Report {
     schema_version: u32,
     module: ModuleShown,
     capture: String,
     packets: Vec<PacketShown>,
-    /// Packets that were run and counted, but are not in `packets`.
+    /// Packets that were run and counted, but are not listed in `packets`.
     packets_omitted: u64,
     summary: BTreeMap<String, u64>,
     bytes_in: u64,
@@ -42,9 +42,9 @@ pub struct Report {
     sent: u64,
     events: u64,
     counters: BTreeMap<String, u64>,
-    /// Where and why the capture could not be read on.
+    /// Position and reason of the fault that ended the capture.
     capture_fault: Option<Fault>,
-    /// How all this differs from what was expected; empty when it does not.
+    /// Differences from the expectations; empty when there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     differences: Option<Vec<String>>,
     /// Packets that the level did not run.
@@ -65,7 +65,7 @@ struct ModuleShown {
 struct PacketShown {
     number: u64,
     length_in: usize,
-    /// How many bytes it had on the wire, when the capture has fewer.
+    /// Length on the wire in bytes, when the capture has fewer.
     #[serde(skip_serializing_if = "Option::is_none")]
     length_on_wire: Option<usize>,
     verdict: String,
@@ -73,7 +73,7 @@ struct PacketShown {
     changes: Vec<Change>,
     #[serde(skip_serializing_if = "Option::is_none")]
     trap: Option<String>,
-    /// Why the level did not run it.
+    /// Reason why the level did not run the packet.
     #[serde(skip_serializing_if = "Option::is_none")]
     not_run: Option<String>,
     #[serde(skip_serializing_if = "is_zero")]
@@ -82,7 +82,7 @@ struct PacketShown {
     events: usize,
 }
 
-/// Bytes that the module changed, in hexadecimal.
+/// Changed bytes, in hexadecimal.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Change {
     offset: usize,
@@ -96,7 +96,7 @@ const fn is_zero(count: &usize) -> bool {
 }
 
 impl Report {
-    /// An empty report.
+    /// Returns an empty report.
     pub fn new(checked: &Checked, bytes: &[u8], capture: &Path) -> Self {
         let manifest = checked.manifest.clone();
         Self {
@@ -123,22 +123,24 @@ impl Report {
         }
     }
 
-    /// Adds one packet; gives what became of it.
-    pub fn add(&mut self, frame: &Frame, done: &Done) -> String {
-        let verdict = fate_text(&done.fate, &self.manifest);
+    /// Adds one packet; returns its outcome in words.
+    pub fn add(&mut self, frame: &Frame, done: &FrameResult) -> String {
+        let verdict = outcome_text(&done.outcome, &self.manifest);
         *self.summary.entry(verdict.clone()).or_default() += 1;
         self.bytes_in += frame.bytes.len() as u64;
-        self.not_run += u64::from(matches!(done.fate, Fate::NotRun(_)));
+        self.not_run += u64::from(matches!(done.outcome, FrameOutcome::NotRun(_)));
         if matches!(
-            done.fate,
-            Fate::Verdict(Verdict::Pass { .. } | Verdict::Bounce | Verdict::Redirect { .. })
+            done.outcome,
+            FrameOutcome::Verdict(
+                Verdict::Pass { .. } | Verdict::Bounce | Verdict::Redirect { .. }
+            )
         ) {
             self.bytes_out += done.bytes.len() as u64;
         }
         self.sent += done.sent.len() as u64;
         self.events += done.events.len() as u64;
-        let trap = match &done.fate {
-            Fate::Trapped(trap) => {
+        let trap = match &done.outcome {
+            FrameOutcome::Trapped(trap) => {
                 *self.traps.entry(trap.kind.name().to_owned()).or_default() += 1;
                 Some(trap.to_string())
             }
@@ -157,8 +159,8 @@ impl Report {
             length_out: done.bytes.len(),
             changes: changes(&frame.bytes, &done.bytes),
             trap,
-            not_run: match &done.fate {
-                Fate::NotRun(why) => Some(why.clone()),
+            not_run: match &done.outcome {
+                FrameOutcome::NotRun(why) => Some(why.clone()),
                 _ => None,
             },
             sent: done.sent.len(),
@@ -167,38 +169,38 @@ impl Report {
         verdict
     }
 
-    /// Notes that the rest of the capture cannot be read.
+    /// Records the fault that ended the capture.
     pub fn end_with(&mut self, fault: Fault) {
         self.capture_fault = Some(fault);
     }
 
-    /// Adds what the module counted.
+    /// Adds the module's counters.
     pub fn finish(&mut self, counters: BTreeMap<String, u64>) {
         self.counters = counters;
     }
 
-    /// Adds how it differs from what was expected.
+    /// Adds the differences from the expectations.
     pub fn compare(&mut self, differences: Vec<String>) {
         self.differences = Some(differences);
     }
 
-    /// How it differs from what was expected; `None` when nothing was.
+    /// Returns the differences from the expectations; `None` when nothing was expected.
     pub fn differences(&self) -> Option<&[String]> {
         self.differences.as_deref()
     }
 
-    /// How many packets there were.
+    /// Returns the number of packets.
     pub fn packets(&self) -> u64 {
         self.summary.values().sum()
     }
 
-    /// Where and why the capture could not be read on.
+    /// Returns the fault that ended the capture, with its position.
     pub fn fault(&self) -> Option<&str> {
         self.capture_fault.as_deref()
     }
 
-    /// Prints it all; it failed when it is not as expected, and is partly done when the
-    /// capture could not be read to its end or a packet could not be run.
+    /// Prints the report. The command fails when results differ from the expectations, and is
+    /// partly done when the capture could not be read to its end or a packet could not be run.
     pub fn print(&self, context: &Context<'_>) -> Outcome {
         context.output.result(self, || self.text())?;
         if let Some(fault) = &self.capture_fault {
@@ -271,29 +273,29 @@ impl Report {
     }
 }
 
-/// What became of a packet, in the words of verdicts and counters.
-fn fate_text(fate: &Fate, manifest: &Manifest) -> String {
-    match fate {
-        Fate::Verdict(Verdict::Pass { edge, reroute }) => {
+/// Describes the outcome of a packet in the words of verdicts and counters.
+fn outcome_text(outcome: &FrameOutcome, manifest: &Manifest) -> String {
+    match outcome {
+        FrameOutcome::Verdict(Verdict::Pass { edge, reroute }) => {
             let edge = if *edge == 0 { String::new() } else { format!(" by {edge}") };
             format!("pass{edge}{}", if *reroute { " reroute" } else { "" })
         }
-        Fate::Verdict(Verdict::Drop { reason }) => match manifest.reasons.get(reason) {
+        FrameOutcome::Verdict(Verdict::Drop { reason }) => match manifest.reasons.get(reason) {
             Some(name) => format!("drop {name}"),
             None => format!("drop {reason}"),
         },
-        Fate::Verdict(Verdict::Bounce) => "bounce".to_owned(),
-        Fate::Verdict(Verdict::Redirect { port }) => format!("redirect {port}"),
-        Fate::Verdict(Verdict::Raise) => "raise".to_owned(),
-        Fate::Trapped(_) => "trap".to_owned(),
-        Fate::FrontDoor(outcome) => (*outcome).to_owned(),
-        Fate::NoPacket => "no packet".to_owned(),
-        Fate::Down => "down".to_owned(),
-        Fate::NotRun(_) => "not run".to_owned(),
+        FrameOutcome::Verdict(Verdict::Bounce) => "bounce".to_owned(),
+        FrameOutcome::Verdict(Verdict::Redirect { port }) => format!("redirect {port}"),
+        FrameOutcome::Verdict(Verdict::Raise) => "raise".to_owned(),
+        FrameOutcome::Trapped(_) => "trap".to_owned(),
+        FrameOutcome::FrontDoor(outcome) => (*outcome).to_owned(),
+        FrameOutcome::NoPacket => "no packet".to_owned(),
+        FrameOutcome::Down => "down".to_owned(),
+        FrameOutcome::NotRun(_) => "not run".to_owned(),
     }
 }
 
-/// The ranges that differ. Of a packet that got another length none: its bytes moved.
+/// Returns the ranges that differ; none for a packet whose length changed, since its bytes moved.
 fn changes(old: &[u8], new: &[u8]) -> Vec<Change> {
     let mut changes = Vec::new();
     if old.len() != new.len() {
@@ -318,7 +320,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The last column for people.
+/// Returns the last column of the table for people.
 fn packet_notes(packet: &PacketShown) -> String {
     let mut notes = Vec::new();
     if let Some(trap) = &packet.trap {
@@ -356,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_changed_range_is_listed_once() {
+    fn changed_ranges_are_listed_once() {
         let change =
             |offset, old: &str, new: &str| Change { offset, old: old.into(), new: new.into() };
         let expected = [change(1, "02", "ff"), change(3, "0405", "0e0f")];

@@ -1,21 +1,21 @@
-//! What a session used over time, a line for each resource: a character is a second or a minute.
+//! Usage of a session over time, one line for each resource; a character is a second or a minute.
 
 use crate::output::{self, Rows};
 use api::{SessionDetails, SessionHistory, SessionStep};
 use session::{Share, Size, VirtualProcessor};
 use units::Bytes;
 
-/// Nothing, and seven parts of what a full block is.
+/// Blank-to-full scale of block characters: zero, and seven steps up to full.
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// The same where a terminal shows no blocks.
+/// The same scale in ASCII, for terminals without block characters.
 const ASCII: [char; 8] = ['_', '.', ':', '-', '=', '+', '*', '#'];
 
-/// The pictures of seconds and of minutes; nothing of a session that never did anything.
+/// Returns the sparklines of seconds and of minutes; `None` for a session that never used anything.
 pub(super) fn text(session: &SessionDetails) -> Option<String> {
     let SessionHistory { seconds, minutes } = session.used.history.as_ref()?;
     let marks = if output::is_utf8() { BLOCKS } else { ASCII };
     let mut text = rows(session, seconds, "seconds", marks)?.to_string();
-    // As long as all of it is in the seconds, minutes say nothing more.
+    // Minutes add nothing while the seconds cover everything.
     if minutes.len() > 2 {
         text.push('\n');
         text.push_str(&rows(session, minutes, "minutes", marks)?.to_string());
@@ -52,7 +52,7 @@ fn rows(
     Some(rows)
 }
 
-/// How a value is written.
+/// Formatter of a value.
 type Shown = dyn Fn(f64) -> String;
 
 fn line(
@@ -71,11 +71,11 @@ fn line(
     [name.to_owned(), sparkline(values, promised.unwrap_or(most), marks), shown(most), full]
 }
 
-/// A character for each value: the lowest is nothing at all, the highest `full` and more.
+/// Returns a character for each value: the lowest is zero, the highest `full` and more.
 fn sparkline(values: &[f64], full: f64, marks: [char; 8]) -> String {
     let mark = |value: &f64| {
         let part = if full > 0.0 { value / full } else { 0.0 };
-        // A conversion stays within the numbers that there are.
+        // The conversion saturates.
         let eighth = if *value > 0.0 { (part * 7.0).ceil().max(1.0) as usize } else { 0 };
         marks[eighth.min(7)]
     };
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_the_lowest_and_the_promise_and_more_the_highest() {
+    fn zero_is_the_lowest_mark_and_the_reservation_or_more_the_highest() {
         for (values, full, blocks, ascii) in [
             (vec![], 1.0, "", ""),
             (vec![0.0, 0.0], 0.0, "▁▁", "__"),

@@ -1,5 +1,4 @@
-//! Nodes that get to know each other and what they say then, without sockets: two tables of
-//! associations in one thread.
+//! Handshakes and traffic of two nodes without sockets: two tables of associations in one thread.
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use association::packet::{OVERHEAD, PAYLOAD_AT};
@@ -10,17 +9,18 @@ use std::time::{Duration, Instant};
 use trust::{SecretKey, Seed};
 use units::Nanos;
 
-/// Between two, by the tables' clock: no limit for strangers is met.
+/// Interval between two handshakes by the tables' clock, long enough that no limit for strangers is
+/// met.
 const PACE: Nanos = Nanos::from_millis(50);
-/// One side, and how long it has worked.
+/// Side of a handshake, with the time that it has worked.
 struct Side {
     table: Associations,
     address: SocketAddr,
     worked: Duration,
 }
 
-/// What a side wants sent, and whether it has an association by now.
-type Done = (Vec<Vec<u8>>, Option<Established>);
+/// Datagrams that a side sends, and its association once there is one.
+type Progress = (Vec<Vec<u8>>, Option<Established>);
 
 impl Side {
     fn new(number: u8) -> Result<Self> {
@@ -31,8 +31,11 @@ impl Side {
         Ok(Self { table, address, worked: Duration::ZERO })
     }
 
-    /// Has the table do something, and looks at the clock.
-    fn work(&mut self, act: impl FnOnce(&mut Associations) -> Result<Vec<Effect>>) -> Result<Done> {
+    /// Runs an action on the table and adds its time to the side's.
+    fn work(
+        &mut self,
+        act: impl FnOnce(&mut Associations) -> Result<Vec<Effect>>,
+    ) -> Result<Progress> {
         let begun = Instant::now();
         let effects = act(&mut self.table);
         self.worked += begun.elapsed();
@@ -53,21 +56,21 @@ fn draw(into: &mut [u8]) {
     getrandom::fill(into).expect("the kernel gives random bytes");
 }
 
-/// How long each side worked for so many handshakes: who asks, and who answers.
+/// Returns the time that initiator and responder work for `count` handshakes.
 pub(super) fn handshakes(count: u32) -> Result<[Duration; 2]> {
     let (mut asks, mut answers) = (Side::new(1)?, Side::new(2)?);
     let mut now = Nanos(1);
     for _ in 0..count {
         now += PACE;
         let [hers, his] = handshake(now, &mut asks, &mut answers)?;
-        // Taken down outside of what is measured.
+        // Ended outside of the measured time.
         asks.table.end(hers.id);
         answers.table.end(his.id);
     }
     Ok([asks.worked, answers.worked])
 }
 
-/// How long it takes to seal so many datagrams with so many bytes each, encrypted, and to open them.
+/// Returns the time to seal and the time to open `count` encrypted datagrams of `length` bytes.
 pub(super) fn sealing(length: usize, count: u32) -> Result<[Duration; 2]> {
     let [hers, his] = handshake(Nanos(1), &mut Side::new(1)?, &mut Side::new(2)?)?;
     let ((_, mut sealer), (mut opener, _)) = (hers.traffic.split(), his.traffic.split());
@@ -89,7 +92,7 @@ pub(super) fn sealing(length: usize, count: u32) -> Result<[Duration; 2]> {
 fn handshake(now: Nanos, asks: &mut Side, answers: &mut Side) -> Result<[Established; 2]> {
     let peer = Peer { address: answers.address, principal: None };
     let (sent, _) = asks.work(|table| Ok(table.connect(now, peer, &mut draw)?.1))?;
-    // To whom a datagram goes: to who answers, or to who asks.
+    // Datagrams in flight: true for one to the responder, false for one to the initiator.
     let mut on_the_way: VecDeque<(bool, Vec<u8>)> = sent.into_iter().map(|it| (true, it)).collect();
     let mut known = [None, None];
     while let Some((to_answerer, datagram)) = on_the_way.pop_front() {

@@ -1,12 +1,12 @@
-;; A module with a heap of its own: 16,384 objects of one size, made by packets of A (an even source
+;; Module with a heap of its own: 16,384 objects of one size, made by packets of A (an even source
 ;; port) and of B (an odd one), marked from the last 256 of each and swept, a part with each packet.
 ;;
-;;   free list ─ alloc ─▶ object ─▶ one of its maker's 256 places, in turn; what was there is garbage
+;;   free list ─ alloc ─▶ object ─▶ one of its maker's 256 slots, in turn; the old entry is garbage
 ;;       ▲                                                              │
-;;       └── sweep: every object ◀── mark: every place ◀── few are free ┘
+;;       └── sweep: every object ◀── mark: every slot ◀── few are free ─┘
 ;;
-;; Whoever has a packet while a collection goes on does up to 256 steps of it; whoever finds nothing
-;; free ends it. Each step looks at one object, or place, and is counted for him.
+;; A packet that comes during a collection does up to 256 steps of it; one that finds no free object
+;; finishes it. Each step visits one object or slot, and is counted for the packet's party.
 (module
   (@custom "tamandua" "abi = 1\nname = \"heap\"\nversion = \"0.1.0\"\nwindow = 64\nlevels = [\"user\"]\nmemory_pages_max = 3\n")
   (memory (export "memory") 3 3)

@@ -1,4 +1,4 @@
-//! A victim's session on a node, and hostile ones beside it.
+//! Victim's session on a node with hostile sessions beside it.
 
 use abi::Level;
 use anyhow::{Context as _, Result, anyhow};
@@ -9,13 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use units::Name;
 
-/// What the victim is promised.
+/// Virtual processor reserved for the victim.
 const PROMISE: &str = "1ms/4ms";
-/// What waits for a victim whose work never ends, beyond which packets are dropped: enough for
-/// several of its periods.
+/// Queue of a victim whose work never ends, enough for several of its periods; packets beyond it
+/// are dropped.
 const QUEUE: &str = "2MiB";
 
-/// Every packet passes behind 100,000 steps of FNV-1a: a tenth of a millisecond and more.
+/// Module that passes every packet after 100,000 steps of FNV-1a: a tenth of a millisecond and
+/// more.
 const BOUND: &str = r#"(module
     (@custom "tamandua" "abi = 1\nname = \"bound\"\nversion = \"0.1.0\"\nwindow = 64\nlevels = [\"user\"]\nmemory_pages_max = 1\n")
     (memory (export "memory") 1 1)
@@ -28,14 +29,15 @@ const BOUND: &str = r#"(module
         (br_if $more (i32.lt_u (local.get $step) (i32.const 100000))))
       (i32.store (i32.const 0x9000) (local.get $hash))
       (i32.const 0)))"#;
-/// A heap and its collector.
+/// Module with a heap and its garbage collector.
 const HEAP: &str = include_str!("heap.wat");
-/// No packet leaves it; it counts as another version of itself as soon as it is asked.
+/// Module that drops every packet; each request to deploy it again counts as a new version.
 const DROPS: &str = r#"(module
     (@custom "tamandua" "abi = 1\nname = \"drops\"\nversion = \"0.1.0\"\nwindow = 64\nlevels = [\"user\"]\nmemory_pages_max = 1\n")
     (memory (export "memory") 1 1)
     (func (export "on_packet") (result i32) (i32.const 1)))"#;
-/// Its memory grows by a megabyte with each packet, to 16 MiB, and each page of all of it is written.
+/// Module whose memory grows by 1 MiB with each packet, up to 16 MiB, and that writes to each page
+/// of it.
 const GROWS: &str = r#"(module
     (@custom "tamandua" "abi = 1\nname = \"grows\"\nversion = \"0.1.0\"\nwindow = 64\nlevels = [\"user\"]\nmemory_pages_max = 256\n")
     (memory (export "memory") 1 256)
@@ -47,11 +49,11 @@ const GROWS: &str = r#"(module
         (i32.store offset=8 (local.get $at) (i32.const 1))
         (br_if $more (i32.gt_u (local.get $at) (i32.const 0x10000))))
       (i32.const 1)))"#;
-/// A protocol that nobody sends.
+/// Match of a protocol that nobody sends.
 const UNUSED: &str = "proto 254";
-/// What the victim is promised of packet cores.
+/// Time on packet cores reserved for the victim.
 const PROMISE_BELOW: &str = "1ms/4ms";
-/// No packet ever leaves it.
+/// Module that never returns from a packet.
 const ENDLESS: &str = r#"(module
     (@custom "tamandua" "abi = 1\nname = \"endless\"\nversion = \"0.1.0\"\nwindow = 64\nlevels = [\"user\"]\nmemory_pages_max = 1\n")
     (memory (export "memory") 1 1)
@@ -91,27 +93,27 @@ pub(super) fn store(client: &Client, text: &str) -> Result<String> {
     Ok(client.store_module(module)?.digest)
 }
 
-/// A hostile principal that acts by way of the API.
+/// Hostile principal that acts through the API.
 #[derive(Debug)]
-struct Busy {
+struct HostileClient {
     kind: Hostile,
-    /// Its session's name, and its service's.
+    /// Name of its session and of its service.
     name: String,
     rule: String,
 }
 
-/// What hostile principals do by way of the API, until it is dropped.
+/// Threads of hostile requests to the API; they end when this is dropped.
 #[derive(Debug)]
-pub(super) struct Nuisance {
+pub(super) struct HostileLoad {
     ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<()>>>,
 }
 
-impl Nuisance {
-    /// Where the daemon and the generator run.
+impl HostileLoad {
+    /// Core of the daemon and the generator.
     const CPU: usize = 0;
 
-    fn begin(client: Client, all: Vec<Busy>, module: String, port: String) -> Self {
+    fn begin(client: Client, all: Vec<HostileClient>, module: String, port: String) -> Self {
         let ended = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&ended);
         let thread = std::thread::spawn(move || {
@@ -120,7 +122,7 @@ impl Nuisance {
             while !over.load(Ordering::Relaxed) {
                 let Some(one) = turns.next() else { return Ok(()) };
                 let acted = match one.kind {
-                    Hostile::Rules => come_and_go(&client, &one.name, &port),
+                    Hostile::Rules => add_and_remove_rule(&client, &one.name, &port),
                     _ => replace(&client, one, &module),
                 };
                 // The node may refuse, as one version is watched before the next may come.
@@ -144,15 +146,15 @@ impl Nuisance {
     }
 }
 
-impl Drop for Nuisance {
+impl Drop for HostileLoad {
     fn drop(&mut self) {
-        // Only after an error, which is reported instead.
+        // Reached only after an error, which is reported instead.
         let _ = self.end();
     }
 }
 
-/// A rule of the session comes and goes.
-fn come_and_go(client: &Client, name: &str, port: &str) -> Result<()> {
+/// Adds and removes a rule of the session.
+fn add_and_remove_rule(client: &Client, name: &str, port: &str) -> Result<()> {
     let rule = RuleRequest::new(format!("in {port} {UNUSED} src 10.255.0.1"), "drop");
     let rule = RuleRequest { session: Some(name.to_owned()), ..rule };
     let added = client.add_rules(&RulesRequest { rules: vec![rule] })?;
@@ -162,8 +164,8 @@ fn come_and_go(client: &Client, name: &str, port: &str) -> Result<()> {
     Ok(())
 }
 
-/// Another version of the service takes its place.
-fn replace(client: &Client, one: &Busy, module: &str) -> Result<()> {
+/// Replaces the service by another version.
+fn replace(client: &Client, one: &HostileClient, module: &str) -> Result<()> {
     client.deploy(&DeployRequest {
         name: Some(one.name.clone()),
         module: module.to_owned(),
@@ -176,13 +178,13 @@ fn replace(client: &Client, one: &Busy, module: &str) -> Result<()> {
     Ok(())
 }
 
-/// The victim, the hostile sessions, and what they do by way of the API.
+/// Starts the victim, the hostile sessions and their requests to the API.
 pub(super) fn isolate(
     node: &Name,
     client: &Client,
     port: &str,
     isolated: &Isolated<'_>,
-) -> Result<Option<Nuisance>> {
+) -> Result<Option<HostileLoad>> {
     let Isolated { victim, level, hostile, kinds } = *isolated;
     let session = |name: String| SessionRequest { name, ..SessionRequest::default() };
     client.create_session(&SessionRequest {
@@ -206,7 +208,7 @@ pub(super) fn isolate(
             // As many objects as keep the collector busy for a millisecond.
             Hostile::Garbage => drop(client.message(&name, &100_000_u32.to_le_bytes())?),
             Hostile::Rules | Hostile::Reloads => {
-                by_api.push(Busy { kind, name, rule });
+                by_api.push(HostileClient { kind, name, rule });
             }
             _ => {}
         }
@@ -215,7 +217,7 @@ pub(super) fn isolate(
         return Ok(None);
     }
     let (module, client) = (store(client, DROPS)?, Client::of(node));
-    Ok(Some(Nuisance::begin(client, by_api, module, port.to_owned())))
+    Ok(Some(HostileLoad::begin(client, by_api, module, port.to_owned())))
 }
 
 const fn hostile_text(kind: Hostile) -> &'static str {
@@ -228,12 +230,12 @@ const fn hostile_text(kind: Hostile) -> &'static str {
     }
 }
 
-/// A service of a session of the same name, for packets that match.
+/// Deploys a service in a session of the same name, for packets that match.
 pub(super) fn deploy(client: &Client, name: &str, module: String, rule: String) -> Result<()> {
     deploy_at(client, name, module, rule, Level::User)
 }
 
-/// The same at a level.
+/// Deploys such a service at a level.
 fn deploy_at(
     client: &Client,
     name: &str,
@@ -275,7 +277,7 @@ mod tests {
     use crate::commands::run::Lanes;
     use std::collections::BTreeMap;
 
-    /// A frame of UDP from this port.
+    /// Returns a UDP frame from this L4 port.
     fn frame(port: u16) -> Vec<u8> {
         let frame = wire::FrameBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64);
         frame.udp(port, 9).payload(&[0; 20]).build()
@@ -291,7 +293,8 @@ mod tests {
         };
         let looked = |lanes: &Lanes, who: &str| lanes.counters()[&format!("looked_{who}")];
         let mut lanes = start();
-        // 4 objects each: it begins behind the packet that leaves fewer than 4,096 of 16,384.
+        // 4 objects each: collection begins after the packet that leaves fewer than 4,096 of
+        // 16,384.
         assert_eq!(lanes.repeat(&frame(1025), 3_073), 3_073);
         assert_eq!(looked(&lanes, "b"), 0);
         assert_eq!(lanes.repeat(&frame(1024), 1), 1);

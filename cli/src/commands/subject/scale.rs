@@ -1,4 +1,4 @@
-//! Sessions by the thousand, and what a node's processes take for them.
+//! Subject with thousands of sessions, and the memory and time of the node's processes.
 
 use anyhow::{Context as _, Result};
 use api::{ApplyRequest, Client, SessionRequest};
@@ -7,18 +7,18 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Counts its packets and lets them pass.
+/// Module that counts its packets and passes them.
 const SMALL: &str = r#"(module
     (@custom "tamandua" "abi = 1\nname = \"small\"\nversion = \"0.1.0\"\nwindow = 64\nlevels = [\"user\"]\nmemory_pages_max = 1\n")
     (memory (export "memory") 1 1)
     (func (export "on_packet") (result i32)
       (i32.store (i32.const 0x9000) (i32.add (i32.load (i32.const 0x9000)) (i32.const 1)))
       (i32.const 0)))"#;
-/// The session of what no other has.
+/// Session that reserves what no other session does.
 const REST: &str = "rest";
-/// The session that is made and removed beside the others.
+/// Session that is created and removed beside the others.
 const ONE: &str = "one-more";
-/// A protocol that nobody sends.
+/// Match of a protocol that nobody sends.
 const UNUSED: &str = "proto 253";
 
 pub(super) fn populate(client: &Client, port: &str, wanted: &Populated) -> Result<Duration> {
@@ -60,7 +60,7 @@ pub(super) fn one_more(client: &Client, port: &str) -> Result<Duration> {
     Ok(took)
 }
 
-/// Of the daemon with this process number, and of its cell.
+/// Reads the usage of the daemon with this process number and of its cell.
 pub(super) fn processes(daemon: u32) -> Result<Processes> {
     let cell = cell_of(daemon)?;
     Ok(Processes {
@@ -80,7 +80,8 @@ fn process(number: u32) -> PathBuf {
     Path::new("/proc").join(number.to_string())
 }
 
-/// The child that was started as a cell; others compile.
+/// Returns the `/proc` folder of the daemon's child that runs as a cell; its other children
+/// compile.
 fn cell_of(daemon: u32) -> Result<PathBuf> {
     let tasks = std::fs::read_dir(process(daemon).join("task")).context("finding the cell")?;
     for task in tasks.flatten() {
@@ -96,7 +97,7 @@ fn cell_of(daemon: u32) -> Result<PathBuf> {
     anyhow::bail!("the node has no cell")
 }
 
-/// Bytes of memory that are there.
+/// Returns the resident memory of a process, in bytes.
 fn resident(process: &Path) -> Result<u64> {
     let text =
         std::fs::read_to_string(process.join("statm")).context("reading a process's size")?;
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_takes_is_read() {
+    fn memory_and_time_of_a_process_are_read() {
         let own = process(std::process::id());
         assert!(resident(&own).unwrap() > 0 && used(&own).unwrap() > Duration::ZERO);
         assert!(processes(std::process::id()).is_err(), "it has no cell");

@@ -1,14 +1,14 @@
-//! Services of streams: modules of the proxy-wasm ABI, and what they are given.
+//! Stream services: modules of the proxy-wasm ABI and their parameters.
 
 use bench::Service;
 use std::collections::BTreeMap;
 
-/// A module that wants to see nothing.
+/// Module without callbacks.
 pub(super) const SEES_NOTHING: &str = r#"(module $passes
     (memory (export "memory") 1)
     (func (export "proxy_abi_version_0_2_1")))"#;
 
-/// A filter that is called for heads and bodies of requests and responses, and lets all pass.
+/// Filter that is called for headers and bodies of requests and responses, and changes nothing.
 pub(super) const PASS_THROUGH: &str = r#"(module $filter
     (memory (export "memory") 1)
     (func (export "proxy_abi_version_0_2_1"))
@@ -19,7 +19,7 @@ pub(super) const PASS_THROUGH: &str = r#"(module $filter
     (func (export "proxy_on_response_headers") (param i32 i32 i32) (result i32) (i32.const 0))
     (func (export "proxy_on_response_body") (param i32 i32 i32) (result i32) (i32.const 0)))"#;
 
-/// Whether it takes connections: such a service is at no level of packets.
+/// Returns true for a stream service, which runs at no level of packets.
 pub(super) const fn is_of_streams(service: Service) -> bool {
     matches!(
         service,
@@ -32,7 +32,7 @@ pub(super) const fn is_of_streams(service: Service) -> bool {
     )
 }
 
-/// What the service's module is given.
+/// Returns the parameters of the service's module.
 pub(super) fn parameters(service: Service) -> BTreeMap<String, String> {
     let given: &[(&str, &str)] = match service {
         Service::Connections => &[("protocol", "tcp")],

@@ -1,9 +1,9 @@
-//! What a grant lacks to be of use: rights without which a node refuses every request of an
+//! Gaps of a grant: rights that are missing, without which a node refuses every request of an
 //! operation that the grant allows.
 //!
-//! docs/guides/trust.md, "What a request needs", is the table that this and a node
-//! (`node/daemon/src/authorize.rs`) keep to. What a node alone knows, whose things are and what a
-//! module imports, is left out: these gaps are there on every node.
+//! docs/guides/trust.md, "What a request needs", is the table that this module and a node
+//! (`node/daemon/src/authorize.rs`) follow. Facts that only a node knows, such as owners and a
+//! module's imports, are left out: these gaps exist on every node.
 
 use abi::Level;
 use trust::{Extent, Grant, Kind, Operation, UnixTime};
@@ -11,7 +11,7 @@ use trust::{Extent, Grant, Kind, Operation, UnixTime};
 /// The session of infrastructure (docs/guides/sessions.md).
 const SYSTEM: &str = "system";
 
-/// Returns what can never be used of a grant, each as a sentence with what to add.
+/// Returns the unusable rights of a grant, each as a sentence with what to add.
 pub(super) fn gaps(grant: &Grant, now: UnixTime) -> Vec<String> {
     if *grant == Grant::none() {
         return vec!["the token grants nothing; see `tam token new --help`".to_owned()];
@@ -38,21 +38,21 @@ fn gap(grant: &Grant, operation: Operation) -> Option<String> {
     Some(format!("{what}: the token lacks what that needs; add {add}"))
 }
 
-/// What every request of an operation needs beside it: whether it is granted, and what would grant
-/// it.
+/// Returns the further rights that every request of an operation needs: whether each is granted,
+/// and the option that grants it.
 fn needs(grant: &Grant, operation: Operation) -> Vec<(bool, &'static str)> {
     let session = (!is_none(&grant.sessions), "--session NAME");
     let module = (!is_none(&grant.modules), "--module PATTERN");
     let kind = (!is_none(&grant.kinds), "--kind application");
     match operation {
-        // Modules that are read have no kind, and without them the rest can be looked at.
+        // A module that is read has no kind, and the other rights are useful without modules.
         Operation::Read => Vec::new(),
         Operation::Store => vec![module, (has(&grant.kinds, &Kind::Application), kind.1)],
         Operation::Deploy => vec![
             session,
             module,
             kind_in_session(grant),
-            // A service may come to run there from wherever it begins.
+            // A service may be moved to user level from any other.
             (has(&grant.levels, &Level::User), "--level user"),
             (grant.ceilings.0[0] != Some(0), "--most services=N above 0"),
         ],
@@ -65,7 +65,8 @@ fn needs(grant: &Grant, operation: Operation) -> Vec<(bool, &'static str)> {
     }
 }
 
-/// Whether a service of some granted kind may be in some granted session.
+/// Returns whether a service of some granted kind may be in some granted session, and the option
+/// that would allow it.
 fn kind_in_session(grant: &Grant) -> (bool, &'static str) {
     let is_system = |name: &String| name == SYSTEM;
     let (in_system, elsewhere) = match &grant.sessions {

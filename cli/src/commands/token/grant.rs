@@ -1,4 +1,4 @@
-//! The options that say what somebody may do.
+//! Options of a grant, shared by `tam token new` and `attenuate`.
 
 use crate::failure::Failure;
 use api::ErrorCode;
@@ -12,22 +12,22 @@ use trust::{Extent, Grant, Kind, Operation, UnixTime};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "What may be done; `all` stands for every value")]
 pub struct GrantArgs {
-    /// read, store, deploy, remove, move, message, rule, capture, session, administer
+    /// Operations: read, store, deploy, remove, move, message, rule, capture, session, administer
     #[arg(long, value_name = "OPERATION", value_delimiter = ',')]
     may: Option<Vec<String>>,
-    /// To whose services and rules
+    /// Sessions whose services and rules may be used
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     session: Option<Vec<String>>,
     /// Modules: sha256:…, name:NAME, name:START*, signer:ed25519/…
     #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
     module: Option<Vec<String>>,
-    /// What services may be: application, infrastructure
+    /// Kinds of services: application, infrastructure
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     kind: Option<Vec<String>>,
-    /// Where they may run: nic, kernel, user, cluster
+    /// Levels that services may run at: nic, kernel, user, cluster
     #[arg(long, value_name = "LEVEL", value_delimiter = ',')]
     level: Option<Vec<String>>,
-    /// Host functions that they may have
+    /// Host functions that modules may import
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     function: Option<Vec<String>>,
     /// Packets that rules may match, by source or destination
@@ -36,13 +36,13 @@ pub struct GrantArgs {
     /// Ceilings: services=N, cpu=N%, memory=NMi, bandwidth=NM
     #[arg(long, value_name = "RESOURCE=N", value_delimiter = ',')]
     most: Vec<String>,
-    /// Until then: 2027-01-01T00:00:00Z, or a time from now as in 30d, 12h
+    /// End of validity: 2027-01-01T00:00:00Z, or a time from now as in 30d, 12h
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
 }
 
 impl GrantArgs {
-    /// What they leave or add to this.
+    /// Returns the grant that the options make of `base`.
     pub(super) fn of(&self, base: Grant) -> Result<Grant, Failure> {
         let mut grant = base;
         let level = |text: &str| abi::Level::ALL.iter().copied().find(|it| it.name() == text);
@@ -90,10 +90,10 @@ fn set<T: Ord>(
 }
 
 fn usage(option: &str, value: &str, wanted: &str) -> Failure {
-    Failure::new(ErrorCode::Usage, format!("'{value}' is nothing for {option}; it takes {wanted}"))
+    Failure::new(ErrorCode::Usage, format!("'{value}' is no value of {option}; it takes {wanted}"))
 }
 
-/// A resource's place and its ceiling.
+/// Parses a ceiling; returns the resource's index and its limit.
 fn ceiling(text: &str) -> Option<(usize, u64)> {
     let (name, value) = text.split_once('=')?;
     let at = RESOURCES.iter().position(|(resource, _)| *resource == name)?;

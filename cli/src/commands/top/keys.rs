@@ -1,4 +1,4 @@
-//! Keys while `tam top` draws: `q` and Ctrl-C end it, and the terminal is as before.
+//! Keyboard of `tam top`: `q` and Ctrl-C end it, and the terminal's modes are restored.
 
 use crate::failure::Failure;
 use crate::interrupt::on_interrupt;
@@ -9,25 +9,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Longest wait before a signal is seen.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Longest time until a signal is noticed.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Keys that end the picture: `q`, `Q`, and Ctrl-C and Ctrl-D where they come as bytes.
 const ENDS: [u8; 4] = [b'q', b'Q', 3, 4];
 
-/// Keyboard of a picture that is drawn again and again.
+/// Keyboard in raw mode for the duration of the command.
 pub struct Keys {
     input: Stdin,
-    /// Modes from before; `None` where standard input is no terminal of ours.
+    /// Terminal modes to restore; `None` where standard input is no terminal of this process group.
     before: Option<Termios>,
     interrupted: Arc<AtomicBool>,
 }
 
 impl Keys {
-    /// Has keys come one by one and unseen, until this is dropped.
+    /// Puts the terminal into raw mode without echo, until this is dropped.
     pub fn open() -> Result<Self, Failure> {
         let interrupted = on_interrupt()?;
         let input = stdin();
-        // In the background a change of modes would stop the process (POSIX.1-2017, 11.1.4).
+        // A background process that changes the modes would be stopped (POSIX.1-2017, 11.1.4).
         let is_ours = input.is_terminal()
             && termios::tcgetpgrp(&input).is_ok_and(|group| group == rustix::process::getpgrp());
         let before = if is_ours { termios::tcgetattr(&input).ok() } else { None };
@@ -40,11 +40,11 @@ impl Keys {
         Ok(Self { input, before, interrupted })
     }
 
-    /// Waits for so long; returns true when somebody ended the picture meanwhile.
+    /// Waits for `time`; returns true if a key or signal asked to end meanwhile.
     pub fn ended_within(&self, time: Duration) -> bool {
         let end = Instant::now() + time;
         loop {
-            let left = end.saturating_duration_since(Instant::now()).min(LOOK_EVERY);
+            let left = end.saturating_duration_since(Instant::now()).min(POLL_INTERVAL);
             if self.interrupted.load(Ordering::Relaxed) || self.ending_key_within(left) {
                 return true;
             }

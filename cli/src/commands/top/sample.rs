@@ -1,10 +1,10 @@
-//! What happened between two readings of a node, by the second.
+//! Rates between two readings of a node, per second.
 
 use api::{Client, ClientError, NodeInfo, PortStatsInfo, SCHEMA_VERSION, ServiceInfo, Stats};
 use serde::Serialize;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// A node at one moment.
+/// Counters of a node at one moment.
 pub struct Reading {
     at: Instant,
     node: NodeInfo,
@@ -52,17 +52,17 @@ pub struct ServiceRates {
     pub level: String,
     pub state: String,
     pub packets_per_second: u64,
-    /// Of a service of streams; null of one of packets.
+    /// New connections of a stream service; null for a packet service.
     pub connections_per_second: Option<u64>,
     pub bits_per_second: u64,
     /// Mean time of a call at user level; null when none was timed.
     pub ns_per_call: Option<u64>,
-    /// Mean fuel of a call below; null when there was none.
+    /// Mean fuel of a call below user level; null when there was none.
     pub fuel_per_call: Option<u64>,
-    /// Sent on: forwarded, to the kernel, bounced, redirected, to the next service.
+    /// Packets that continued: forwarded, to the kernel, bounced, redirected, to the next service.
     pub passed_per_second: u64,
     pub dropped_per_second: u64,
-    /// Since it started.
+    /// Traps since the service started.
     pub traps: u64,
 }
 
@@ -71,14 +71,14 @@ pub struct DropRate {
     pub reason: String,
     pub place: String,
     pub per_second: u64,
-    /// Since the node started.
+    /// Packets since the node started.
     pub packets: u64,
 }
 
 #[derive(Clone, Debug, Serialize)]
 pub struct CellRates {
     pub state: String,
-    /// Of one core, in thousandths.
+    /// Thousandths of one core.
     pub cpu_permille: u64,
     pub frames_free: u64,
     pub frames_total: u64,
@@ -92,7 +92,7 @@ impl ServiceRates {
         }
     }
 
-    /// What comes to it by the second: packets, or connections.
+    /// Returns the traffic of the service per second: packets, or connections.
     pub fn traffic(&self) -> String {
         match self.connections_per_second {
             Some(connections) => format!("{connections} conn"),
@@ -100,7 +100,7 @@ impl ServiceRates {
         }
     }
 
-    /// What a call costs, in the measure of its level.
+    /// Returns the cost of a call: fuel below user level, time at it.
     pub fn cost(&self) -> String {
         match (self.ns_per_call, self.fuel_per_call) {
             (_, Some(fuel)) if self.level != "user" => format!("{fuel} fuel"),
@@ -116,7 +116,7 @@ impl Sample {
         let elapsed = now.at.saturating_duration_since(before.at);
         let interval_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX).max(1);
         let rate = |now: u64, before: u64| {
-            // A counter that is smaller began anew.
+            // A counter that became smaller was reset.
             let more = now.checked_sub(before).unwrap_or(now);
             more.saturating_mul(1000) / interval_ms
         };
@@ -141,7 +141,7 @@ impl Sample {
         }
     }
 
-    /// The first line.
+    /// Returns the first line of the display.
     pub fn title(&self) -> String {
         let cell = &self.cell;
         format!(
@@ -266,7 +266,7 @@ fn drops(before: &Stats, now: &Stats, rate: &impl Fn(u64, u64) -> u64) -> Vec<Dr
     rates
 }
 
-/// Bits a second with three digits and a unit.
+/// Formats bits per second with three digits and a unit.
 pub fn bits(rate: u64) -> String {
     let units = ["", " k", " M", " G", " T"];
     let (mut value, mut unit) = (rate as f64, 0);
@@ -282,7 +282,7 @@ pub fn bits(rate: u64) -> String {
     }
 }
 
-/// Seconds for people.
+/// Formats an age in seconds.
 fn age(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds} s"),
@@ -297,7 +297,7 @@ pub mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// A node with two ports and a service, `packets` after its start.
+    /// Returns a reading of a node with two ports and a service, `packets` after its start.
     pub fn reading(at: Instant, packets: u64) -> Reading {
         let port = |name: &str| PortStatsInfo {
             port: name.to_owned(),

@@ -1,8 +1,8 @@
-//! The sample on a terminal: fits 80 columns and 24 lines, and takes more where there is more.
+//! Sample drawn on a terminal: fits 80 columns and 24 lines, and uses more where there is more.
 //!
-//! Lines are written over those of before and cleared to their ends: nothing flickers over a
-//! slow connection, and `q` and Ctrl-C leave the last picture and a terminal as it was. A line
-//! that does not fit ends with a sign.
+//! New lines overwrite the old ones and clear the rest of the line: nothing flickers over a slow
+//! connection, and `q` and Ctrl-C leave the last picture and restored terminal modes. A line that
+//! does not fit ends with [`CUT`].
 
 use super::sample::{Sample, bits};
 use crate::output::escaped;
@@ -11,18 +11,18 @@ use std::fmt::Write as _;
 /// Lines for ports, and for drops, when there are more of them; services get the rest.
 const PORTS_MAX: usize = 6;
 const DROPS_MAX: usize = 6;
-/// Title, empty lines, headings, help: what is neither port, service nor drop.
+/// Lines that are neither port, service nor drop: title, empty lines, headings, help.
 const OTHER_LINES: usize = 9;
-/// Goes to the upper left corner (ECMA-48, CUP).
+/// Moves the cursor to the upper left corner (ECMA-48, CUP).
 const HOME: &str = "\u{1b}[H";
 /// Clears to the end of the line (EL), and to the end of the screen (ED).
 const CLEAR_LINE: &str = "\u{1b}[K";
 const CLEAR_REST: &str = "\u{1b}[J";
-/// Inverse, and as before (SGR).
+/// Inverse video on (SGR).
 const INVERSE: &str = "\u{1b}[7m";
 const PLAIN: &str = "\u{1b}[0m";
 
-/// The bytes that draw the sample on a terminal of this size.
+/// Returns the bytes that draw the sample on a terminal of this size.
 pub fn drawn(sample: &Sample, lines: usize, columns: usize) -> String {
     let mut text = HOME.to_owned();
     let picture = picture(sample, lines);
@@ -45,10 +45,10 @@ pub fn drawn(sample: &Sample, lines: usize, columns: usize) -> String {
     text
 }
 
-/// Sign at the right edge of a line that goes on behind it.
+/// Sign at the right edge of a line that was cut.
 const CUT: char = '>';
 
-/// Returns as much of the line as fits, with a sign at its end where something does not.
+/// Returns the line cut to `columns`, with [`CUT`] at its end if it was longer.
 fn fitted(line: &str, columns: usize) -> String {
     let line = line.trim_end();
     if line.chars().count() <= columns {
@@ -57,7 +57,7 @@ fn fitted(line: &str, columns: usize) -> String {
     line.chars().take(columns.saturating_sub(1)).chain([CUT]).take(columns).collect()
 }
 
-/// Lines of text; headings begin with a NUL, which no escaped text has.
+/// Returns the lines of the picture; headings begin with a NUL, which no escaped text has.
 fn picture(sample: &Sample, lines: usize) -> Vec<String> {
     let mut picture = vec![sample.title(), String::new()];
     let ports = sample.ports.len().min(PORTS_MAX);
@@ -120,7 +120,7 @@ fn picture(sample: &Sample, lines: usize) -> Vec<String> {
     picture
 }
 
-/// A heading and at most so many rows; the last says how many have no room.
+/// Adds a heading and at most `lines` rows; the last row says how many were left out.
 fn table<const N: usize>(
     picture: &mut Vec<String>,
     widths: [usize; N],

@@ -1,4 +1,4 @@
-//! The flows of `classify`: those that are meant well, and those of a stranger.
+//! Flows of `classify`: benign ones, and an attacker's.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -11,12 +11,12 @@ use crate::line;
 
 /// Bytes of a frame without its check sequence: the shortest.
 pub(super) const FRAME: usize = 64;
-/// Bytes that make a flow what it is, in classify.bpf.c.
+/// Bytes of a frame that identify a flow, as in classify.bpf.c.
 pub(super) const HEADERS: usize = 48;
-/// Flows of a stranger that share a slot of the cache under the factors that he supposes.
+/// Flows of an attacker that share a slot of the cache under the hash factors that it assumes.
 const COLLIDING: usize = 1000;
 
-/// One flow of UDP from 10.0.0.0/8 to 10.201.0.0/16.
+/// UDP flow from 10.0.0.0/8 to 10.201.0.0/16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flow {
     source: [u8; 4],
@@ -38,7 +38,7 @@ impl Flow {
         (self.source, self.destination)
     }
 
-    /// The beginning of its frames.
+    /// Returns the first bytes of the flow's frames.
     pub(super) fn headers(&self) -> [u8; HEADERS] {
         let frame = FrameBuilder::new()
             .ethernet(line::MAC_SOURCE, line::MAC_IN)
@@ -52,7 +52,7 @@ impl Flow {
         headers
     }
 
-    /// `struct flow_key` of classify.bpf.c.
+    /// Returns `struct flow_key` of classify.bpf.c.
     pub(super) fn plain_key(&self) -> [u8; 16] {
         let mut key = [0; 16];
         key[..4].copy_from_slice(&self.source);
@@ -63,7 +63,7 @@ impl Flow {
         key
     }
 
-    /// `slot_of(common_hash())` of levels/bpf/c/flow.h, on port 0.
+    /// Returns `slot_of(common_hash())` of levels/bpf/c/flow.h, on port 0.
     fn slot(&self, factors: &[u64; HASH_KEYS]) -> u64 {
         let [a, b, c, d] = self.source;
         let [e, f, g, h] = self.destination;
@@ -83,14 +83,14 @@ impl Flow {
     }
 }
 
-/// All flows of a run.
+/// Flows of a run.
 pub(super) struct Flows {
     benign: Vec<Flow>,
     colliding: Vec<Flow>,
 }
 
 impl Flows {
-    /// The same in each run.
+    /// Returns `count` flows, the same in each run.
     pub(super) fn new(count: usize) -> Self {
         let mut state = 1;
         let mut seen = std::collections::BTreeSet::new();
@@ -101,7 +101,7 @@ impl Flows {
                 benign.push(flow);
             }
         }
-        // He knows the algorithm, and supposes that the factors are these.
+        // The attacker knows the algorithm, and guesses these factors.
         let mut supposed = 7;
         let factors = [(); HASH_KEYS].map(|()| split_mix(&mut supposed));
         let mut colliding = Vec::with_capacity(COLLIDING);
@@ -123,7 +123,7 @@ impl Flows {
     }
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014).
+/// Returns the next number of SplitMix64 (Steele, Lea, Flood 2014).
 fn split_mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut mixed = *state;
@@ -132,7 +132,7 @@ fn split_mix(state: &mut u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Factors as a node draws them.
+/// Returns random hash factors, drawn as a node draws them.
 pub(super) fn hash_keys() -> Result<[u64; HASH_KEYS]> {
     let mut bytes = [[0; 8]; HASH_KEYS];
     let mut random = File::open("/dev/urandom").context("opening /dev/urandom")?;

@@ -1,24 +1,24 @@
-//! Text that can be compressed as text of people can: words of very different frequency, phrases
-//! that come again, tags. The same in each run.
+//! Generated text that compresses like text of people: words of very different frequency, repeated
+//! phrases, tags. The same in each run.
 
-/// Syllables of which words are made.
+/// Syllables that words are made of.
 const SYLLABLES: [&str; 32] = [
     "ta", "man", "du", "a", "re", "in", "on", "ter", "con", "de", "ti", "ve", "ly", "er", "es",
     "pro", "al", "ma", "ne", "sta", "vi", "lo", "com", "un", "ri", "so", "ment", "ing", "per",
     "ca", "no", "ble",
 ];
-/// Words that there are; the first come most often.
+/// Size of the vocabulary; the first words are the most frequent.
 const WORDS: usize = 3000;
-/// Of a thousand places, those where an earlier phrase comes again.
+/// Positions of a thousand at which an earlier phrase is repeated.
 const AGAIN_PER_MILLE: u64 = 150;
-/// Words of such a phrase, from and to.
+/// Words of a repeated phrase, from and to.
 const PHRASE: std::ops::Range<u64> = 3..9;
-/// It is among so many words before.
+/// Words back within which a repeated phrase lies.
 const NEAR: usize = 3000;
 /// Words of a paragraph.
 const PARAGRAPH: u64 = 60;
 
-/// A linear congruential generator (Knuth's MMIX), of which the upper bits are used.
+/// Linear congruential generator (Knuth's MMIX), of which the upper bits are used.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -28,23 +28,23 @@ impl Random {
         (self.0 >> 33) % limit
     }
 
-    /// Small numbers often: the cube of a fraction.
+    /// Returns a number below `limit`, small ones more often: by the cube of a fraction.
     fn skewed(&mut self, limit: usize) -> usize {
         (self.fraction().powi(3) * limit as f64) as usize
     }
 
-    /// From 0 to below 1.
+    /// Returns a number from 0 to below 1.
     pub(crate) fn fraction(&mut self) -> f64 {
         self.below(1 << 20) as f64 / f64::from(1 << 20)
     }
 }
 
-/// So many bytes of a page: paragraphs, lists and links.
+/// Returns a page of `length` bytes: paragraphs, lists and links.
 pub(crate) fn html(length: usize) -> Vec<u8> {
     html_of(1, length)
 }
 
-/// The same of other words for each seed.
+/// Returns such a page with other words for each seed.
 pub(crate) fn html_of(seed: u64, length: usize) -> Vec<u8> {
     let mut text = String::from(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head><title>A page</title></head>\n<body>\n",
@@ -64,7 +64,7 @@ pub(crate) fn html_of(seed: u64, length: usize) -> Vec<u8> {
     cut(text, length)
 }
 
-/// So many bytes of paragraphs.
+/// Returns paragraphs of `length` bytes.
 pub(super) fn plain(length: usize) -> Vec<u8> {
     let (mut text, mut writer) = (String::new(), Writer::new(2));
     while text.len() < length {
@@ -80,11 +80,11 @@ fn cut(text: String, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Words, one after another.
+/// Writer of words, one after another.
 struct Writer {
     random: Random,
     words: Vec<String>,
-    /// Numbers of the words so far.
+    /// Indexes of the words written so far.
     written: Vec<usize>,
 }
 

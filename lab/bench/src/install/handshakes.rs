@@ -1,5 +1,5 @@
-//! Handshakes per second and core, of two nodes in one thread, which hand each other their
-//! datagrams. Against TLS 1.3 by rustls in the same way, with the same kinds of keys.
+//! Handshakes per second and core of two nodes in one thread that exchange datagrams directly,
+//! against TLS 1.3 by rustls in the same setting, with the same kinds of keys.
 
 use std::ops::DerefMut;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::{Options, Subject};
 /// Handshakes of a round.
 const HANDSHAKES: u32 = 500;
 const HANDSHAKES_QUICK: u32 = 100;
-/// Whom the certificate names.
+/// Name in the certificate.
 const NAME: &str = "node";
 
 pub(super) fn run(
@@ -41,7 +41,7 @@ pub(super) fn run(
     Ok(vec![both.compared("both"), asking.compared("asking"), answering.compared("answering")])
 }
 
-/// Ours and the baseline, round by round.
+/// Node's values beside the baseline's, round by round.
 struct Cases(Vec<[f64; 2]>);
 
 impl Cases {
@@ -59,7 +59,8 @@ impl Cases {
     }
 }
 
-/// Handshakes of TLS 1.3, as the API over TCP has it: one side shows a certificate of an Ed25519 key.
+/// Handshakes of TLS 1.3 as the API over TCP has them: one side presents a certificate of an
+/// Ed25519 key.
 struct Tls {
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
@@ -87,7 +88,7 @@ impl Tls {
         Ok(Self { client: Arc::new(client), server: Arc::new(server) })
     }
 
-    /// How long each side worked for so many handshakes.
+    /// Returns the time that each side works for `count` handshakes.
     fn handshakes(&self, count: u32) -> Result<[Duration; 2]> {
         let mut worked = [Duration::ZERO; 2];
         for _ in 0..count {
@@ -113,7 +114,7 @@ impl Tls {
     }
 }
 
-/// Gives one side what the other has sent.
+/// Feeds one side with the bytes that the other has sent.
 fn take<S>(
     side: &mut impl DerefMut<Target = ConnectionCommon<S>>,
     mut flight: &[u8],

@@ -1,4 +1,4 @@
-//! A function as an XDP program made by clang.
+//! Function compiled by clang as an XDP program.
 
 use abi::Meta;
 use anyhow::{Context, Result, ensure};
@@ -8,18 +8,18 @@ use cell::below::{give, metadata_of};
 use super::measure::Measured;
 use super::{Function, Handled, Runner, Table};
 
-/// Which program, by where it has its tables.
+/// Storage of the program's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// In a BPF arena, like a module's memory.
+    /// BPF arena, like a module's memory.
     Arena,
-    /// The same, with a node's entry and exit around it, in C.
+    /// BPF arena, with a node's entry and exit around the function, in C.
     ArenaWithEntry,
-    /// In array maps, one for each table.
+    /// Array maps, one for each table.
     Maps,
 }
 
-/// The program, with tables of its own.
+/// XDP program with tables of its own.
 #[derive(Debug)]
 pub struct Baseline {
     program: Program,
@@ -28,18 +28,18 @@ pub struct Baseline {
     tables: Vec<Table>,
 }
 
-/// The frame that `inspect` and `fill` get: table and entry, then room for the entry.
+/// Length of the frame for `inspect` and `fill`: table and entry, then space for the entry's bytes.
 const QUESTION_LENGTH: usize = 64;
-/// The section of the variable `hand_over`.
+/// ELF section of the variable `hand_over`.
 const HAND_OVER: &str = ".data.hand_over";
-/// Where `inspect` writes.
+/// Offset in the frame where `inspect` writes.
 const ANSWER_AT: usize = 8;
 
 impl Baseline {
-    /// Loads it, its tables as in the beginning.
+    /// Loads the program with its tables in their initial state.
     ///
     /// # Errors
-    /// When the kernel refuses it, or has no arenas.
+    /// The kernel refuses it, or has no arenas.
     pub fn load(function: &Function, kind: Kind, tables: &[Table]) -> Result<Self> {
         let (bytes, name) = match kind {
             Kind::Arena => (function.arena, "arena"),

@@ -1,4 +1,4 @@
-//! One CPU for a measurement, and its time.
+//! CPU affinity and processor time of the measuring thread.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use anyhow::{Context, Result};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Keeps this thread on one CPU until it is dropped.
+/// Affinity of this thread to one CPU, until dropped.
 pub(crate) struct Pinned {
     before: CpuSet,
 }
 
 impl Pinned {
-    /// On the last CPU that the thread may have: the first one has the interrupts.
+    /// Pins the thread to the last CPU that it may use: the first one handles the interrupts.
     pub(crate) fn new() -> Result<Self> {
         let before = sched_getaffinity(None).context("asking which CPUs there are")?;
         let last = (0..CpuSet::MAX_CPU).rev().find(|&cpu| before.is_set(cpu));
@@ -25,12 +25,12 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // It was allowed before; if it is not any more, the thread stays where it is.
+        // The affinity was allowed before; otherwise the thread stays where it is.
         let _ = sched_setaffinity(None, &self.before);
     }
 }
 
-/// The time that this thread has had: what others take of the CPU is not in it.
+/// Returns the thread's processor time, without what others take of the CPU.
 pub(crate) fn time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))

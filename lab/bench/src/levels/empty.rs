@@ -1,4 +1,4 @@
-//! What stands around the measured programs: functions/restore.c.
+//! Programs that run around the measured ones: functions/restore.c.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -8,20 +8,20 @@ use cell::below::new_hand_over;
 
 use super::functions;
 
-/// Where the restored bytes begin, as in functions/restore.c.
+/// Offset of the restored bytes, as in functions/restore.c.
 const RESTORED_FROM: usize = 22;
-/// How many 8-byte words they are.
+/// Number of restored 8-byte words.
 const RESTORED_WORDS: usize = 4;
-/// Bytes in front of the words of a restored head.
+/// Bytes before the words of a restored head.
 const HEAD_FROM: usize = 6;
-/// How many 8-byte words a restored head has.
+/// Number of 8-byte words of a restored head.
 const HEAD_WORDS: usize = 8;
 
-/// The program that does nothing.
+/// Program that does nothing.
 #[derive(Debug)]
 pub(super) struct Empty {
     pub(super) program: Program,
-    /// Nobody reads it; what stands in front of the others writes theirs.
+    /// Hand-over block, which nothing reads; the program before the others writes theirs.
     pub(super) hand_over: Block,
 }
 
@@ -33,16 +33,16 @@ impl Empty {
     }
 }
 
-/// A program that gives a packet its bytes back and goes on to another one.
+/// Program that restores a packet's bytes and tail-calls the measured program.
 #[derive(Debug)]
 pub(super) struct Restore {
     program: Program,
-    /// It holds the program that is gone on to.
+    /// Map that holds the measured program.
     _measured: Map,
 }
 
 impl Restore {
-    /// In front of `program`: gives one packet the part back that NAT changes.
+    /// Loads a program in front of `program` that restores the part of a packet that NAT changes.
     pub(super) fn part(packet: &[u8], program: &Program) -> Result<Self> {
         let mut object = Object::open(functions::compiled()?.restore, "restore")?;
         object.set_autoload("restore_head", false)?;
@@ -53,8 +53,8 @@ impl Restore {
         Self::before(object.load()?, "restore", program)
     }
 
-    /// In front of `program`: gives one packet its length and its whole head back, and the
-    /// hand-over of the program both lengths.
+    /// Loads a program in front of `program` that restores a packet's length and its whole head,
+    /// and writes both lengths to the program's hand-over block.
     pub(super) fn head(
         packet: &[u8],
         window: u32,
@@ -84,7 +84,7 @@ impl Restore {
         Ok(Self { program: object.program(name)?, _measured: measured })
     }
 
-    /// Itself, with the program behind it.
+    /// Returns the restoring program, which calls the measured one.
     pub(super) fn program(&self) -> &Program {
         &self.program
     }

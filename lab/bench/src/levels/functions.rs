@@ -1,27 +1,27 @@
-//! The packet functions, as the build left them.
+//! Packet functions as the build compiled them.
 
-/// A group of functions with a geometric mean of its own.
+/// Set of functions with a geometric mean of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Set {
-    /// Those that the compiler was worked on with.
+    /// Functions that the compiler was optimised with.
     First,
-    /// Those that were written before the compiler was changed for them, and did not change
+    /// Functions that were written before the compiler was changed for them, and did not change
     /// with it.
     Unseen,
 }
 
-/// A function in its four forms, and what it must do.
+/// Function in its four forms, with its test vectors.
 #[derive(Clone, Copy, Debug)]
 pub struct Function {
-    /// Its name, which is that of its files.
+    /// Name, which is that of its files.
     pub name: &'static str,
-    /// Its set.
+    /// Set that it belongs to.
     pub set: Set,
     /// The module.
     pub module: &'static [u8],
     /// The XDP program with its tables in an arena.
     pub arena: &'static [u8],
-    /// The same with a node's entry and exit around it, in C.
+    /// XDP program with its tables in an arena and a node's entry and exit around it, in C.
     pub entry: &'static [u8],
     /// The XDP program with its tables in array maps.
     pub maps: &'static [u8],
@@ -29,12 +29,12 @@ pub struct Function {
     pub vectors: &'static str,
 }
 
-/// The build found no compiler for them.
+/// Error: the build found no compiler for the functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the functions were left out when this program was built: it lacked {0}; build it again")]
 pub struct NotBuilt(&'static str);
 
-/// All of both sets, in the order of the report.
+/// Returns the functions of both sets, in the order of the report.
 ///
 /// # Errors
 /// [`NotBuilt`] when the build had no compiler for them.
@@ -42,7 +42,7 @@ pub fn functions() -> Result<&'static [Function], NotBuilt> {
     Ok(compiled()?.functions)
 }
 
-/// A module that lets every packet pass.
+/// Returns a module that passes every packet.
 ///
 /// # Errors
 /// [`NotBuilt`] when the build had no compiler for it.
@@ -50,7 +50,7 @@ pub(crate) fn nothing() -> Result<&'static [u8], NotBuilt> {
     Ok(compiled()?.nothing)
 }
 
-/// A module that hashes what is in its memory: `functions/sha1.c`.
+/// Returns a module that hashes the contents of its memory: `functions/sha1.c`.
 ///
 /// # Errors
 /// [`NotBuilt`] when the build had no compiler for it.
@@ -58,12 +58,12 @@ pub(crate) fn sha1() -> Result<&'static [u8], NotBuilt> {
     Ok(compiled()?.sha1)
 }
 
-/// What the build leaves.
+/// Results of the build.
 pub(super) struct Compiled {
     functions: &'static [Function],
-    /// A module that lets every packet pass.
+    /// Module that passes every packet.
     pub(super) nothing: &'static [u8],
-    /// A module that hashes.
+    /// Module that hashes.
     sha1: &'static [u8],
     /// `restore` and `empty`.
     pub(super) restore: &'static [u8],
@@ -73,7 +73,7 @@ pub(super) fn compiled() -> Result<&'static Compiled, NotBuilt> {
     COMPILED.as_ref().map_err(|missing| NotBuilt(missing))
 }
 
-/// ELF readers expect their header on a multiple of eight.
+/// Bytes aligned to eight, as ELF readers expect.
 #[repr(C, align(8))]
 struct Aligned<T>(T);
 

@@ -1,4 +1,4 @@
-//! Measuring: each packet over and over, ours and the baselines in turn.
+//! Measurement of functions: each packet repeatedly, module and baselines in turn.
 
 use std::time::Duration;
 
@@ -13,31 +13,31 @@ use crate::rounds::{Pair, Rounds};
 
 /// Most runs of a program in one sample.
 const REPEAT_MAX: u32 = 1 << 17;
-/// Runs that show how long one takes.
+/// Runs by which the time of one run is estimated.
 const REPEAT_FIRST: u32 = 1 << 10;
-/// A sample's length, so that neither the clock's resolution nor the system call's
-/// 10 microseconds matter: 2 to 4 ms, or longer than that for [`REPEAT_MAX`] runs at most.
+/// Shortest sample, so that neither the clock's resolution nor the system call's 10 microseconds
+/// matter: 2 to 4 ms, or longer if [`REPEAT_MAX`] runs take longer.
 const SAMPLE_MIN: Duration = Duration::from_millis(2);
-/// Samples of each program in a round, in turn. The smallest counts: whatever else
-/// happens on the machine, on the other thread of the same core for one, only adds.
+/// Samples of each program in a round, in turn. The smallest counts: disturbances, such as the
+/// other thread of the same core, only add time.
 const SAMPLES: usize = 5;
-/// The same with `--quick`, which promises 45 s for all.
+/// Samples with `--quick`, which promises 45 s in total.
 const SAMPLES_QUICK: usize = 3;
 /// Rounds with `--quick`: one takes a second for each function.
 const ROUNDS_QUICK: u32 = 1;
-/// Nanoseconds of ours divided by those of the baseline, for each function.
+/// Goal for each function: the module's nanoseconds divided by the baseline's.
 const GOAL: f64 = 1.4;
-/// The same for the geometric mean of the first set.
+/// Goal for the geometric mean of the first set.
 const GOAL_MEAN: f64 = 1.10;
-/// The same for the geometric mean of the functions that the compiler had not seen.
+/// Goal for the geometric mean of the functions that the compiler had not seen.
 const GOAL_MEAN_UNSEEN: f64 = 1.15;
-/// The first table: clang's programs have their tables where ours has them.
+/// Name of the first table: clang's programs have their tables in an arena, as modules do.
 const NIC: &str = "nic";
-/// The second table.
+/// Name of the second table: clang's programs have their tables in array maps.
 const MAPS: &str = "nic.maps";
-/// The third table: clang's programs with a node's entry and exit in C around them.
+/// Name of the third table: clang's programs with a node's entry and exit in C around them.
 const ENTRY: &str = "nic.entry";
-/// Programs that take turns: ours, the three baselines, and the empty one.
+/// Programs that run in turn: the module, the three baselines, and the empty one.
 const PROGRAMS: usize = 5;
 
 pub(crate) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Vec<Measurement>> {
@@ -59,10 +59,10 @@ pub(crate) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<V
     Ok(all)
 }
 
-/// One of the functions, against both baselines.
+/// Measures one function against its baselines.
 ///
 /// # Errors
-/// When one of the three is refused, differs from its vectors, or cannot be run.
+/// One of the programs is refused, differs from its vectors, or cannot be run.
 pub fn measure(
     function: &Function,
     options: &Options,
@@ -79,7 +79,7 @@ pub fn measure(
     Ok(compared(function.name, &rounds))
 }
 
-/// Ours against both baselines.
+/// Compares the module with the baselines.
 fn compared(function: &str, rounds: &Rounds) -> [Measurement; 3] {
     [
         (1, NIC, "clang, arena", Some(GOAL)),
@@ -98,27 +98,27 @@ fn compared(function: &str, rounds: &Rounds) -> [Measurement; 3] {
     })
 }
 
-/// A function that can be run over and over.
+/// Function that can be run repeatedly by the kernel.
 pub trait Measured: Runner {
-    /// What is run.
+    /// Returns the program to run.
     fn program(&self) -> &Program;
-    /// Its metadata, and what it leaves.
+    /// Returns the map of its metadata and results.
     fn hand_over(&self) -> &Map;
-    /// Makes ready for a packet.
+    /// Prepares the run for a packet.
     fn prepare(&self, packet: &[u8], now_ms: u64) -> Result<()>;
-    /// That nothing went wrong so far.
+    /// Returns an error if a call has failed so far.
     fn check(&self) -> Result<()>;
 }
 
-/// One function, ready to be measured: its tables are as the vectors leave them.
+/// Function ready to be measured: its tables are in the state that the vectors leave.
 ///
-/// Each round loads all programs anew, since where the kernel puts the machine
-/// code moves short programs by a tenth and more.
+/// Each round loads all programs anew, since the address that the kernel gives the machine code
+/// changes the time of short programs by a tenth and more.
 struct Case {
     empty: Empty,
-    /// The module's window.
+    /// Bytes of the module's window.
     window: u32,
-    /// Ours, then the baselines.
+    /// Module, then the baselines.
     programs: [Box<dyn Measured>; PROGRAMS - 1],
     vectors: Vectors,
 }
@@ -153,7 +153,7 @@ impl Case {
         Ok(Self { empty: Empty::load()?, window, programs, vectors })
     }
 
-    /// Nanoseconds per packet of ours and the baselines, less the empty program's:
+    /// Returns nanoseconds per packet of the module and the baselines, less the empty program's:
     /// the mean over the packets.
     fn round(&self, samples: usize) -> Result<Vec<f64>> {
         let measured: Vec<&Packet> = self.vectors.packets.iter().filter(|p| p.measured).collect();
@@ -173,7 +173,7 @@ impl Case {
         Ok(sums.iter().map(|sum| sum / measured.len() as f64).collect())
     }
 
-    /// Nanoseconds of ours, the baselines and the empty program over a packet.
+    /// Returns nanoseconds of the module, the baselines and the empty program over a packet.
     fn nanos(&self, packet: &Packet, samples: usize) -> Result<[f64; PROGRAMS]> {
         let [ours, arena, maps, entry] =
             self.programs.each_ref().map(|program| (program.program(), program.hand_over()));
@@ -194,8 +194,8 @@ impl Case {
     }
 }
 
-/// The shortest time of each program over a packet, in nanoseconds; all but the
-/// last, which is the empty one, must give the same answer.
+/// Returns the shortest time of each program over a packet, in nanoseconds; all but the last, which
+/// is the empty one, must give the same result.
 fn in_turn<const N: usize>(
     programs: &[&Program; N],
     packet: &Packet,
@@ -223,9 +223,9 @@ fn in_turn<const N: usize>(
     Ok(shortest)
 }
 
-/// How often a program is run for a sample, as the first one's time says; all run as often, for
-/// their tables to stay alike. It is a power of two, since some functions undo at each second run
-/// what they did.
+/// Returns how often a program is run for a sample, by the first program's time; all run equally
+/// often so that their tables stay alike. The number is a power of two, since some functions undo
+/// at each second run what they did.
 fn repeat_of<const N: usize>(programs: &[&Program; N], packet: &Packet) -> Result<u32> {
     let mut enough = REPEAT_MAX;
     for program in programs.iter().rev() {
@@ -242,11 +242,11 @@ fn nanos_each(time: Duration, repeat: u32) -> f64 {
     time.as_nanos() as f64 / f64::from(repeat)
 }
 
-/// What entering and leaving a module costs: one that does nothing, beside an
-/// empty XDP program. It is part of every figure of ours above.
+/// Measures entry and exit of a module: one that does nothing, against an empty XDP program. This
+/// cost is part of every figure of a module above.
 ///
 /// # Errors
-/// When one of the two is refused.
+/// One of the two is refused.
 pub fn measure_entry(options: &Options) -> Result<Measurement> {
     let _pinned = cpu::Pinned::new()?;
     let packet = Packet {
@@ -274,7 +274,7 @@ pub fn measure_entry(options: &Options) -> Result<Measurement> {
     }))
 }
 
-/// The geometric mean of the ratios of one table of a set, as a measurement of its own.
+/// Returns the geometric mean of the ratios of one table of a set, as a measurement of its own.
 fn mean(set: &[Measurement], name: &str, variant: &str, goal: Option<f64>) -> Measurement {
     let of_table: Vec<&Measurement> = set
         .iter()

@@ -1,4 +1,4 @@
-//! A function as a module, compiled by us.
+//! Function as a module, compiled to eBPF by our compiler.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -15,10 +15,10 @@ use super::{Handled, Runner, Table, addresses};
 
 /// Fuel of one packet: more than any of the functions uses.
 const FUEL_BUDGET: u64 = 1 << 24;
-/// Room for events, of which the functions have none.
+/// Bytes of the event buffer; the functions raise no events.
 const EVENTS_LENGTH: u32 = 4096;
 
-/// The module's program, with a memory of its own.
+/// Program of the module, with a memory of its own.
 #[derive(Debug)]
 pub struct Ours {
     program: Program,
@@ -30,10 +30,10 @@ pub struct Ours {
 }
 
 impl Ours {
-    /// Compiles a module for `nic` and loads it, its memory new.
+    /// Compiles a module for `nic` and loads it with new memory.
     ///
     /// # Errors
-    /// When the compiler or the kernel refuses it.
+    /// The compiler or the kernel refuses it.
     pub fn load(module: &[u8]) -> Result<Self> {
         let checked = Unverified(module).check()?;
         let window = checked.manifest.window;
@@ -67,7 +67,7 @@ impl Ours {
 }
 
 impl Ours {
-    /// Bytes of the packet that the module sees.
+    /// Returns the length of the module's window in bytes.
     pub(super) fn window(&self) -> u32 {
         self.window
     }
@@ -89,7 +89,7 @@ impl Measured for Ours {
         Ok(())
     }
 
-    /// That no call has trapped.
+    /// Returns an error if a call has trapped.
     fn check(&self) -> Result<()> {
         match self.instance.take_trap()? {
             (0, _) => Ok(()),

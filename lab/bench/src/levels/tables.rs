@@ -1,26 +1,26 @@
-//! Where a function's tables are.
+//! Tables of the functions: sizes and addresses.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use wasmparser::{ExternalKind, Operator, Parser, Payload};
 
-/// A table of a function.
+/// Table of a function.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
-    /// Its name in the source.
+    /// Name in the C source.
     pub name: String,
     /// Bytes of an entry.
     pub entry: u32,
-    /// How many.
+    /// Number of entries.
     pub count: u32,
 }
 
-/// The addresses of a module's variables, which it exports as constants.
+/// Returns the addresses of a module's variables, which it exports as constants.
 ///
 /// # Errors
-/// When the module is none.
+/// The bytes are no module.
 pub fn addresses(module: &[u8]) -> Result<BTreeMap<String, u32>, wasmparser::BinaryReaderError> {
     let (mut globals, mut exports) = (Vec::new(), Vec::new());
     for payload in Parser::new(0).parse_all(module) {

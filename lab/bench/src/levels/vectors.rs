@@ -1,86 +1,86 @@
-//! Test vectors: packets in, in this order, with verdict and bytes out, and the
-//! tables afterwards.
+//! Test vectors: input packets in order, with verdict and output bytes, and the tables afterwards.
 
 use serde::Deserialize;
 
 use super::Table;
 
-/// The vectors of one function.
+/// Test vectors of one function.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Vectors {
-    /// Whether measuring it over and over needs the packet as it came each time.
+    /// True if repeated measurement needs the original packet each time.
     #[serde(default)]
     pub restored: bool,
-    /// Whether it also takes bytes away in front, or changes more of the head than NAT does:
-    /// the packet gets its length and its whole head back each time.
+    /// True if the function also removes bytes at the front, or changes more of the head than NAT
+    /// does: the packet's length and whole head are restored each time.
     #[serde(default)]
     pub restored_head: bool,
-    /// Its tables, in the order of the source.
+    /// Tables, in the order of the source.
     #[serde(rename = "table")]
     pub tables: Vec<Table>,
-    /// What is handled, in this order.
+    /// Packets, in the order in which they are handled.
     #[serde(rename = "packet")]
     pub packets: Vec<Packet>,
-    /// Every entry of a table that is not as it was in the beginning.
+    /// Expected entries of tables that differ from the initial state.
     #[serde(rename = "state", default)]
     pub states: Vec<State>,
 }
 
-/// One packet.
+/// Input packet with the expected result.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Packet {
-    /// What it shows.
+    /// Description of what the packet tests.
     pub about: String,
-    /// The node's time.
+    /// Time of the node, in milliseconds.
     #[serde(default = "first_ms")]
     pub now_ms: u64,
-    /// The packet as it comes.
+    /// Bytes of the packet before the call.
     #[serde(deserialize_with = "hex::serde::deserialize")]
     pub frame: Vec<u8>,
-    /// As the packet ABI has it; written `pass`, or `drop` with its reason.
+    /// Expected verdict, encoded as in the module ABI; in the file `pass`, or `drop` with its
+    /// reason.
     #[serde(deserialize_with = "verdict")]
     pub verdict: u32,
-    /// The packet as it leaves, where that is another.
+    /// Expected bytes after the call, where they differ.
     #[serde(default, deserialize_with = "bytes")]
     pub after: Option<Vec<u8>>,
-    /// Whether handling it over and over says what the function costs.
+    /// True if repeating this packet shows the function's cost.
     #[serde(default = "yes")]
     pub measured: bool,
 }
 
 impl Packet {
-    /// The packet as it leaves.
+    /// Returns the expected bytes after the call.
     #[must_use]
     pub fn after(&self) -> &[u8] {
         self.after.as_ref().unwrap_or(&self.frame)
     }
 }
 
-/// An entry of a table.
+/// Expected entry of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct State {
-    /// The table's name.
+    /// Name of the table.
     pub table: String,
-    /// Its place.
+    /// Index of the entry.
     pub entry: u32,
-    /// What it holds.
+    /// Bytes of the entry.
     #[serde(deserialize_with = "hex::serde::deserialize")]
     pub bytes: Vec<u8>,
 }
 
-/// The file is damaged.
+/// Error: the text is not TOML of this form.
 #[derive(Debug, thiserror::Error)]
 #[error("the test vectors are not as they should be: {0}")]
 pub struct VectorsError(#[from] toml::de::Error);
 
 impl Vectors {
-    /// Reads the text of a file.
+    /// Parses the text of a file.
     ///
     /// # Errors
-    /// When it is not TOML of this form.
+    /// The text is not TOML of this form.
     pub fn parse(text: &str) -> Result<Self, VectorsError> {
         Ok(toml::from_str(text)?)
     }

@@ -1,26 +1,26 @@
-//! Whether a function does what its vectors say.
+//! Check of a function against its test vectors.
 
 use anyhow::Result;
 
 use super::{Runner, State, Vectors};
 
-/// Something that is not as the vectors have it.
+/// Difference from the vectors.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {found}, not {expected}")]
 pub struct Difference {
-    /// Of which packet, or which entry of which table.
+    /// Packet, or entry of a table, that differs.
     pub what: String,
-    /// What it should be.
+    /// Expected value.
     pub expected: String,
-    /// What it is.
+    /// Actual value.
     pub found: String,
 }
 
-/// Runs all packets through a new instance; afterwards every entry of every
-/// table is as the vectors say, or as it was before.
+/// Runs all packets through a new instance and compares every result, then every entry of every
+/// table with the vectors or its initial value.
 ///
 /// # Errors
-/// When it cannot be run.
+/// The function cannot be run.
 pub fn verify(runner: &mut dyn Runner, vectors: &Vectors) -> Result<Vec<Difference>> {
     let before = entries(runner, vectors)?;
     let mut differences = Vec::new();
@@ -46,7 +46,7 @@ pub fn verify(runner: &mut dyn Runner, vectors: &Vectors) -> Result<Vec<Differen
     Ok(differences)
 }
 
-/// All entries of all tables.
+/// Returns all entries of all tables.
 fn entries(runner: &mut dyn Runner, vectors: &Vectors) -> Result<Vec<State>> {
     let mut all = Vec::new();
     for table in &vectors.tables {

@@ -1,5 +1,5 @@
-//! When the first packet of a service comes to the end of the line, by the clock of the
-//! program that sees it there (`first.bpf.c`), and the slow, even traffic for it.
+//! Arrival time of a service's first packet at the end of the line, by the clock of the program
+//! that sees it there (`first.bpf.c`), and slow, even traffic for it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,11 +16,11 @@ use super::module::MARK_AT;
 use crate::frame;
 use crate::line::Line;
 
-/// Between two looks; the time is the program's, so this costs no precision.
-const LOOK: Duration = Duration::from_micros(200);
-/// A first packet that takes longer does not come.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Frames that are on their way are there after this.
+/// Polling interval; the time stamp is the program's, so it costs no precision.
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
+/// Time after which a first packet counts as lost.
+const PACKET_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time within which frames in flight have arrived.
 const ON_ITS_WAY: Duration = Duration::from_millis(5);
 
 /// `struct words` of first.bpf.c.
@@ -33,28 +33,29 @@ struct Words {
     before_ns: u64,
     packets: u64,
 }
-/// Words that the reader sets.
+/// Indexes of the words that the reader writes.
 const WANTED: usize = 0;
 const CAME: usize = 1;
 
-/// When it came.
+/// Arrival of a first packet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Came {
-    /// Of the monotonic clock.
+pub(crate) struct Arrival {
+    /// Time of the monotonic clock, in nanoseconds.
     pub(crate) nanos: u64,
-    /// Behind the packet before it: how much sooner it may have been handled, had it come sooner.
+    /// Distance to the packet before it, in nanoseconds: by this much sooner the service may have
+    /// been ready.
     pub(crate) gap_ns: u64,
 }
 
-/// In place until dropped.
+/// XDP program in place until dropped.
 #[derive(Debug)]
-pub(crate) struct First {
+pub(crate) struct FirstPacket {
     words: MappedArray<Words>,
     _link: Link,
 }
 
-impl First {
-    /// At the end of a line.
+impl FirstPacket {
+    /// Attaches to the end of a line.
     pub(crate) fn new(line: &Line) -> Result<Self> {
         netns::in_namespace(&line.destination, || {
             let mut open = Object::open(objects::bench::FIRST, "first")?;
@@ -66,28 +67,28 @@ impl First {
         })?
     }
 
-    /// From now on waits for a packet with this mark; none of before is on its way any more.
-    pub(crate) fn want(&self, mark: u32) {
+    /// Waits for a packet with this mark from now on; packets in flight have arrived before.
+    pub(crate) fn expect(&self, mark: u32) {
         self.set(WANTED, 0);
         std::thread::sleep(ON_ITS_WAY);
         self.set(CAME, 0);
         self.set(WANTED, u64::from(mark));
     }
 
-    /// When it came.
-    pub(crate) fn came(&self) -> Result<Came> {
+    /// Waits for the packet; returns its arrival.
+    pub(crate) fn wait(&self) -> Result<Arrival> {
         let begun = Instant::now();
         loop {
             let words = self.words.load(0).context("the first packet's words have no entry")?;
             if words.came_ns != 0 {
-                return Ok(Came { nanos: words.came_ns, gap_ns: words.gap_ns });
+                return Ok(Arrival { nanos: words.came_ns, gap_ns: words.gap_ns });
             }
             let traffic = words.packets;
             ensure!(
-                begun.elapsed() < PATIENCE,
-                "no packet of the service came within {PATIENCE:?} ({traffic} of others did)"
+                begun.elapsed() < PACKET_TIMEOUT,
+                "no packet of the service came within {PACKET_TIMEOUT:?} ({traffic} of others did)"
             );
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -98,8 +99,8 @@ impl First {
     }
 }
 
-/// Traffic at a slow, even rate until dropped: one system call a frame, and the processors
-/// stay free for what is measured.
+/// Traffic at a slow, even rate until dropped: one system call a frame, so that processors stay
+/// free for the measured program.
 #[derive(Debug)]
 pub(crate) struct Drip {
     ended: Arc<AtomicBool>,
@@ -107,7 +108,7 @@ pub(crate) struct Drip {
 }
 
 impl Drip {
-    /// So many 64-byte frames a second into a line.
+    /// Starts sending `rate` 64-byte frames per second into a line.
     pub(crate) fn start(line: &Line, rate: u32) -> Result<Self> {
         let device = Line::ifindex(&line.source, "s0")?;
         let socket = netns::in_namespace(&line.source, || PacketSocket::open(device))??;
@@ -120,7 +121,7 @@ impl Drip {
         Ok(Self { ended, thread: Some(thread) })
     }
 
-    /// Ends it; what went wrong.
+    /// Stops; returns the error that ended it earlier, if any.
     pub(crate) fn stop(mut self) -> Result<()> {
         self.halt().unwrap_or(Ok(()))
     }
@@ -141,11 +142,12 @@ impl Drop for Drip {
 
 fn drip(socket: &PacketSocket, rate: u32, ended: &AtomicBool) -> Result<()> {
     let thread = rustix::thread::gettid().as_raw_nonzero();
-    // A node's packets come best on its guest core, which the daemon leaves alone.
+    // Packets arrive on the node's guest core, which the daemon does not use.
     let _ = sandbox::cores::only(sandbox::cores::last());
-    // Packets come by interrupts and wait for no daemon; where we may not say so, these do.
+    // Real packets come by interrupts and wait for no daemon; priority imitates that, where
+    // permitted.
     let _ = sandbox::cores::set_realtime();
-    // Else the kernel may wake the thread 50 µs late; where it does not let us say so, it is.
+    // Otherwise the kernel may wake the thread 50 µs late. A refusal is ignored.
     let _ = std::fs::write(format!("/proc/{thread}/timerslack_ns"), "1000");
     let frame = frame::of_length(frame::Kind::Udp, 64);
     let pace = Duration::from_secs(1) / rate;
@@ -153,7 +155,7 @@ fn drip(socket: &PacketSocket, rate: u32, ended: &AtomicBool) -> Result<()> {
     while !ended.load(Ordering::Acquire) {
         socket.send(&frame).context("sending a frame")?;
         let now = Instant::now();
-        // Late frames are not caught up with: a burst would be another traffic.
+        // Late frames are not sent in a burst, which would be other traffic.
         due = now.max(due + pace);
         std::thread::sleep(due - now);
     }
@@ -170,14 +172,14 @@ mod tests {
             return testbase::skip_this("network namespaces and BPF programs need root");
         }
         let line = Line::new("t-first").unwrap();
-        let first = First::new(&line).unwrap();
+        let first = FirstPacket::new(&line).unwrap();
         let drip = Drip::start(&line, 2_000).unwrap();
         // The kernel forwards; the frames' payload is 0xa5.
         let before = crate::measure::Reading::now(0).nanos;
-        first.want(0xa5a5_a5a5);
-        let came = first.came().unwrap();
+        first.expect(0xa5a5_a5a5);
+        let came = first.wait().unwrap();
         assert!(came.nanos > before && came.gap_ns > 0, "{came:?}");
-        first.want(7);
+        first.expect(7);
         std::thread::sleep(ON_ITS_WAY * 4);
         assert_eq!(first.words.load(0).unwrap().came_ns, 0);
         assert!(first.words.load(0).unwrap().packets > 4);

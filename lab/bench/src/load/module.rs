@@ -1,8 +1,8 @@
-//! The modules that are loaded: real work in every byte, as much of it as is asked for.
+//! Generated modules to load, of selectable size, in which every byte is executed.
 //!
-//! Each step mixes a word of the packet's headers into a hash and counts in a table of 1,024
-//! counters which of them it met; eight steps make a function, and a packet goes through all of
-//! them. At last the packet gets the module's mark, by which its first packet is known.
+//! Each step mixes a word of the packet's headers into a hash and increments one of 1,024 counters
+//! by the hash; eight steps make a function, and a packet runs through all of them. Finally the
+//! packet gets the module's mark, which identifies its first packet.
 
 use std::fmt::Write as _;
 
@@ -11,18 +11,18 @@ use anyhow::{Context as _, Result};
 
 /// Steps of one function.
 const STEPS_OF_FUNCTION: u32 = 8;
-/// Where in the frame the mark goes: where the UDP payload begins.
+/// Offset of the mark in the frame: the start of the UDP payload.
 pub(crate) const MARK_AT: u32 = 14 + 20 + 8;
-/// Where the words lie that are hashed: the IPv4 header and the L4 ports.
+/// Offset of the hashed words: the IPv4 header and the L4 ports.
 const WORDS_AT: u32 = 14;
 const WORDS: u32 = 6;
 
-/// What a module is called by its length.
+/// Size of a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Size {
-    /// About 2 KB.
+    /// Size of about 2 KB.
     Small,
-    /// About 50 KB.
+    /// Size of about 50 KB.
     Large,
 }
 
@@ -44,7 +44,7 @@ impl Size {
     }
 }
 
-/// A module that marks its packets with this word; another word makes another module.
+/// Returns a module that marks its packets with this word; another word makes another module.
 pub(crate) fn module(size: Size, mark: u32) -> Result<Vec<u8>> {
     wat::parse_str(text(size, mark)).context("making a module of the benchmark's own")
 }
@@ -77,7 +77,7 @@ fn text(size: Size, mark: u32) -> String {
 fn step(number: u32) -> String {
     let word = WINDOW_ADDRESS + WORDS_AT + number % WORDS * 4;
     let turn = 1 + number % 31;
-    // An odd factor for each step, from the golden ratio: none is like another.
+    // An odd factor for each step, from the golden ratio, so that all differ.
     let factor = (number + 1).wrapping_mul(0x9e37_79b9) | 0x4000_0001;
     format!(
         "(local.set $h (i32.mul (i32.rotl (i32.xor (local.get $h) \

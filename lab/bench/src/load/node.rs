@@ -1,5 +1,5 @@
-//! Loading into a node while packets pass: from the request to the first packet that the
-//! service has handled.
+//! Loading into a node while packets pass: from the request to the first packet that the service
+//! has handled.
 //!
 //! ```text
 //!            file or digest                        mark in the payload
@@ -24,23 +24,23 @@ use crate::measurement::Measured;
 use crate::rounds::median;
 use crate::{Module, Options, Subject};
 
-/// Of each kind.
+/// Loads of each kind.
 const LOADS: u32 = 50;
 const LOADS_QUICK: u32 = 5;
 const NODE: &str = "bench-load";
-/// The first mark; each module has the next one.
+/// Mark of the first module; each further module has the next number.
 const MARK_FIRST: u32 = 0x4d00_0000;
 
-/// How a module comes to run.
+/// Kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
-    /// From a file that the node has never seen.
+    /// Load from a file that the node has never seen.
     Cold,
-    /// From the node's store, by its digest: it ran before.
+    /// Load from the node's store, by the digest of a module that ran before.
     Warm,
-    /// As cold, in place of a version that runs.
+    /// Load like [`Self::Cold`], replacing a running version.
     ReplaceCold,
-    /// As warm, in place of a version that runs.
+    /// Load like [`Self::Warm`], replacing a running version.
     ReplaceWarm,
 }
 
@@ -125,14 +125,14 @@ fn loaded(
 struct Bench<'a> {
     folder: PathBuf,
     stopwatch: Stopwatch<'a>,
-    /// Of the module that was made last.
+    /// Mark of the module that was made last.
     mark: u32,
     subject: &'a mut dyn Subject,
     found: BTreeMap<Case, Times>,
     gaps: Vec<f64>,
 }
 
-/// What is measured.
+/// Measured case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Case {
     size: Size,
@@ -140,7 +140,7 @@ struct Case {
     kind: Kind,
 }
 
-/// A module that nobody has loaded yet.
+/// Module that no node has loaded yet.
 struct Fresh {
     file: PathBuf,
     mark: u32,
@@ -148,7 +148,7 @@ struct Fresh {
 }
 
 impl Bench<'_> {
-    /// Each kind once, each with a baseline beside it.
+    /// Loads once for each kind, with a baseline for each.
     fn round(&mut self, size: Size, level: Level) -> Result<()> {
         let (one, other) = (self.fresh(size)?, self.fresh(size)?);
         let case = |kind| Case { size, level, kind };
@@ -160,7 +160,7 @@ impl Bench<'_> {
         self.subject.remove(NODE)
     }
 
-    /// One load and a baseline; the module's digest.
+    /// Measures one load and a baseline; returns the module's digest.
     fn timed(&mut self, case: Case, module: Module<'_>, fresh: &Fresh) -> Result<String> {
         let what = (&fresh.wasm[..], fresh.mark);
         let took = self.stopwatch.load(self.subject, module, what, case.level);
@@ -170,7 +170,7 @@ impl Bench<'_> {
         Ok(took.loaded.digest)
     }
 
-    /// Makes a module that there has not been yet, on the disk and not in the page cache.
+    /// Makes a module with a new mark, on the disk and not in the page cache.
     fn fresh(&mut self, size: Size) -> Result<Fresh> {
         self.mark += 1;
         let (mark, wasm) = (self.mark, module(size, self.mark)?);
@@ -193,7 +193,7 @@ impl Case {
         format!("load.{}.{}.{}", self.kind.name(), self.size.name(), self.level)
     }
 
-    /// Of the median.
+    /// Returns the goal for the median; `None` for a large module.
     fn goal(self) -> Option<f64> {
         (self.size == Size::Small).then(|| self.kind.goal())
     }

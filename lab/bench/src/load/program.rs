@@ -1,12 +1,12 @@
-//! Loading without a node: from a module's bytes to something that can be given packets.
+//! Loading without a node: from a module's bytes to a program that can be given packets.
 //!
 //! ```text
 //! ours      check ─▶ eBPF ─▶ arena, block, maps ─▶ verified and loaded by the kernel
 //! baseline  check ─▶ machine code by Cranelift ─▶ an instance in the sandbox
 //! ```
 //!
-//! Both are all of it, from the same bytes, one after the other on one CPU; a deployment
-//! does both. Nothing is kept from one load to the next.
+//! Both are complete, from the same bytes, one after the other on one CPU; a deployment does both.
+//! Nothing is cached from one load to the next.
 
 use std::time::Instant;
 
@@ -20,11 +20,11 @@ use crate::levels::{self, Ours};
 use crate::measurement::{Better, GoalFor, Measurement};
 use crate::rounds::{Pair, Rounds, median};
 
-/// Loads of which the median counts in a round.
+/// Loads of a round, of which the median counts.
 const LOADS: usize = 9;
-/// Microseconds for a module of about 300 bytes, all in.
+/// Goal in microseconds for a module of about 300 bytes, everything included.
 const GOAL_MICROS: f64 = 5000.0;
-/// The functions beside it that a quick run measures: a short and a long one.
+/// Functions that a quick run measures in addition: a short and a long one.
 const QUICK: [&str; 2] = ["dscp", "nat"];
 
 pub(crate) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Vec<Measurement>> {
@@ -57,7 +57,7 @@ pub(crate) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<V
     Ok(measurements)
 }
 
-/// How long something takes to be made; it is taken down outside.
+/// Measures the time to make a value in microseconds; dropping it is not included.
 pub(crate) fn micros<T>(make: impl FnOnce() -> Result<T>) -> Result<f64> {
     let start = Instant::now();
     let made = make()?;
@@ -66,7 +66,7 @@ pub(crate) fn micros<T>(make: impl FnOnce() -> Result<T>) -> Result<f64> {
     Ok(took.as_nanos() as f64 / 1000.0)
 }
 
-/// What user level does with the same bytes.
+/// Instantiates the same bytes at user level.
 pub(crate) fn sandboxed(engine: &Engine, module: &[u8]) -> Result<engine::Instance<OwnedPacket>> {
     let checked = Unverified(module).check()?;
     let spec = InstanceSpec {

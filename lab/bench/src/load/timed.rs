@@ -1,4 +1,4 @@
-//! One load of a module into a node while packets pass, and what it is compared with: for
+//! Measurement of one load of a module into a node while packets pass, and of its baseline: for
 //! `tam bench load` and `tam bench install`.
 
 use std::time::Duration;
@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use engine::Engine;
 use namespaces::netns;
 
-use super::first::First;
+use super::first::FirstPacket;
 use super::program::{micros, sandboxed};
 use crate::line::Line;
 use crate::measure::Reading;
@@ -16,65 +16,65 @@ use crate::measurement::{Better, GoalFor, Measurement};
 use crate::rounds::{Pair, Rounds, median, percentile};
 use crate::{Loaded, Module, Subject, forward};
 
-/// Microseconds for a module of about 2 KB.
+/// Goal in microseconds for a module of about 2 KB.
 pub(crate) const GOAL_COLD_US: f64 = 10_000.0;
 pub(crate) const GOAL_WARM_US: f64 = 1_000.0;
-/// Frames a second: one every 125 µs. Sending and forwarding one costs the machine some 35 µs.
+/// Frames per second: one every 125 µs. Sending and forwarding one costs the machine some 35 µs.
 pub(crate) const RATE: u32 = 8_000;
-/// Before a load: a change of rules that comes sooner than the kernel's grace period (RCU, some
-/// ticks) behind another one waits for its end, and a node that has just compiled something has
-/// its next compile worker ready after some 150 ms; neither is what loading takes.
+/// Pause before a load. A change of rules that comes sooner than the kernel's grace period (RCU,
+/// some ticks) after another waits for its end, and a node that has just compiled has its next
+/// compile worker ready after some 150 ms; neither is part of loading.
 const REST: Duration = Duration::from_millis(300);
-/// Where modules are loaded.
+/// Levels that modules are loaded at.
 pub(crate) const LEVELS: [Level; 2] = [Level::User, Level::Nic];
 
-/// Times loads into one node.
+/// Stopwatch for loads into one node.
 pub(crate) struct Stopwatch<'a> {
     node: &'static str,
-    first: First,
-    /// Where there is no node, for the baseline.
+    first: FirstPacket,
+    /// Line without a node, for the baseline.
     plain: &'a Line,
     engine: Engine,
 }
 
-/// What one load took, in microseconds.
+/// Times of one load, in microseconds.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Took {
-    /// Until the service's first packet.
+pub(crate) struct LoadTimes {
+    /// Time until the service's first packet.
     pub(crate) came: f64,
-    /// Between that one and the packet before it.
+    /// Distance of that packet to the one before it.
     pub(crate) gap: f64,
     baseline: f64,
     pub(crate) loaded: Loaded,
 }
 
 impl<'a> Stopwatch<'a> {
-    /// For a node of this name, in the middle of a line.
+    /// Returns a stopwatch for the node of this name, in the middle of a line.
     pub(crate) fn new(node: &'static str, line: &Line, plain: &'a Line) -> Result<Self> {
-        Ok(Self { node, first: First::new(line)?, plain, engine: Engine::new()? })
+        Ok(Self { node, first: FirstPacket::new(line)?, plain, engine: Engine::new()? })
     }
 
-    /// One load of a module that gives its packets this mark, and a baseline before it.
+    /// Measures a baseline, then one load of a module that gives its packets this mark.
     pub(crate) fn load(
         &mut self,
         subject: &mut dyn Subject,
         module: Module<'_>,
         (wasm, mark): (&[u8], u32),
         level: Level,
-    ) -> Result<Took> {
+    ) -> Result<LoadTimes> {
         std::thread::sleep(REST);
         let baseline = self.baseline(level, wasm)?;
         std::thread::sleep(REST / 3);
-        self.first.want(mark);
+        self.first.expect(mark);
         let begun = Reading::now(0).nanos;
         let loaded = subject.deploy(self.node, module, level)?;
-        let came = self.first.came()?;
+        let came = self.first.wait()?;
         ensure!(came.nanos > begun, "a packet of the module came before it was asked for");
         let (gap, came) = (came.gap_ns as f64 / 1e3, (came.nanos - begun) as f64 / 1e3);
-        Ok(Took { came, gap, baseline, loaded })
+        Ok(LoadTimes { came, gap, baseline, loaded })
     }
 
-    /// What the same level takes without a node.
+    /// Returns the time of the same level without a node, in microseconds.
     fn baseline(&self, level: Level, wasm: &[u8]) -> Result<f64> {
         if level == Level::User {
             return micros(|| sandboxed(&self.engine, wasm));
@@ -83,7 +83,7 @@ impl<'a> Stopwatch<'a> {
     }
 }
 
-/// What loads of one kind took, in microseconds.
+/// Times of loads of one kind, in microseconds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Times {
     rounds: Rounds,
@@ -94,7 +94,7 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    pub(crate) fn add(&mut self, took: &Took) {
+    pub(crate) fn add(&mut self, took: &LoadTimes) {
         self.rounds.add(vec![took.came, took.baseline]);
         self.ours.push(took.came);
         self.baseline.push(took.baseline);
@@ -102,7 +102,7 @@ impl Times {
         self.answered.push(took.loaded.answered.as_secs_f64() * 1e6);
     }
 
-    /// The median and the slowest of a hundred, each with its goal.
+    /// Returns the median and the slowest of a hundred, each with its goal.
     pub(crate) fn measurements(
         &self,
         metric: &str,
@@ -134,7 +134,7 @@ impl Times {
         [median, slowest]
     }
 
-    /// Where the time went, as far as it is seen from outside.
+    /// Describes the parts of the time that are visible from outside.
     pub(crate) fn note(&self, metric: &str, is_stored: bool) -> String {
         let stored = match is_stored {
             true => format!("stored after {:.0} us, ", median(&self.stored)),
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn the_median_and_the_slowest_have_goals_of_their_own() {
         let mut times = Times::default();
-        times.add(&Took { came: 900.0, baseline: 450.0, ..Took::default() });
+        times.add(&LoadTimes { came: 900.0, baseline: 450.0, ..LoadTimes::default() });
         let reached = |goals| {
             let both = times.measurements("load.warm.small.nic", Level::Nic, goals);
             both.map(|it| (it.metric.clone(), it.reached()))

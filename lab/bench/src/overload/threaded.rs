@@ -1,4 +1,4 @@
-//! Reception by a kernel thread on a CPU of its own: threaded NAPI
+//! Packet reception by a kernel thread on a CPU of its own: threaded NAPI
 //! (Documentation/networking/napi.rst; Linux 5.12).
 
 use std::collections::BTreeSet;
@@ -10,10 +10,10 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::line::{self, Line};
 
-/// What the kernel calls the threads of a device, before the number of the NAPI instance.
+/// Prefix of the names of NAPI threads, before the device and the number of the NAPI instance.
 const THREADS: &str = "napi/";
 
-/// Puts reception on a CPU. Threads that there were before are somebody else's.
+/// Reception on a chosen CPU. Threads that existed before belong to others.
 pub(super) struct Threaded {
     cpu: usize,
     others: BTreeSet<i32>,
@@ -24,8 +24,8 @@ impl Threaded {
         Self { cpu, others: threads().collect() }
     }
 
-    /// Whether the packets that come in by n0 are received by a thread of its own, or where they
-    /// are sent.
+    /// Sets whether packets that enter by n0 are received by a thread of its own, or on the
+    /// sender's CPU.
     pub(super) fn set(&self, line: &Line, on: bool) -> Result<()> {
         // `ip netns exec` shows the namespace's own devices in /sys.
         let name = line.node.name();
@@ -53,7 +53,7 @@ impl Threaded {
     }
 }
 
-/// Kernel threads that receive for a device of the name n0, whatever its namespace.
+/// Returns the kernel threads that receive for a device named n0, in whatever namespace.
 fn threads() -> impl Iterator<Item = i32> {
     let named = format!("{THREADS}{}-", line::PORT_IN);
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();

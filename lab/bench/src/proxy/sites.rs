@@ -1,4 +1,4 @@
-//! The lines of the benchmark, what stands in them, and where.
+//! Lines of the benchmark, with the contestants and their addresses.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,45 +7,45 @@ use anyhow::{Context as _, Result, ensure};
 use bpf::{Link, Object, XdpMode, objects};
 use namespaces::netns::{self, NetNs};
 
-use super::{Client, LARGE, SMALL, Who};
+use super::{Client, Contestant, LARGE, SMALL};
 use crate::line::{self, Line, NODE_CPU};
 use crate::streams::process::{HAPROXY, Process};
 use crate::streams::{self, ORIGIN, PROXY, nginx, within};
 use crate::{Plan, Service, Subject};
 
-/// What HAProxy's backends have that connect to the origin as the client.
+/// Setting of HAProxy's backends that connect to the origin with the client's address.
 const AS_CLIENT: &str = "source 0.0.0.0 usesrc client";
-/// Packets for sockets with others' addresses are the kernel's own, by this mark's route.
+/// Ruleset that marks packets for transparent sockets, whose route delivers them locally.
 const TRANSPARENT: &str = "table ip transparent {\n chain prerouting {\n  \
     type filter hook prerouting priority mangle; policy accept;\n  \
     meta l4proto tcp socket transparent 1 meta mark set 1 accept\n }\n}\n";
-/// Nodes.
+/// Names of the nodes.
 const PLAIN: &str = "bench-plain";
 const FILTER: &str = "bench-filter";
 const KEEPING: &str = "bench-keeping";
 const PLAIN_AT_XDP: &str = "bench-plain-xdp";
 const FILTER_AT_XDP: &str = "bench-filter-xdp";
-/// Files of the origin.
+/// Paths of the origin's files.
 pub(super) const SMALL_PATH: &str = "/1k";
 pub(super) const LARGE_PATH: &str = "/1m";
-/// Ports of the proxies.
+/// L4 ports of the proxies.
 const HAPROXY_TCP: u16 = 8001;
 const NGINX_TCP: u16 = 8002;
 const HAPROXY_HTTP: u16 = 8003;
 const NGINX_HTTP: u16 = 8004;
-/// Connections of HAProxy, far above those of a case: with its own number, which it takes of the
-/// limit of descriptors, it may refuse to start.
+/// Most connections of HAProxy, far above those of a case: its default, derived from the limit of
+/// descriptors, may be so high that it refuses to start.
 const HAPROXY_CONNECTIONS: u32 = 4000;
-/// Where nginx's modules are.
+/// Path of nginx's stream module.
 const STREAM_MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
 
-/// A line whose origin serves.
+/// Line with a serving origin.
 struct Site {
     line: Line,
     _origin: Process,
 }
 
-/// All of them.
+/// Sites of all contestants.
 pub(super) struct Sites {
     plain: Site,
     filter: Site,
@@ -59,13 +59,13 @@ pub(super) struct Sites {
     nginx: Process,
     haproxy_behind_xdp: Process,
     haproxy_transparent: Process,
-    /// Of our daemons and cells.
+    /// Processes of each node: daemon and cell.
     nodes: [Vec<u32>; 5],
     _links: Vec<Link>,
 }
 
-/// Where somebody is asked, and who works for that.
-pub(super) struct Place<'a> {
+/// Address that clients ask, and the processes that work for it.
+pub(super) struct Endpoint<'a> {
     pub(super) client: &'a NetNs,
     pub(super) address: String,
     pub(super) processes: Vec<u32>,
@@ -100,7 +100,7 @@ impl Sites {
             (&plain_at_xdp, PLAIN_AT_XDP, Service::Connections),
             (&filter_at_xdp, FILTER_AT_XDP, Service::PassThrough),
         ] {
-            // Ports for streams alone, as whoever runs a proxy has them, but for the last two.
+            // Ports for streams alone, as for a dedicated proxy, but for the last two.
             let at_tc = ![PLAIN_AT_XDP, FILTER_AT_XDP].contains(&name);
             subject.start(&Plan { at_tc, ..streams::plan(&site.line, name, service) }, 0)?;
         }
@@ -136,42 +136,50 @@ impl Sites {
         nodes.into_iter().try_for_each(|name| subject.stop(name))
     }
 
-    pub(super) fn place(&self, who: Who) -> Place<'_> {
+    pub(super) fn place(&self, contestant: Contestant) -> Endpoint<'_> {
         let proxy = |port: u16| format!("{PROXY}:{port}");
         let behind = || self.haproxy_behind_xdp.pids();
         let transparent = || self.haproxy_transparent.pids();
-        let (site, address, processes) = match who {
-            Who::Plain => (&self.plain, ORIGIN.to_owned(), self.nodes[0].clone()),
-            Who::Filter => (&self.filter, ORIGIN.to_owned(), self.nodes[1].clone()),
-            Who::Keeping => (&self.keeping, ORIGIN.to_owned(), self.nodes[2].clone()),
-            Who::PlainAtXdp => (&self.plain_at_xdp, ORIGIN.to_owned(), self.nodes[3].clone()),
-            Who::FilterAtXdp => (&self.filter_at_xdp, ORIGIN.to_owned(), self.nodes[4].clone()),
-            Who::HaproxyTcp => (&self.others, proxy(HAPROXY_TCP), self.haproxy.pids()),
-            Who::HaproxyHttp => (&self.others, proxy(HAPROXY_HTTP), self.haproxy.pids()),
-            Who::NginxTcp => (&self.others, proxy(NGINX_TCP), self.nginx.pids()),
-            Who::NginxHttp => (&self.others, proxy(NGINX_HTTP), self.nginx.pids()),
-            Who::TcpBehindXdp => (&self.behind_xdp, proxy(HAPROXY_TCP), behind()),
-            Who::HttpBehindXdp => (&self.behind_xdp, proxy(HAPROXY_HTTP), behind()),
-            Who::TcpTransparent => (&self.transparent, proxy(HAPROXY_TCP), transparent()),
-            Who::HttpTransparent => (&self.transparent, proxy(HAPROXY_HTTP), transparent()),
+        let (site, address, processes) = match contestant {
+            Contestant::Plain => (&self.plain, ORIGIN.to_owned(), self.nodes[0].clone()),
+            Contestant::Filter => (&self.filter, ORIGIN.to_owned(), self.nodes[1].clone()),
+            Contestant::Keeping => (&self.keeping, ORIGIN.to_owned(), self.nodes[2].clone()),
+            Contestant::PlainAtXdp => {
+                (&self.plain_at_xdp, ORIGIN.to_owned(), self.nodes[3].clone())
+            }
+            Contestant::FilterAtXdp => {
+                (&self.filter_at_xdp, ORIGIN.to_owned(), self.nodes[4].clone())
+            }
+            Contestant::HaproxyTcp => (&self.others, proxy(HAPROXY_TCP), self.haproxy.pids()),
+            Contestant::HaproxyHttp => (&self.others, proxy(HAPROXY_HTTP), self.haproxy.pids()),
+            Contestant::NginxTcp => (&self.others, proxy(NGINX_TCP), self.nginx.pids()),
+            Contestant::NginxHttp => (&self.others, proxy(NGINX_HTTP), self.nginx.pids()),
+            Contestant::TcpBehindXdp => (&self.behind_xdp, proxy(HAPROXY_TCP), behind()),
+            Contestant::HttpBehindXdp => (&self.behind_xdp, proxy(HAPROXY_HTTP), behind()),
+            Contestant::TcpTransparent => (&self.transparent, proxy(HAPROXY_TCP), transparent()),
+            Contestant::HttpTransparent => (&self.transparent, proxy(HAPROXY_HTTP), transparent()),
         };
-        Place { client: &site.line.source, address, processes }
+        Endpoint { client: &site.line.source, address, processes }
     }
 
-    /// Every byte comes, by whoever stands between.
-    pub(super) fn check(&self, who: Who) -> Result<()> {
-        let place = self.place(who);
+    /// Checks that every byte arrives through this contestant.
+    pub(super) fn check(&self, contestant: Contestant) -> Result<()> {
+        let place = self.place(contestant);
         let mut client = Client::connect(place.client, place.address.parse()?)
-            .with_context(|| who.name().to_owned())?;
+            .with_context(|| contestant.name().to_owned())?;
         for (path, length) in [(SMALL_PATH, SMALL), (LARGE_PATH, LARGE)] {
-            let answer = client.ask(path, false).with_context(|| who.name().to_owned())?;
-            ensure!(answer.body == body(length), "{}: {path} came as other bytes", who.name());
+            let answer = client.ask(path, false).with_context(|| contestant.name().to_owned())?;
+            ensure!(
+                answer.body == body(length),
+                "{}: {path} came as other bytes",
+                contestant.name()
+            );
         }
         Ok(())
     }
 }
 
-/// Bytes that nobody makes shorter: of a linear congruential generator.
+/// Returns incompressible bytes, of a linear congruential generator.
 fn body(length: usize) -> Vec<u8> {
     let mut state = 1u64;
     let next = |_| {
@@ -181,8 +189,8 @@ fn body(length: usize) -> Vec<u8> {
     (0..length).map(next).collect()
 }
 
-/// A program on both ports that lets everything pass, as a node has one there: a veth copies each
-/// frame for it, a network card would not.
+/// Attaches a program to both ports that passes everything, as a node has one there: a veth copies
+/// each frame for it, a network card would not.
 fn passes(line: &Line) -> Result<Vec<Link>> {
     let object = Object::open(objects::bench::SINK, "sink")?.load()?;
     let program = object.program("pass")?;
@@ -190,7 +198,8 @@ fn passes(line: &Line) -> Result<Vec<Link>> {
     [line::PORT_IN, line::PORT_OUT].into_iter().map(on).collect()
 }
 
-/// Has the kernel give packets to sockets that have other hosts' addresses, as HAProxy's manual says.
+/// Makes the kernel deliver packets to sockets with other hosts' addresses, as HAProxy's manual
+/// describes.
 fn take_others_addresses(line: &Line, folder: &Path) -> Result<()> {
     let file = folder.join("transparent.nft");
     std::fs::write(&file, TRANSPARENT).context("writing rules for nft")?;
@@ -215,7 +224,7 @@ fn haproxy(site: &Site, folder: &Path) -> Result<Process> {
     haproxy_in(site, folder, "haproxy", "")
 }
 
-/// `source` is said of both backends.
+/// Starts HAProxy; `source` is added to both backends.
 fn haproxy_in(site: &Site, folder: &Path, name: &str, source: &str) -> Result<Process> {
     let folder = within(folder, name)?;
     let file = folder.join("haproxy.cfg");
@@ -235,7 +244,7 @@ fn haproxy_in(site: &Site, folder: &Path, name: &str, source: &str) -> Result<Pr
 }
 
 fn nginx_proxy(site: &Site, folder: &Path) -> Result<Process> {
-    // Where it is built in there is no such file.
+    // The file does not exist where the module is built in.
     let load = match Path::new(STREAM_MODULE).exists() {
         true => format!("load_module {STREAM_MODULE};"),
         false => String::new(),
@@ -244,7 +253,7 @@ fn nginx_proxy(site: &Site, folder: &Path) -> Result<Process> {
         "{load}\nstream {{ server {{ listen {PROXY}:{NGINX_TCP} backlog=4096; \
          proxy_pass {ORIGIN}; }} }}"
     );
-    // What a client is slow to take stays in memory, as with the others.
+    // Data for slow clients stays in memory, as in the other proxies.
     let http = format!(
         "tcp_nodelay on; keepalive_requests 100000000; \
          upstream u {{ server {ORIGIN}; keepalive 128; keepalive_requests 100000000; }} \

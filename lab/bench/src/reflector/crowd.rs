@@ -1,4 +1,4 @@
-//! Listeners by the thousand, in one thread: each asks for a stream and hears what comes.
+//! Thousands of listeners in one thread; each requests a stream and counts its bytes.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -10,23 +10,23 @@ use rustix::net::{self, RecvFlags};
 
 use crate::streams::dial::{For, Watched, ask, dial};
 
-/// The request, and its answer's head at most.
+/// Most bytes of a request or of a response's head.
 const HEAD_MAX: usize = 4096;
 /// Bytes of a read.
 const READ: usize = 65_536;
-/// At most between two looks at the clock.
-const LOOK_INTERVAL: Duration = Duration::from_millis(5);
-/// Who has heard nothing so long after the last one's SYN gives up, as people would.
+/// Longest time between two checks of the clock.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// Time after its SYN at which a listener without data gives up, as people would.
 const JOIN_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Where one of them is.
+/// State of a listener.
 #[derive(Debug)]
 enum State {
-    /// Its connection is not there yet.
+    /// The connection is not established yet.
     Connecting,
-    /// It has asked; what it has of the answer's head.
+    /// The request was sent; the part of the response's head that has arrived.
     Asked(Vec<u8>),
-    /// It hears.
+    /// The body arrives.
     Hears,
 }
 
@@ -35,19 +35,19 @@ struct Listener {
     socket: OwnedFd,
     begun: Instant,
     state: State,
-    /// From its SYN until the first byte of the body.
+    /// Time from the SYN to the first byte of the body.
     join: Option<Duration>,
-    /// Of the body.
+    /// Bytes of the body.
     bytes: u64,
 }
 
-/// Listeners; they go when it is dropped. All in the namespace of the calling thread.
+/// Listeners in the namespace of the calling thread; they leave when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Crowd {
     at: SocketAddr,
     request: String,
     sockets: Watched,
-    /// Those who gave up are none any more.
+    /// Listeners; `None` for one that gave up.
     listeners: Vec<Option<Listener>>,
     buffer: Vec<u8>,
 }
@@ -61,8 +61,8 @@ impl Crowd {
         Ok(Self { at, request, sockets, listeners: Vec::new(), buffer: vec![0; READ] })
     }
 
-    /// So many come, so many a second; returns when each has heard something or has given up,
-    /// with how many did.
+    /// Adds `count` listeners at a rate of `per_second`; returns when each has received data or
+    /// given up, with the number that gave up.
     pub(crate) fn arrive(&mut self, count: usize, per_second: u32) -> Result<usize> {
         let begun = Instant::now();
         while self.listeners.len() < count {
@@ -82,7 +82,7 @@ impl Crowd {
         Ok(self.listeners.len() - self.present().count())
     }
 
-    /// Hears for so long; how long it was.
+    /// Receives for `length`; returns the time that it really took.
     pub(crate) fn listen(&mut self, length: Duration) -> Result<Duration> {
         let begun = Instant::now();
         while begun.elapsed() < length {
@@ -91,19 +91,20 @@ impl Crowd {
         Ok(begun.elapsed())
     }
 
-    /// Bytes that each has heard so far.
+    /// Returns the bytes that each listener has received so far.
     pub(crate) fn heard(&self) -> Vec<u64> {
         self.present().map(|listener| listener.bytes).collect()
     }
 
-    /// Seconds until each heard the first; of those who gave up, how long they waited at least.
+    /// Returns the seconds until each received its first byte; for one that gave up, the time that
+    /// it waited.
     pub(crate) fn joins(&self) -> Vec<f64> {
         let join =
             |listener: &Option<Listener>| listener.as_ref().map_or(JOIN_TIME_MAX, Listener::waited);
         self.listeners.iter().map(|listener| join(listener).as_secs_f64()).collect()
     }
 
-    /// The longest time for which nobody was listened to.
+    /// Returns the longest time between two polls.
     pub(crate) fn pause(&self) -> Duration {
         self.sockets.pause()
     }
@@ -121,9 +122,9 @@ impl Crowd {
         Ok(())
     }
 
-    /// What is there to be read, and who is connected.
+    /// Polls once: completes connections and reads available data.
     fn look(&mut self) -> Result<()> {
-        for number in self.sockets.ready(LOOK_INTERVAL)? {
+        for number in self.sockets.ready(POLL_INTERVAL)? {
             let listener = self.listeners.get_mut(number as usize).and_then(Option::as_mut);
             let Some(listener) = listener else { continue };
             match listener.state {
@@ -140,7 +141,7 @@ impl Crowd {
 }
 
 impl Listener {
-    /// Until it heard the first byte, or now.
+    /// Returns the time until the first byte, or until now.
     fn waited(&self) -> Duration {
         self.join.unwrap_or_else(|| self.begun.elapsed())
     }
@@ -169,7 +170,7 @@ impl Listener {
     }
 }
 
-/// How many bytes of the body came behind the head, if it is over.
+/// Returns the number of body bytes after the head, once the head is complete.
 fn behind_head(head: &mut Vec<u8>, came: &[u8]) -> Result<Option<usize>> {
     head.extend_from_slice(came);
     let Some(at) = head.windows(4).position(|four| four == b"\r\n\r\n") else {
@@ -213,7 +214,7 @@ mod tests {
         assert_eq!(crowd.arrive(20, 1000).unwrap(), 0);
         let before = crowd.heard();
         let heard_more = || {
-            crowd.listen(LOOK_INTERVAL).unwrap();
+            crowd.listen(POLL_INTERVAL).unwrap();
             crowd.heard().iter().zip(&before).all(|(after, before)| after > before).then_some(())
         };
         testbase::wait_for(JOIN_TIME_MAX, heard_more).unwrap();

@@ -1,4 +1,4 @@
-//! Icecast, which is given a stream by its station.
+//! Icecast, with a station that sends its stream to it.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,16 +10,16 @@ use crate::streams::process::{ICECAST, Process};
 use crate::streams::{PROXY, within};
 
 const PORT: u16 = 8000;
-/// Of the station, for this run only.
+/// Password of the station, for this run only.
 pub(super) const PASSWORD: &str = "station";
-/// Listeners at most: more than come.
+/// Most listeners: more than come.
 const CLIENTS_MAX: u32 = 8000;
-/// What a new listener gets at once: 4 s at 128 kbit/s, as ours.
+/// Burst of a new listener in bytes: 4 s at 128 kbit/s, as the node's.
 const BURST: u32 = 65_536;
-/// What is kept for those who are behind, as ours.
+/// Buffer for slow listeners in bytes, as the node's.
 const QUEUE: u32 = 1 << 20;
 
-/// The user and the group without rights.
+/// User and group id without rights.
 const NOBODY: u32 = 65_534;
 
 pub(super) fn at() -> Result<SocketAddr> {
@@ -30,7 +30,7 @@ pub(super) fn start(place: (&NetNs, usize), folder: &Path) -> Result<Process> {
     let folder = within(folder, "icecast")?;
     let file = folder.join("icecast.xml");
     std::fs::write(&file, configuration(&folder)).context("writing Icecast's configuration")?;
-    // It does not run as root; who it is instead writes the logs.
+    // Icecast does not run as root; its user has to own the logs.
     for path in [&folder, &within(&folder, "log")?] {
         std::os::unix::fs::chown(path, Some(NOBODY), None).context("giving Icecast its folder")?;
     }

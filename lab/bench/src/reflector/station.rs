@@ -1,4 +1,4 @@
-//! A radio station of 128 kbit/s, and one who listens to every byte of it.
+//! Radio station of 128 kbit/s, and a listener that checks every byte of it.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,34 +17,34 @@ use crate::streams::worker::Worker;
 
 /// Bytes of a frame of MPEG-1 layer III, 128 kbit/s at 44.1 kHz, without padding.
 const FRAME: usize = 417;
-/// Samples of one, and a second's.
+/// Samples of a frame, and of a second.
 const SAMPLES: f64 = 1152.0;
 const SAMPLES_PER_S: f64 = 44_100.0;
 /// Bytes per second.
 pub(crate) const RATE: f64 = FRAME as f64 * SAMPLES_PER_S / SAMPLES;
-/// The header of such a frame, and where its number is.
+/// Header of a frame, and the offset of its number.
 const HEADER: [u8; 4] = [0xff, 0xfb, 0x90, 0x00];
 const NUMBER_AT: usize = 36;
-/// What is kept for those who are behind, as ours does, and what is sent at once.
+/// Buffer for a slow listener, as the node's, and the most bytes of one send.
 const BEHIND_MAX: u64 = 1 << 20;
 const PART_MAX: u64 = 16 << 10;
-/// Between two looks whether somebody asks: less than a frame.
-const LOOK_INTERVAL: Duration = Duration::from_millis(5);
-/// Who asks has asked by then, and is given what is played.
+/// Polling interval for new connections: less than a frame.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// Time within which a request must arrive and the response begin.
 const ASK_TIME_MAX: Duration = Duration::from_secs(5);
-/// Of a head.
+/// Longest head, in bytes.
 const HEAD_MAX: usize = 4096;
-/// Silence by which a stream counts as over.
+/// Time without data after which a stream counts as ended.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// Plays until it is dropped.
+/// Station that plays until it is dropped.
 pub(crate) struct Station {
     listeners: Arc<AtomicUsize>,
     _player: Worker,
 }
 
 impl Station {
-    /// One that plays to whoever connects, so many frames at a time.
+    /// Starts a station that plays to each client that connects, `together` frames at a time.
     pub(crate) fn asked(namespace: &NetNs, at: SocketAddr, together: u64) -> Result<Self> {
         let listener = netns::in_namespace(namespace, || TcpListener::bind(at))?
             .context("opening a station")?;
@@ -52,7 +52,7 @@ impl Station {
         Ok(Self::play(Some(listener), Vec::new(), together))
     }
 
-    /// One that sends what it plays to a server of the name.
+    /// Starts a station that sends its stream to a server under this path.
     pub(super) fn sends(namespace: &NetNs, at: SocketAddr, path: &str) -> Result<Self> {
         let connect = || TcpStream::connect_timeout(&at, ASK_TIME_MAX);
         let mut stream = netns::in_namespace(namespace, connect)?.context("calling Icecast")?;
@@ -76,13 +76,13 @@ impl Station {
         let player = Worker::start(LOAD_CPU, move || {
             player.turn();
             counted.store(player.playing.len(), Ordering::Relaxed);
-            std::thread::sleep(LOOK_INTERVAL);
+            std::thread::sleep(POLL_INTERVAL);
             Ok(())
         });
         Self { listeners, _player: player }
     }
 
-    /// Connections to which it plays now.
+    /// Returns the number of connections that it plays to now.
     pub(crate) fn listeners(&self) -> usize {
         self.listeners.load(Ordering::Relaxed)
     }
@@ -92,14 +92,14 @@ struct Player {
     begun: Instant,
     listener: Option<TcpListener>,
     playing: Vec<Playing>,
-    /// Frames that are sent together.
+    /// Frames sent together.
     together: u64,
 }
 
-/// One to whom it plays.
+/// Client that receives the stream.
 struct Playing {
     stream: TcpStream,
-    /// The byte of all that is played that comes next.
+    /// Position of the next byte in the stream.
     at: u64,
 }
 
@@ -114,7 +114,7 @@ impl Player {
             }
         }
         let together = self.together * FRAME as u64;
-        self.playing.retain_mut(|playing| playing.goes_on(played, together));
+        self.playing.retain_mut(|playing| playing.send_due(played, together));
     }
 }
 
@@ -125,9 +125,9 @@ impl Playing {
         Ok(self.stream.set_nonblocking(true)?)
     }
 
-    /// Sends what is played, as far as there is room; whether it is still there. Who is too far
-    /// behind is dropped.
-    fn goes_on(&mut self, played: u64, together: u64) -> bool {
+    /// Sends as much of the stream as the socket accepts; returns whether the client is still
+    /// there. A client too far behind is dropped.
+    fn send_due(&mut self, played: u64, together: u64) -> bool {
         let behind = played.saturating_sub(self.at);
         if behind < together {
             return true;
@@ -139,7 +139,7 @@ impl Playing {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     return played - self.at <= BEHIND_MAX;
                 }
-                // It has gone.
+                // The client has gone.
                 _ => return false,
             }
         }
@@ -147,7 +147,7 @@ impl Playing {
     }
 }
 
-/// What is played from one byte to another, or the first of it.
+/// Returns the bytes of the stream from one position to another, or the first of them.
 fn part(from: u64, to: u64) -> Vec<u8> {
     let length = (to - from).min(PART_MAX) as usize;
     let frames = from / FRAME as u64..to.div_ceil(FRAME as u64);
@@ -155,7 +155,7 @@ fn part(from: u64, to: u64) -> Vec<u8> {
     bytes.skip((from % FRAME as u64) as usize).take(length).collect()
 }
 
-/// Nothing waits for ever, and nothing is gathered.
+/// Makes the socket blocking with timeouts of [`ASK_TIME_MAX`], and disables Nagle's algorithm.
 fn is_ready(stream: &TcpStream) -> Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_nodelay(true)?;
@@ -170,7 +170,7 @@ fn frame(number: u32) -> [u8; FRAME] {
     frame
 }
 
-/// A head, and what came of the body with it.
+/// Reads a head, and the part of the body that arrived with it.
 fn read_head(stream: &mut TcpStream) -> Result<(String, Vec<u8>)> {
     let (mut read, mut buffer) = (Vec::new(), [0; 1024]);
     loop {
@@ -187,8 +187,8 @@ fn read_head(stream: &mut TcpStream) -> Result<(String, Vec<u8>)> {
     }
 }
 
-/// One who listens from the first to the last minute, so that the stream is there for others, and
-/// to every byte.
+/// Listener that stays for the whole run, so that the channel stays open for others, which
+/// checks every byte.
 pub(crate) struct Attentive {
     over: Arc<AtomicBool>,
     thread: JoinHandle<Result<u32>>,
@@ -200,7 +200,7 @@ impl Attentive {
         let mut stream = netns::in_namespace(namespace, connect)?
             .with_context(|| format!("listening at {at}"))?;
         is_ready(&stream)?;
-        // Without chunks, which HTTP/1.0 does not have.
+        // HTTP/1.0, which has no chunks.
         write!(stream, "GET {path} HTTP/1.0\r\nHost: {at}\r\nUser-Agent: attentive\r\n\r\n")?;
         let (head, body) = read_head(&mut stream).context("what a listener is answered")?;
         ensure!(head.contains(" 200 "), "no stream at {at}{path}: {head}");
@@ -214,7 +214,7 @@ impl Attentive {
             // At least one frame, or it has heard nothing.
             while frames.count == 0 || !is_over.load(Ordering::Relaxed) {
                 let read = match stream.read(&mut buffer) {
-                    // A process that was stopped and goes on.
+                    // The process was stopped and continues.
                     Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                     read => read.context("nothing comes any more")?,
                 };
@@ -228,17 +228,17 @@ impl Attentive {
         Ok(Self { over, thread })
     }
 
-    /// How many frames it has heard: all that were played meanwhile, one after another.
+    /// Ends; returns the number of frames received, which were consecutive.
     pub(crate) fn end(self) -> Result<u32> {
         self.over.store(true, Ordering::Relaxed);
         self.thread.join().map_err(|_| anyhow!("a listener's thread ended"))?
     }
 }
 
-/// Whole frames, one after another.
+/// Check that the stream consists of whole, consecutive frames.
 #[derive(Debug, Default)]
 struct Frames {
-    /// Of the next one.
+    /// Bytes of the next frame so far.
     begun: Vec<u8>,
     next: Option<u32>,
     count: u32,

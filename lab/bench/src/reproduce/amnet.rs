@@ -1,8 +1,8 @@
 //! AMnet, "On the Performance of Active Networking Services", section IV: figures 3 and 4.
 //!
-//! Both are of one measurement: a source, a node and a sink in line, and a service that passes
-//! 0 to 4 times over every byte; a Pentium with 800 MHz and Ethernet with 100 Mbit/s. Ours
-//! differ in the absolute by the machine; what is compared are the proportions.
+//! Both come from one measurement: a source, a node and a sink in line, and a service that passes 0
+//! to 4 times over every byte; a Pentium with 800 MHz and Ethernet with 100 Mbit/s. Absolute values
+//! differ by the machine; compared are the proportions.
 
 use anyhow::Result;
 
@@ -13,23 +13,23 @@ use crate::measure::{Rates, Reading, Window, measure};
 use crate::rounds::median;
 use crate::sink::{Kind, Sink};
 
-/// The papers' packet size, in bytes.
+/// Packet size of the papers, in bytes.
 const LENGTH: usize = 1460;
-/// Sizes of figure 4; 700 is where the paper has its knee.
+/// Sizes of figure 4, in bytes; the paper's knee is at 700.
 const LENGTHS: [usize; 9] = [64, 128, 256, 400, 550, 700, 900, 1200, 1460];
 /// Most passes of the papers' service.
 const PASSES_MAX: u32 = 4;
 /// The paper's throughput with no service, in Mbit/s (figure 3).
 const PAPER_PLAIN: f64 = 92.0;
-/// With one pass; the text also says 68.
+/// Throughput with one pass, in Mbit/s; the text also says 68.
 const PAPER_ONE_PASS: f64 = 66.0;
-/// Each further pass costs this much.
+/// Throughput lost by each further pass, in Mbit/s.
 const PAPER_PER_PASS: f64 = 12.0;
-/// The load of figure 4.
+/// Load of figure 4, in Mbit/s.
 const PAPER_LOAD: f64 = 40.0;
-/// The smallest packets that carry that load.
+/// Smallest packets that carry that load, in bytes.
 const PAPER_KNEE: f64 = 700.0;
-/// A load counts as carried when at most this share is lost.
+/// Loss share up to which a load counts as carried.
 const LOSS_MAX: f64 = 0.05;
 /// Measures figure 3.
 pub(super) fn by_passes(lab: &mut Lab<'_>) -> Result<Drawn> {
@@ -138,7 +138,7 @@ fn at_load(lab: &mut Lab<'_>, curve: &str, length: usize, rate: Option<u64>) -> 
     })
 }
 
-/// Packets per second, medians of the rounds.
+/// Returns packets per second, as medians of the rounds.
 fn rates(lab: &mut Lab<'_>, length: usize, rate: Option<u64>) -> Result<Rates> {
     let sink = Sink::new(&lab.line, Kind::Xdp)?;
     let traffic = Traffic { rate, ..Traffic::flood(length) };
@@ -153,7 +153,7 @@ fn rates(lab: &mut Lab<'_>, length: usize, rate: Option<u64>) -> Result<Rates> {
     Ok(Rates { offered: of(|rates| rates.offered), counted: of(|rates| rates.counted) })
 }
 
-/// The smallest packets that carry a load, and so do all larger ones.
+/// Returns the index of the smallest packets from which on every size carries the load.
 fn knee(points: &[Point], wanted: f64) -> Option<usize> {
     let loaded = points.iter().rev().filter(|point| point.curve == LOADED);
     loaded
@@ -162,7 +162,7 @@ fn knee(points: &[Point], wanted: f64) -> Option<usize> {
         .map(|point| point.length)
 }
 
-/// The paper's best throughputs, with that of one pass as much as ours.
+/// Returns the paper's best throughputs, scaled so that one pass matches the measured one.
 fn limits(one: f64) -> Vec<Reference> {
     let limit = |passes: u32| {
         let paper = PAPER_ONE_PASS - PAPER_PER_PASS * f64::from(passes - 1);
@@ -184,7 +184,8 @@ fn curve(passes: Option<u32>) -> String {
     }
 }
 
-/// Loads as shares of what one pass can carry; the last ones overload every curve with a service.
+/// Returns loads as shares of the capacity with one pass; the last ones overload every curve with a
+/// service.
 fn steps(quick: bool) -> impl Iterator<Item = f64> + Clone {
     let count = if quick { 6 } else { 12 };
     (1..=count).map(move |step| 1.5 * f64::from(step) / f64::from(count))

@@ -6,9 +6,9 @@
 //!                 └ to 10.201.0.1: the service's; to 10.201.0.2: forwarded
 //! ```
 //!
-//! The paper's time is from the first SYN to the last FIN, and so is ours: each file has its own
-//! connection. Whether the service is in the way is told by the server's address, so that both are
-//! loaded in turns.
+//! As in the paper, the time is from the first SYN to the last FIN: each file has its own
+//! connection. The server's address selects whether the service handles the connection, so that
+//! both variants run in turns.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -25,31 +25,30 @@ use crate::rounds::median;
 use crate::streams::{self, nginx, within};
 use crate::{Plan, Service};
 
-/// Sizes of the pages, in bytes; the paper speaks of very small ones, of 25 KB and of very large
-/// ones.
+/// Sizes of the pages, in bytes; the paper names very small ones, 25 KB and very large ones.
 const LENGTHS: [usize; 7] = [500, 2_000, 8_000, 25_000, 100_000, 400_000, 1_600_000];
-/// Bytes of a file that cannot be made shorter, under the type of one that could.
+/// Bytes of an incompressible file whose content type suggests a compressible one.
 const NOISE_LENGTH: usize = 100_000;
-/// Links, in Mbit/s.
+/// Rates of the link, in Mbit/s.
 const RATES: [u32; 2] = [10, 100];
 const NODE: &str = "bench-compressing";
 const SERVED: &str = "10.201.0.1:80";
 const PLAIN: &str = "10.201.0.2:80";
 const RULE: &str = "dst 10.201.0.1 proto tcp dport 80";
 const LOAD_TIME_MAX: Duration = Duration::from_secs(20);
-/// The paper's gains at 10 Mbit/s, in percent: 25 KB, very large files; a small one lost.
+/// Gains of the paper at 10 Mbit/s, in percent: 25 KB, and very large files; a small file lost.
 const PAPER_GAIN: f64 = 25.0;
 const PAPER_GAIN_LARGE: f64 = 40.0;
 const PAPER_LOSS: f64 = 8.0;
 
-/// A file of the server.
+/// File of the server.
 struct Page {
     path: String,
     body: Vec<u8>,
     is_noise: bool,
 }
 
-/// Times of one file over one link, in microseconds: with the service, and without.
+/// Load times of one file over one link in microseconds, with the service and without.
 struct Times {
     rate: u32,
     length: usize,
@@ -59,7 +58,7 @@ struct Times {
 }
 
 impl Times {
-    /// What the service saves, in percent.
+    /// Returns the time that the service saves, in percent.
     fn gain(&self) -> f64 {
         (1.0 - self.with / self.without) * 100.0
     }
@@ -123,7 +122,7 @@ fn load_both(lab: &Lab<'_>, page: &Page, rate: u32) -> Result<Times> {
     })
 }
 
-/// Microseconds from the first SYN to the last FIN.
+/// Returns the time from the first SYN to the last FIN, in microseconds.
 fn load(lab: &Lab<'_>, page: &Page, from: &str) -> Result<f64> {
     let at: SocketAddr = from.parse()?;
     let begun = Instant::now();
@@ -149,7 +148,7 @@ fn pages() -> Vec<Page> {
     pages
 }
 
-/// Bytes without any order, the same each time (xorshift64).
+/// Returns incompressible bytes, the same each time (xorshift64).
 fn noise() -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let next = |_| {
@@ -161,7 +160,7 @@ fn noise() -> Vec<u8> {
     (0..NOISE_LENGTH).map(next).collect()
 }
 
-/// What an answer brings, decoded.
+/// Returns the decoded body of a response.
 pub(super) fn body(answer: &[u8]) -> Result<Vec<u8>> {
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
     let (head, body) = answer.split_at(end.context("an answer without a head")? + 4);

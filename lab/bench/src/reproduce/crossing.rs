@@ -1,14 +1,15 @@
-//! Tamanoir, figures 11 and 12: the time that a packet takes to cross the node, by its size and
-//! the level of the service (section 4.1 of the paper).
+//! Tamanoir, figures 11 and 12: the time that a packet takes to cross the node, by its size and the
+//! level of the service (section 4.1 of the paper).
 //!
-//! The paper's service marks and counts packets; in the kernel it is a netfilter module, at
-//! user level Java: a dual Pentium III with 1 GHz and Fast Ethernet, ANEP packets of up to
-//! several kilobytes. Ours is `monitor` at each level, one packet a frame. Where the paper's
-//! user level received TCP and sent it anew, ours marks each segment as it passes, so that the
-//! paper's waiting for small packets to be put together has nothing that stands for it.
+//! The paper's service marks and counts packets; in the kernel it is a netfilter module, at user
+//! level Java: a dual Pentium III with 1 GHz and Fast Ethernet, ANEP packets of up to several
+//! kilobytes. Here it is `monitor` at each level, one packet a frame. The paper's user level
+//! terminated TCP and sent the data anew; here each segment is marked as it passes, so the paper's
+//! delay for collecting small packets has no counterpart.
 //!
 //! Time is from the source's stamp to the sink's program. A fixed redirect in the node's place
-//! shows how much of that is the line's own; it and the kernel's forwarding take turns with ours.
+//! shows how much of that is the line's own; it and the kernel's forwarding take turns with the
+//! node.
 
 use abi::Level;
 use anyhow::Result;
@@ -19,23 +20,23 @@ use crate::generator::Traffic;
 use crate::line::Line;
 use crate::{Service, forward, frame};
 
-/// Bytes; the paper's small packets have 200.
+/// Frame lengths in bytes; the paper's small packets have 200.
 const LENGTHS: [usize; 5] = [80, 200, 512, 1024, 1460];
-/// Packets per second: far from every limit, so that none waits for another one.
+/// Packets per second, far from every limit, so that none waits for another one.
 const RATE: u64 = 2_000;
 const NODE: &str = "bench-cross";
 const FIXED: &str = "the line alone (fixed redirect)";
 const KERNEL: &str = "the kernel's forwarding";
-/// Both figures: within the kernel, at every size.
+/// Time of the paper within the kernel at every size, in microseconds: both figures.
 const PAPER_KERNEL_US: f64 = 7.0;
-/// Figure 11: small packets at user level, the least of them.
+/// Shortest time of the paper for small packets at user level, in microseconds: figure 11.
 const PAPER_USER_UDP_US: f64 = 500.0;
-/// Figure 12: packets below 4,096 bytes at user level.
+/// Time of the paper for packets below 4,096 bytes at user level, in microseconds: figure 12.
 const PAPER_USER_TCP_US: f64 = 16_000.0;
-/// The size that is compared with the paper's values.
+/// Frame length that is compared with the paper's values, in bytes.
 const COMPARED_LENGTH: usize = 200;
 
-/// Figures 11 and 12.
+/// Measures figures 11 and 12.
 pub(super) fn crossing(lab: &mut Lab<'_>, kind: frame::Kind) -> Result<Drawn> {
     let (fixed, kernel) = (Line::new("fixed")?, Line::new("kernel")?);
     let _links = namespaces::netns::in_namespace(&fixed.node, || forward::fixed_redirect(&fixed))??;

@@ -1,11 +1,11 @@
-//! RCANE, figure 16: what somebody has to collect when somebody else makes garbage.
+//! RCANE, figure 16: garbage collection that one party causes for another.
 //!
-//! A and B have a packet each in turn. Those of B make 4 objects, those of A 4 and later 400. In (a)
-//! both are of one session, in one heap, in (b) each has a session and a heap of its own; B, or the
-//! session of both, is promised 1 ms of each 4 ms. A heap is a module's memory, and the collector a
-//! part of the module (`heap.wat`): it marks and sweeps, a part with each packet. What is counted
-//! is at how many objects and places it looks for each packet of A and of B; the paper's plot has
-//! the time that this takes.
+//! A and B get packets in turn. A packet of B makes 4 objects, one of A 4 and later 400. In (a)
+//! both are of one session and share a heap, in (b) each has a session and a heap of its own; B, or
+//! the shared session, reserves 1 ms of each 4 ms. A heap is a module's memory, and the collector a
+//! part of the module (`heap.wat`): it marks and sweeps, a part with each packet. Counted are the
+//! objects and references that it visits for each packet of A and of B; the paper's plot shows the
+//! time for this.
 
 use std::time::{Duration, Instant};
 
@@ -18,22 +18,22 @@ use crate::{Party, SOURCE_PORT_FIRST, Work};
 
 const NODE: &str = "bench-garbage";
 const LENGTH: usize = 80;
-/// Packets a second of both together.
+/// Packets per second of both together.
 const RATE: u64 = 20_000;
 const PROMISE: &str = "1ms/4ms";
-/// Objects that a packet of A makes before and after.
+/// Objects that a packet of A makes, before and after the change.
 const LITTLE: u32 = 4;
 const MUCH: u32 = 400;
 const PHASE: Duration = Duration::from_secs(8);
 const PHASE_QUICK: Duration = Duration::from_secs(2);
-/// Between two points.
+/// Time between two points.
 const STEP: Duration = Duration::from_millis(100);
-/// Behind a change, before its phase is looked at.
+/// Seconds after a change that are not counted in its phase.
 const UNSURE: f64 = 0.5;
-/// Whose packets they are, and what the module's counters are called by.
+/// Parties, as the module's counters name them.
 const WHO: [&str; 2] = ["a", "b"];
 
-/// What a heap's collector has looked at so far, and packets: of A and of B.
+/// Objects visited by a heap's collector so far, and packets, of A and of B.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counted {
     looked: [u64; 2],
@@ -60,7 +60,7 @@ pub(super) fn garbage(lab: &mut Lab<'_>) -> Result<Drawn> {
     Ok(drawn(one, two, if lab.options.quick { PHASE_QUICK } else { PHASE }))
 }
 
-/// Measures a point of A's and of B's for each step.
+/// Measures a point of A and of B for each step.
 fn collected(lab: &mut Lab<'_>, heaps: &str, parties: &[Party<'_>]) -> Result<Vec<Point>> {
     for party in parties {
         lab.subject.admit(NODE, party)?;
@@ -73,7 +73,7 @@ fn collected(lab: &mut Lab<'_>, heaps: &str, parties: &[Party<'_>]) -> Result<Ve
     let (begin, mut before) = (Instant::now(), counted(lab, parties)?);
     for (number, objects) in [LITTLE, MUCH].into_iter().enumerate() {
         (lab.progress)(&format!("{heaps}, {objects} objects for each packet of A"));
-        lab.subject.tell(NODE, parties[0].name, &objects.to_le_bytes())?;
+        lab.subject.send_message(NODE, parties[0].name, &objects.to_le_bytes())?;
         while begin.elapsed() < phase * (number as u32 + 1) {
             std::thread::sleep(STEP);
             let at = begin.elapsed().as_secs_f64();
@@ -124,7 +124,7 @@ fn curve(heaps: &str, who: &str) -> String {
     format!("{}, {heaps}", who.to_uppercase())
 }
 
-/// The mean of a curve between two moments.
+/// Returns the mean of a curve between two moments.
 fn mean(points: &[Point], curve: &str, from: f64, to: f64) -> Option<f64> {
     let values: Vec<f64> = points
         .iter()
@@ -188,7 +188,7 @@ mod tests {
             looked: Some(looked),
             ..Point::default()
         };
-        // What is looked at just behind a change is of neither phase.
+        // Values just after a change belong to neither phase.
         let points = vec![point(0.1, 99.0), point(1.0, 4.0), point(2.1, 99.0), point(3.0, 5.0)];
         let drawn = drawn(Vec::new(), points, PHASE_QUICK);
         assert_eq!(drawn.compared[0].ours, Some(1.25));

@@ -19,11 +19,11 @@ use super::{Compared, Course, Drawn, Marks, Panel, Point, Reference, Straight};
 use axis::{Axis, Ticked};
 
 const WIDTH: u32 = 1100;
-/// Of one plot.
+/// Height of a plot, in pixels.
 const HEIGHT: u32 = 460;
 const TITLE_HEIGHT: u32 = 44;
 const CAPTION_LINE: u32 = 18;
-/// Where text begins, and how wide the legend beside a plot is.
+/// Left edge of text, and width of the legend beside a plot, in pixels.
 const MARGIN: i32 = 24;
 const LEGEND_WIDTH: u32 = 270;
 const LEGEND_LINE: i32 = 18;
@@ -33,10 +33,10 @@ const FONT: &str = "sans-serif";
 /// Dashes of the paper's values, in pixels.
 const DASH: u32 = 7;
 const DASH_GAP: u32 = 5;
-/// Pieces of a straight line that is bent, as one axis alone has powers of ten.
+/// Segments of a straight line that is bent because only one axis is logarithmic.
 const PIECES_BENT: u32 = 50;
-/// Colours of curves: told apart by those who see few colours, and dark enough on white (at
-/// least 3:1, WCAG 2.2, 1.4.11), after Okabe and Ito.
+/// Colours of curves: distinguishable by colour-blind readers, and dark enough on white (at least
+/// 3:1, WCAG 2.2, 1.4.11), after Okabe and Ito.
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(200, 80, 0),
@@ -48,7 +48,7 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(190, 30, 45),
 ];
 
-/// Colour of a value of the paper's that belongs to several curves, or to none.
+/// Colour of the paper's values that belong to several curves, or to none.
 const OF_NO_CURVE: RGBColor = RGBColor(90, 90, 90);
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
@@ -85,7 +85,7 @@ fn all(root: &Area<'_>, title: &str, plots: u32, drawn: &Drawn) -> Drawing {
     Ok(())
 }
 
-/// A line of the legend.
+/// Entry of the legend.
 struct Entry {
     name: String,
     colour: RGBColor,
@@ -99,7 +99,7 @@ enum Sign {
     Dashes,
 }
 
-/// A curve of a panel, with the places of its points.
+/// Curve of a panel, with the positions of its points.
 struct Curve<'a> {
     name: &'a str,
     colour: RGBColor,
@@ -161,7 +161,7 @@ fn curves(area: &Area<'_>, panel: Panel, drawn: &Drawn) -> Drawing {
         let name = beside.name.to_owned();
         legend.push(Entry { name, colour: BLACK, sign: Sign::Line });
     }
-    // What was measured first, the paper's values behind it.
+    // Measured curves first, then the paper's values.
     legend.sort_by_key(|entry| entry.sign == Sign::Dashes);
     legend.dedup_by(|entry, before| {
         let is_same = entry.name == before.name && entry.sign == before.sign;
@@ -198,7 +198,7 @@ fn draw_legend(area: &Area<'_>, entries: &[Entry]) -> Drawing {
     Ok(())
 }
 
-/// Returns the words in lines of at most so many characters.
+/// Wraps words into lines of at most `most` characters.
 fn wrapped(text: &str, most: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -224,7 +224,7 @@ fn placed(marks: Marks, points: &[Point], (x, y): (Axis, Axis)) -> Vec<Curve<'_>
     series(marks, points).into_iter().enumerate().map(curve).collect()
 }
 
-/// Returns the lines of each reference, as places.
+/// Returns the lines of each reference, as positions.
 fn dashes(
     references: &[&Reference],
     (x, y): (Axis, Axis),
@@ -251,8 +251,8 @@ fn dashes(
     references.iter().map(of).collect()
 }
 
-/// The points of each curve that a panel shows, in the order of measurement, which is that of
-/// the paper's legend.
+/// Returns the points of each curve that a panel shows, in the order of measurement, which is that
+/// of the paper's legend.
 fn series(marks: Marks, points: &[Point]) -> Vec<(&str, Vec<&Point>)> {
     let begin = match marks {
         Marks::Lines => "",
@@ -268,7 +268,7 @@ fn series(marks: Marks, points: &[Point]) -> Vec<(&str, Vec<&Point>)> {
     series
 }
 
-/// Places of a straight line over a range of places.
+/// Returns positions on a straight line over a range.
 fn straight(line: Straight, (x, y): (Axis, Axis), range: Range<f64>) -> Vec<(f64, f64)> {
     let pieces = if x.is_log == y.is_log { 1 } else { PIECES_BENT };
     let piece = (range.end - range.start) / f64::from(pieces);
@@ -415,7 +415,7 @@ mod tests {
         assert_eq!(powers.len(), 2);
         assert!(powers.iter().all(|(x, y)| (y - x - 1.0).abs() < 1e-9));
         assert!(places(false, false, 0.0..9.0).iter().all(|(x, y)| (y - 10.0 * x).abs() < 1e-9));
-        // There is no place for the origin on an axis of powers.
+        // The origin has no position on a logarithmic axis.
         assert_eq!(places(false, true, 0.0..9.0).len(), 50);
     }
 }

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-/// One measured point; it has the quantities of its figure.
+/// Measured point, with the quantities of its figure.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Point {
-    /// The curve that it belongs to.
+    /// Name of its curve.
     pub curve: String,
     /// Bytes of each frame.
     pub length: usize,
@@ -26,31 +26,31 @@ pub struct Point {
     /// Microseconds from source to sink: a median, or of one packet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay_us: Option<f64>,
-    /// Microseconds within which 99 % of the packets came.
+    /// Microseconds within which 99 % of the packets arrived.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay_p99_us: Option<f64>,
-    /// Microseconds that something took.
+    /// Duration in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_us: Option<f64>,
-    /// Which packet it is, from 0.
+    /// Number of the packet, from 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub number: Option<usize>,
     /// Seconds since the beginning.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_s: Option<f64>,
-    /// Packets that may wait.
+    /// Length of the queue, in packets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub buffer: Option<usize>,
-    /// Objects and places at which a collector looked, for each packet.
+    /// Objects and references that a collector visited, for each packet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub looked: Option<f64>,
     /// Listeners of a stream.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listeners: Option<usize>,
-    /// Percent of them who hear all of it.
+    /// Percent of the listeners that received the whole stream.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub whole: Option<f64>,
-    /// Mbit/s that come from where the stream is.
+    /// Mbit/s from the stream's origin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uplink: Option<f64>,
     /// Percent of a core's time.
@@ -80,7 +80,7 @@ pub(super) enum Quantity {
 }
 
 impl Quantity {
-    /// In the CSV, and on the axis.
+    /// Returns the names in the CSV, and on the axis.
     pub(super) const fn names(self) -> (&'static str, &'static str) {
         match self {
             Self::Length => ("length_bytes", "size, bytes"),
@@ -102,7 +102,7 @@ impl Quantity {
         }
     }
 
-    /// Whether it is a whole number.
+    /// Returns true for a quantity of whole numbers.
     const fn is_whole(self) -> bool {
         matches!(self, Self::Length | Self::Number | Self::Buffer | Self::Listeners)
     }

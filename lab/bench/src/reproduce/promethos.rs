@@ -1,13 +1,13 @@
-//! PromethOS NP, figure 4 and table 1: transfer rate and delay under rising load, for a module
-//! that does nothing, on two processors of one node ("A network processor for active networks").
+//! PromethOS NP, figure 4 and table 1: transfer rate and delay under rising load, for a module that
+//! does nothing, on two processors of one node ("A network processor for active networks").
 //!
 //! The paper's two processors are the host's (Xeon, 2.4 GHz) and the network card's own PowerPC;
-//! ours are two levels: a sandboxed process on a core of its own (`user`), and the driver
-//! (`nic`). The paper's nearer processor was the slower one; ours is the faster. Its round trip
-//! went up to the module and back to the sender; ours is one way, from source to sink.
+//! here they are two levels: a sandboxed process on a core of its own (`user`), and the driver
+//! (`nic`). The paper's nearer processor was the slower one; here it is the faster. Its round trip
+//! went up to the module and back to the sender; here it is one way, from source to sink.
 //!
-//! The paper also found that the card forwards another, plain flow meanwhile: here half of
-//! the packets match no rule while the other half is more than the service carries.
+//! The paper also found that the card forwards another, plain flow meanwhile: here half of the
+//! packets match no rule while the other half is more than the service carries.
 
 use abi::Level;
 use anyhow::Result;
@@ -19,7 +19,7 @@ use crate::generator::Traffic;
 
 /// The paper's sizes, in bytes.
 const LENGTHS: [usize; 2] = [72, 1460];
-/// Packets per second; without one, as fast as it goes.
+/// Packets per second; `None` for the highest rate possible.
 const LOADS: [Option<u64>; 7] = [
     Some(1_000),
     Some(10_000),
@@ -30,16 +30,16 @@ const LOADS: [Option<u64>; 7] = [
     None,
 ];
 const LOADS_QUICK: [Option<u64>; 4] = [Some(10_000), Some(300_000), Some(1_000_000), None];
-/// Table 1: most packets per second, least delay in microseconds; of 72 and 1,460 bytes.
+/// Table 1: highest packet rate per second, least delay in microseconds; of 72 and 1,460 bytes.
 const PAPER_HOST: [(f64, f64); 2] = [(297_985.0, 48.7), (81_846.0, 96.2)];
 const PAPER_CARD: [(f64, f64); 2] = [(9_807.0, 124.3), (3_638.0, 786.6)];
-/// The service's part beside the plain flow, of what it carries.
+/// Load of the service beside the plain flow, as a multiple of its capacity.
 const OVERLOAD: f64 = 1.2;
-/// What is to arrive of the plain flow.
+/// Goal for the share of the plain flow that arrives.
 const GOAL_KEPT: f64 = 0.99;
 const NODE: &str = "bench-idle";
 const NODE_BESIDE: &str = "bench-beside";
-/// The first of the generator's two flows, whose source port is 1,024.
+/// Match of the first of the generator's two flows, whose source port is 1,024.
 const RULE_BESIDE: &str = "proto udp sport 1024";
 
 /// Measures figure 4, table 1, and the plain flow.
@@ -111,7 +111,7 @@ fn curve(level: Level, length: usize) -> String {
     format!("{}, {length} bytes", at(level))
 }
 
-/// Most packets per second, and least delay.
+/// Returns the highest packet rate, and the least delay.
 fn best(points: &[Point], level: Level, length: usize) -> Option<(f64, f64)> {
     let curve = curve(level, length);
     let of_curve = || points.iter().filter(|point| point.curve == curve);
@@ -120,7 +120,7 @@ fn best(points: &[Point], level: Level, length: usize) -> Option<(f64, f64)> {
     Some((most, least))
 }
 
-/// Table 1 in the plots: the best rate as Mbit/s, and the least delay.
+/// Returns table 1 for the plots: the best rate as Mbit/s, and the least delay.
 fn references() -> Vec<Reference> {
     let mut references = Vec::new();
     for (level, whose, paper) in
@@ -138,7 +138,7 @@ fn references() -> Vec<Reference> {
     references
 }
 
-/// Table 1: the host's processor beside user level, the card's beside the driver.
+/// Compares with table 1: the host's processor with user level, the card's with the driver.
 fn table(points: &[Point]) -> Vec<Compared> {
     let mut compared = Vec::new();
     for (level, whose, paper) in

@@ -1,13 +1,14 @@
-//! RCANE, figures 12 and 13: what sessions send by a port whose guarantees change, and what one
-//! receives by its period and its queue.
+//! RCANE, figures 12 and 13: the rates at which sessions send by a port while their reservations
+//! change, and the rate that one receives by its period and its queue.
 //!
 //! Figure 12: E has 2 ms of each 6 ms of a link of 100 Mbit/s, F 25 %, from 20 s on 45 %, from 22 s
 //! on 65 %, from 24 s on 25 % again; D has no guarantee. All three send packets of 1,500 bytes all
-//! the time. Here a rate of the node file is the link, and the same is done once more at 1 Gbit/s.
+//! the time. Here the port's rate in the node file stands for the link, and the measurement is
+//! repeated at 1 Gbit/s.
 //!
 //! Figure 13: a session with a tenth of the processor is sent 97 Mbit/s, beside one that works all
-//! the time, with 4 ms of each 10 ms. The paper's buffers hold 1.5 to 88 KB; here a queue is so many
-//! packets, each in a frame of packet memory.
+//! the time, with 4 ms of each 10 ms. The paper's buffers hold 1.5 to 88 KB; here a queue is a
+//! number of packets, each in a frame of packet memory.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -26,34 +27,34 @@ use crate::line::{Line, PORT_OUT};
 use crate::{Party, Plan, SOURCE_PORT_FIRST, Work};
 
 const NODE: &str = "bench-rcane";
-/// Packets of 1,500 bytes, as frames.
+/// Frame length in bytes, of packets of 1,500 bytes.
 const LENGTH: usize = 1_514;
-/// What each takes on an Ethernet, in bits: with preamble, frame check sequence and gap.
+/// Bits of a frame on an Ethernet: with preamble, frame check sequence and gap.
 const WIRE_BITS: f64 = (LENGTH as f64 + 24.0) * 8.0;
-/// The sessions of figure 12, each with one of the generator's flows.
+/// Sessions of figure 12, each with one of the generator's flows.
 const SESSIONS: [&str; 3] = ["d", "e", "f"];
-/// Flows of the generator, a power of two; what nobody has is not shared.
+/// Flows of the generator, a power of two; the rate of a flow without a session is not shared.
 const FLOWS: u32 = 4;
 const SHARE_E: &str = "2ms/6ms";
-/// F's guarantees, in their order, in parts of 6 ms, and the paper's percentages.
+/// Reservations of F in order, in parts of 6 ms, with the paper's percentages.
 const SHARES_F: [(&str, f64); 4] =
     [("1500us/6ms", 25.0), ("2700us/6ms", 45.0), ("3900us/6ms", 65.0), ("1500us/6ms", 25.0)];
-/// When each begins, and when all ends, in seconds.
+/// Beginnings of the phases and the end, in seconds.
 const PHASES: [f64; 5] = [0.0, 20.0, 22.0, 24.0, 26.0];
 const PHASES_QUICK: [f64; 5] = [0.0, 1.0, 2.0, 3.0, 4.0];
-/// Between two points of the trace.
+/// Time between two points of the trace.
 const STEP: Duration = Duration::from_millis(50);
-/// Behind a change, before its phase is looked at: queues of before are on their way.
+/// Seconds after a change that are not counted in its phase: earlier queues are still in flight.
 const UNSURE: f64 = 0.2;
 
-/// Figure 13: the receiver's periods, each with a tenth of it, and its queue in packets: the
-/// paper's 1.5 to 88 KB.
+/// Figure 13: periods of the receiver, each with a slice of a tenth, and its queue lengths in
+/// packets: the paper's 1.5 to 88 KB.
 const PERIODS: [(&str, f64); 4] =
     [("100us/1ms", 1.0), ("500us/5ms", 5.0), ("1ms/10ms", 10.0), ("2ms/20ms", 20.0)];
 const QUEUES: [usize; 5] = [1, 4, 15, 30, 58];
 const QUEUES_QUICK: [usize; 2] = [4, 58];
 const BUSY: &str = "4ms/10ms";
-/// 97 Mbit/s of packets of 1,500 bytes, in packets a second.
+/// Rate in packets per second: 97 Mbit/s of packets of 1,500 bytes.
 const RECEIVED_RATE: u64 = 8_083;
 const WINDOW: Duration = Duration::from_secs(2);
 const WINDOW_QUICK: Duration = Duration::from_millis(700);
@@ -78,7 +79,7 @@ fn transmission_at(lab: &mut Lab<'_>, megabits: u64, phases: [f64; 5]) -> Result
     Ok(drawn(&trace, megabits, phases))
 }
 
-/// Records when each packet came, and of which flow.
+/// Records the arrival time and the flow of each packet.
 fn trace(lab: &mut Lab<'_>, megabits: u64, phases: [f64; 5]) -> Result<Vec<(f64, usize)>> {
     for (at, name) in SESSIONS.into_iter().enumerate() {
         let send = [None, Some(SHARE_E), Some(SHARES_F[0].0)][at];
@@ -165,7 +166,7 @@ fn receptions(lab: &mut Lab<'_>) -> Result<Vec<Point>> {
     Ok(points)
 }
 
-/// Measures the part of the receiver's packets that it could handle.
+/// Measures the share of the receiver's packets that it handled.
 fn received(lab: &Lab<'_>, window: Duration) -> Result<f64> {
     let device = Line::ifindex(&lab.line.source, "s0")?;
     // The busy session has the other flow, at the same rate: more than it can do.
@@ -188,7 +189,7 @@ fn received(lab: &Lab<'_>, window: Duration) -> Result<f64> {
     Ok(arrivals.counts()?.packets as f64 / ((last - first) as f64 / 2.0))
 }
 
-/// Receives what arrives at the end of the line.
+/// Receiver at the end of the line.
 struct Receiver {
     ended: Arc<AtomicBool>,
     thread: JoinHandle<Vec<(Instant, u16)>>,
@@ -205,7 +206,7 @@ impl Receiver {
         let over = Arc::clone(&ended);
         let thread = std::thread::spawn(move || {
             let mut came = Vec::with_capacity(1 << 20);
-            // Nothing of the packet but who sent it is looked at.
+            // Only the packet's sender is evaluated.
             let mut byte = [0; 1];
             while !over.load(Ordering::Relaxed) {
                 if let Ok((_, from)) = socket.recv_from(&mut byte) {
@@ -223,13 +224,13 @@ impl Receiver {
     }
 }
 
-/// Mbit/s of the wire of a session between two moments.
+/// Returns the rate of a session on the wire between two moments, in Mbit/s.
 fn rate(trace: &[(f64, usize)], session: usize, from: f64, to: f64) -> f64 {
     let packets = trace.iter().filter(|(at, of)| *of == session && (from..to).contains(at)).count();
     packets as f64 * WIRE_BITS / 1e6 / (to - from)
 }
 
-/// Percent of the port for D, E and F while so much is promised to F.
+/// Returns the percentages of the port for D, E and F while F reserves `percent`.
 fn shares_of_paper(percent: f64) -> [f64; 3] {
     [100.0 - 100.0 / 3.0 - percent, 100.0 / 3.0, percent]
 }

@@ -1,11 +1,12 @@
 //! SANE, table 1 and figure 5 ("A secure active network environment architecture: realization in
-//! SwitchWare", section V): what hashing costs, in the language of the machine and in that of
-//! loaded code; and how long its key exchange took.
+//! SwitchWare", section V): the cost of hashing, in machine code and in loaded code; and the time
+//! of its key exchange.
 //!
 //! SANE could load Caml bytecode only, which hashed a hundred times slower than C, so it left
-//! hashing to C. Here the same C is compiled for the machine (`c/sha1.c`, a process of its own)
-//! and to a module (`functions/sha1.c`), which runs at user level and in the driver. What SANE
-//! hashed each packet for is done here by AES-256-GCM: `core/association`, sealing and opening.
+//! hashing to C. Here the same C is compiled to machine code (`c/sha1.c`, a process of its own) and
+//! to a module (`functions/sha1.c`), which runs at user level and in the driver. SANE hashed each
+//! packet for authentication; here AES-256-GCM authenticates it: `core/association`, sealing and
+//! opening.
 
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -25,23 +26,23 @@ use crate::rounds::median;
 
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/sha1"));
 
-/// Bytes of figure 5. The paper's axis is not said in its text.
+/// Lengths of figure 5 in bytes. The paper does not state its axis.
 const LENGTHS: [usize; 10] = [64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384, 32_768];
 const LENGTHS_QUICK: [usize; 4] = [64, 1024, 8192, 32_768];
-/// Bytes of table 1.
+/// Length of table 1, in bytes.
 const TABLE_LENGTH: usize = 4 << 20;
-/// Bytes of one sample, about: some milliseconds.
+/// Approximate bytes of one sample: some milliseconds.
 const SAMPLE_BYTES: usize = 1 << 20;
 const ROUNDS: usize = 9;
 const ROUNDS_QUICK: usize = 3;
 /// Key exchanges of which the mean counts.
 const EXCHANGES: u32 = 500;
 const EXCHANGES_QUICK: u32 = 100;
-/// Table 1, in seconds; Caml's own integers.
+/// Times of table 1 in seconds; Caml with its own integers.
 const PAPER_C: f64 = 0.333_212;
 const PAPER_BYTECODE: f64 = 36.027_246;
 const PAPER_NATIVE: f64 = 2.477_051;
-/// Section V-B, in seconds: a key exchange with an exponent of 256 bits.
+/// Time of section V-B in seconds: a key exchange with an exponent of 256 bits.
 const PAPER_EXCHANGE: f64 = 2.4;
 const DIGEST_LENGTH: usize = 20;
 
@@ -142,7 +143,7 @@ const fn hash_rounds(lab: &Lab<'_>) -> usize {
     if lab.options.quick { ROUNDS_QUICK } else { ROUNDS }
 }
 
-/// The paper's times for 4 MB as lines through the origin, in µs for each byte.
+/// Returns the paper's times for 4 MB as lines through the origin, in µs for each byte.
 fn lines_of_paper() -> Vec<Reference> {
     let line = |curve: &str, name: &str, seconds: f64| Reference {
         y: Quantity::Time,
@@ -153,8 +154,8 @@ fn lines_of_paper() -> Vec<Reference> {
     vec![line(C, "the paper, C", PAPER_C), line(USER, "the paper, compiled Caml", PAPER_NATIVE)]
 }
 
-/// What a byte more costs: the paper says that the time grows with the length, and how long 4 MB
-/// take.
+/// Compares the cost of each further byte: the paper says that the time grows with the length, and
+/// gives the time of 4 MB.
 fn slopes(points: &[Point]) -> Vec<Compared> {
     let slope = |curve: &str| {
         let mut of_curve = points.iter().filter(|point| point.curve == curve);
@@ -177,7 +178,8 @@ fn slopes(points: &[Point]) -> Vec<Compared> {
     ]
 }
 
-/// The three that hash. They have hashed the same when they are made.
+/// Hashing programs: machine code, user level and driver. All gave the same digest when this was
+/// made.
 struct Hashers {
     native: Native,
     user: Instance<OwnedPacket>,
@@ -199,7 +201,7 @@ impl Hashers {
         let user = program.start(&engine, &spec)?;
         let mut hashers = Self { native: Native::start()?, user, nic: Ours::load(module)? };
         for length in LENGTHS {
-            // They fill their memory here: what is measured is hashing alone.
+            // Memory is filled here, so that hashing alone is measured.
             let (digest, _) = hashers.native.hash(length, 1)?;
             let user = hashers.at_user(Memory::New, length)?;
             let nic = hashers.nic.handle(&wanted(Memory::New, length)?, 0)?.packet;
@@ -224,7 +226,7 @@ impl Hashers {
         Ok(packet.into_bytes())
     }
 
-    /// Microseconds of one hash.
+    /// Returns the time of one hash, in microseconds.
     fn hash(&mut self, curve: &str, length: usize, times: usize) -> Result<f64> {
         let _pinned = cpu::Pinned::new()?;
         let took = match curve {
@@ -252,16 +254,16 @@ impl Hashers {
     }
 }
 
-/// What a module hashes.
+/// Contents of the module's memory to hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Memory {
-    /// What it has filled it with before.
+    /// Contents from before.
     Kept,
-    /// What it fills it with now.
+    /// Contents written by this call.
     New,
 }
 
-/// A packet that wants so many bytes hashed.
+/// Returns a packet that requests a hash over `length` bytes.
 fn wanted(memory: Memory, length: usize) -> Result<Vec<u8>> {
     let mut packet = vec![0; 64];
     packet[..4].copy_from_slice(&u32::try_from(length)?.to_le_bytes());
@@ -269,7 +271,7 @@ fn wanted(memory: Memory, length: usize) -> Result<Vec<u8>> {
     Ok(packet)
 }
 
-/// `c/sha1.c`; it ends when it is dropped.
+/// Process of `c/sha1.c`; it ends on drop.
 struct Native {
     child: Child,
     ask: Option<ChildStdin>,
@@ -289,7 +291,7 @@ impl Native {
         Ok(native)
     }
 
-    /// The digest, and how long it took so often.
+    /// Returns the digest, and the time of `times` repetitions.
     fn hash(&mut self, length: usize, times: usize) -> Result<(String, Duration)> {
         let mut line = String::new();
         writeln!(line, "{length} {times}")?;
@@ -304,7 +306,7 @@ impl Native {
 
 impl Drop for Native {
     fn drop(&mut self) {
-        // It ends with its input; what is left of it is nothing that a benchmark needs.
+        // The process ends with its input; its status does not matter.
         self.ask = None;
         let _ = self.child.wait();
     }

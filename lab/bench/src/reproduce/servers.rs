@@ -8,9 +8,9 @@
 //!                └ to 10.203.128.0/17: forwarded
 //! ```
 //!
-//! The servers are one program (`far`) with an address each; a thread (`distance`) holds their
-//! frames for their round trips; how far and how fast each is, and its page, is made up (`sites`).
-//! All are loaded through the service, and then all plainly.
+//! The servers are one program (`far`) with an address each; a thread (`distance`) delays their
+//! frames by their round trips; distance, rate and page of each are generated (`sites`). All are
+//! loaded through the service, and then all plainly.
 
 mod distance;
 mod far;
@@ -31,47 +31,47 @@ use crate::rounds::median;
 use crate::streams::process::{cpu_time, memory, on_cpu};
 use crate::streams::{self, LOAD_CPU};
 use crate::{Plan, Service};
-use sites::{CLOUDS, Site, Way};
+use sites::{CLOUDS, Site, Variant};
 use visits::Visited;
 
-/// Servers, as in the paper.
+/// Number of servers, as in the paper.
 const SITES: usize = 1000;
 const _: () = assert!(SITES <= sites::SITES_MAX);
-/// Connections at once, as in the paper.
+/// Simultaneous connections, as in the paper.
 const AT_ONCE: usize = 400;
-/// The longest that a server takes for its page; the quick run has no time for the paper's
+/// Longest time that a server takes for its page; the quick run has no time for the paper's
 /// longest-lived connections.
 const TIME_MAX: Duration = Duration::from_secs(20);
 const TIME_MAX_QUICK: Duration = Duration::from_secs(10);
-/// Of the node's port to the client, in Mbit/s: the wireless link.
+/// Rate of the node's port to the client in Mbit/s: the wireless link.
 const RATE: u32 = 10;
-/// From the last FIN of a pass to the next one's first SYN.
+/// Time from the last FIN of a pass to the next one's first SYN.
 const REST: Duration = Duration::from_secs(1);
-/// Looks at a pass, one a second, between two lines of progress.
+/// Seconds between two lines of progress.
 const SAID: usize = 5;
 /// Descriptors of this program beside two for each connection.
 const DESCRIPTORS: u64 = 200;
 const NODE: &str = "bench-servers";
 const RULE: &str = "dst 10.203.0.0/17 proto tcp dport 80";
-/// The paper's: connections that the node handled, servers, and the highest rate in bit/s.
+/// Values of the paper: connections that the node handled, servers, and the highest rate in bit/s.
 const PAPER_AT_ONCE: f64 = 400.0;
 const PAPER_SITES: f64 = 1000.0;
 const PAPER_RATE: BitsPerSecond = BitsPerSecond(800_000);
 
-/// One pass over all servers.
+/// Pass over all servers.
 #[derive(Clone, Debug, Default)]
 struct Pass {
-    /// Seconds of each transfer; none of one that failed.
+    /// Duration of each transfer in seconds; `None` for one that failed.
     times: Vec<Option<f64>>,
-    /// Why those failed that did.
+    /// Reasons of failed transfers.
     failed: Vec<String>,
     at_once: usize,
     took: Duration,
-    /// The longest time for which the client stood still.
+    /// Longest time for which the client stood still.
     pause: Duration,
     /// Bytes that the client has received.
     bytes: u64,
-    /// The cell's processor time, and the most memory that it had, in MB.
+    /// Processor time of the cell; its peak memory is in MB.
     cpu: Duration,
     memory: f64,
 }
@@ -95,8 +95,8 @@ pub(super) fn crowded(lab: &mut Lab<'_>) -> Result<Drawn> {
         let mut passes = Vec::new();
         for _ in 0..rounds {
             passes.push([
-                lab.unspoiled(|lab| pass(lab, &all, Way::Compressed))?,
-                lab.unspoiled(|lab| pass(lab, &all, Way::Plain))?,
+                lab.unspoiled(|lab| pass(lab, &all, Variant::Compressed))?,
+                lab.unspoiled(|lab| pass(lab, &all, Variant::Plain))?,
             ]);
         }
         Ok(passes)
@@ -107,7 +107,7 @@ pub(super) fn crowded(lab: &mut Lab<'_>) -> Result<Drawn> {
     Ok(drawn(&all, &passes?))
 }
 
-fn pass(lab: &mut Lab<'_>, all: &[Site], way: Way) -> Result<(Pass, Duration)> {
+fn pass(lab: &mut Lab<'_>, all: &[Site], way: Variant) -> Result<(Pass, Duration)> {
     let addresses: Vec<_> = (0..all.len()).map(|number| sites::address(number, way)).collect();
     let cell = streams::node(lab.subject, NODE)?.split_off(1);
     let (before, mut memory_max) = (cpu_time(&cell)?, memory(&cell)?);
@@ -116,7 +116,7 @@ fn pass(lab: &mut Lab<'_>, all: &[Site], way: Way) -> Result<(Pass, Duration)> {
     (lab.progress)(&format!("{}: {} servers, {AT_ONCE} at once", way.name(), all.len()));
     let (addresses, (sender, looks)) = (&addresses, mpsc::channel());
     let visited = std::thread::scope(|scope| {
-        // Its end is the end of the looks.
+        // Dropping the sender ends the samples.
         let mut look = move |done, connected| Ok(sender.send((done, connected))?);
         let visit = move || visits::visit(addresses, AT_ONCE, &mut look);
         let thread = scope.spawn(move || on_cpu(LOAD_CPU, || netns::in_namespace(source, visit)));
@@ -153,7 +153,7 @@ fn pass(lab: &mut Lab<'_>, all: &[Site], way: Way) -> Result<(Pass, Duration)> {
     Ok((pass, pause))
 }
 
-/// One server's times in seconds, of all passes the middle ones.
+/// Times of one server in seconds, medians over all passes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Times {
     with: f64,
@@ -161,13 +161,13 @@ struct Times {
 }
 
 impl Times {
-    /// What the service saves, in percent.
+    /// Returns the time that the service saves, in percent.
     fn gain(self) -> f64 {
         (1.0 - self.with / self.without) * 100.0
     }
 }
 
-/// Of each server, if both ways led to it.
+/// Returns the times of each server that was loaded both ways.
 fn times(count: usize, rounds: &[[Pass; 2]]) -> Vec<Option<Times>> {
     let of = |number: usize, way: usize| -> Option<f64> {
         let passes = rounds.iter().filter_map(|round| round.get(way));
@@ -182,7 +182,7 @@ fn drawn(all: &[Site], rounds: &[[Pass; 2]]) -> Drawn {
     let times = times(all.len(), rounds);
     let both: Vec<(&Site, Times)> =
         all.iter().zip(&times).filter_map(|(site, times)| Some((site, (*times)?))).collect();
-    let marks = |way: Way| {
+    let marks = |way: Variant| {
         let beside = Straight { name: "800 kbit/s", slope: 8e6 / PAPER_RATE.0 as f64 };
         Marks::Dots { curves: way.name(), beside }
     };
@@ -192,23 +192,23 @@ fn drawn(all: &[Site], rounds: &[[Pass; 2]]) -> Drawn {
         points: points(&both),
         compared: compared(&both, rounds),
         columns: &[Quantity::Length, Quantity::Time],
-        panels: Way::BOTH.map(panel).to_vec(),
+        panels: Variant::BOTH.map(panel).to_vec(),
         notes: notes(&both, rounds),
         references: Vec::new(),
     }
 }
 
-/// By way, and by cloud within.
+/// Returns the points, by way, and by cloud within it.
 fn points(both: &[(&Site, Times)]) -> Vec<Point> {
     let mut points = Vec::new();
-    for way in Way::BOTH {
+    for way in Variant::BOTH {
         for (cloud, milliseconds) in CLOUDS.into_iter().enumerate() {
             let of_cloud = both.iter().filter(|(site, _)| site.cloud == cloud);
             points.extend(of_cloud.map(|(site, times)| Point {
                 curve: format!("{}, {milliseconds} ms", way.name()),
                 length: site.page.len(),
                 time_us: Some(
-                    1e6 * if way == Way::Compressed { times.with } else { times.without },
+                    1e6 * if way == Variant::Compressed { times.with } else { times.without },
                 ),
                 ..Point::default()
             }));
@@ -276,7 +276,7 @@ fn notes(both: &[(&Site, Times)], rounds: &[[Pass; 2]]) -> Vec<String> {
             worst.1.without * 1e3
         ));
     }
-    for (at, way) in Way::BOTH.into_iter().enumerate() {
+    for (at, way) in Variant::BOTH.into_iter().enumerate() {
         let of = |value: &dyn Fn(&Pass) -> f64| {
             let all: Vec<f64> =
                 rounds.iter().filter_map(|round| round.get(at)).map(value).collect();

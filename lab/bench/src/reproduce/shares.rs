@@ -1,9 +1,9 @@
 //! RCANE, figure 11: processor time of four sessions that always have work.
 //!
 //! A has no guarantee; B, C and D come 3, 6 and 9 s later, with 10, 20 and 30 % of each 4 ms and no
-//! extra time. The paper's trace has a point for each period of each. Here one has the time of some
-//! 25 periods, as `tam session list` says it; how far single periods were from their slices is in
-//! the table, by the executor's own account.
+//! extra time. The paper's trace has a point for each period of each. Here a point has the time of
+//! some 25 periods, as `tam session list` shows it; how far single periods deviated from their
+//! slices is in the table, by the executor's own account.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -18,24 +18,24 @@ use crate::{Party, SOURCE_PORT_FIRST, Work};
 
 const NODE: &str = "bench-shares";
 const LENGTH: usize = 80;
-/// Of all four together: each has more than it can do alone.
+/// Packets per second of all four together: each has more than it can handle alone.
 const RATE: u64 = 60_000;
-/// Who comes, in this order, with what; and the paper's percentages.
+/// Sessions in order of arrival: name, reservation, and the paper's percentage.
 const SESSIONS: [(&str, Option<&str>, f64); 4] = [
     ("a", None, 100.0),
     ("b", Some("400us/4ms"), 10.0),
     ("c", Some("800us/4ms"), 20.0),
     ("d", Some("1200us/4ms"), 30.0),
 ];
-/// Between two that come.
+/// Time between two arrivals.
 const PHASE: Duration = Duration::from_secs(3);
 const PHASE_QUICK: Duration = Duration::from_secs(1);
-/// Between two points.
+/// Time between two points.
 const STEP: Duration = Duration::from_millis(100);
-/// Behind the coming of somebody, before its phase is looked at.
+/// Seconds after an arrival that are not counted in its phase.
 const UNSURE: f64 = 0.3;
 
-/// A metric's name, and its value.
+/// Name of a metric, and its value.
 type Metered = (String, f64);
 
 /// Measures figure 11.
@@ -79,7 +79,7 @@ fn shared(lab: &mut Lab<'_>, phase: Duration) -> Result<(Vec<Point>, Vec<Metered
     Ok((points, kept))
 }
 
-/// Processor time of sessions by their names, and when that was.
+/// Processor time of sessions by name, and the time of the reading.
 type Used = (Instant, BTreeMap<String, Duration>);
 
 fn points_of(begin: Instant, before: &Used, now: &Used) -> Vec<Point> {
@@ -97,7 +97,7 @@ fn points_of(begin: Instant, before: &Used, now: &Used) -> Vec<Point> {
     SESSIONS.into_iter().filter_map(of).collect()
 }
 
-/// The mean of a curve between two moments.
+/// Returns the mean of a curve between two moments.
 fn mean(points: &[Point], curve: &str, from: f64, to: f64) -> Option<f64> {
     let values: Vec<f64> = points
         .iter()
@@ -107,7 +107,7 @@ fn mean(points: &[Point], curve: &str, from: f64, to: f64) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// Percent of the core that a session is to have, phase by phase; A has what is left.
+/// Returns the percentage of the core reserved for a session, phase by phase; A has the remainder.
 fn promised(session: usize, percent: f64, phase: f64) -> Vec<(f64, f64, f64)> {
     let of = |there: usize| match session {
         0 => 100.0 - SESSIONS[1..there].iter().map(|(.., percent)| percent).sum::<f64>(),
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_promised_is_missing_for_who_has_no_guarantee() {
+    fn sessions_without_a_guarantee_get_the_remainder() {
         let drawn = drawn(Vec::new(), PHASE, &[("B".to_owned(), 0.2)]);
         let paper = |what: &str| drawn.compared.iter().find(|it| it.what == what).unwrap().paper;
         assert_eq!(paper("A, with 1 there"), 100.0);

@@ -1,9 +1,10 @@
 //! Tamanoir, figures 13 to 15: packet by packet through a node whose service is at two levels.
 //!
 //! The paper's packets take 7 µs within the kernel and about 2 ms through Java (200 bytes). In
-//! figure 13 every second one goes up; in figure 14 the first 500 do, and then the service is in
-//! the kernel; in figure 15 the part at user level tells the part in the kernel which to do. Ours:
-//! a module that raises every second packet; a move after 500 packets; a move each 250 packets.
+//! figure 13 every second packet goes up; in figure 14 the first 500 do, and then the service is in
+//! the kernel; in figure 15 the part at user level switches the part in the kernel between the two.
+//! Here: a module that raises every second packet; a move after 500 packets; a move each 250
+//! packets.
 
 use std::time::{Duration, Instant};
 
@@ -17,22 +18,22 @@ use crate::generator::{Generator, Traffic};
 use crate::line::Line;
 use crate::rounds::median;
 
-/// Bytes; the paper's small packets.
+/// Frame length in bytes, the paper's for small packets.
 const LENGTH: usize = 200;
-/// Packets per second: 0.5 ms apart, so that each is gone when the next one comes.
+/// Packets per second: 0.5 ms apart, so that each has left when the next one comes.
 const RATE: u64 = 2_000;
 /// Packets of a figure.
 const PACKETS: usize = 1_000;
-/// Figure 14: where the service moves.
+/// Figure 14: packet at which the service moves.
 const MOVE_AT: usize = 500;
-/// Figure 15: between two switches.
+/// Figure 15: packets between two moves.
 const SWITCH_EACH: usize = 250;
-/// Packets after a move that belong to neither level for sure: the request's time.
+/// Packets after a move that may be of either level: the duration of the request.
 const UNSURE: usize = 100;
 const NODE: &str = "bench-shift";
-/// Above its pace the generator never is, below it only on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// For those on their way.
+/// Time for all packets; the generator is slower than its pace only on a busy machine.
+const RUN_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time for packets in flight.
 const ARRIVAL: Duration = Duration::from_millis(50);
 const PAPER_BELOW_US: f64 = 7.0;
 const PAPER_USER_US: f64 = 2_000.0;
@@ -76,7 +77,7 @@ pub(super) fn switches(lab: &mut Lab<'_>) -> Result<Drawn> {
     Ok(drawn(&series, below, user))
 }
 
-/// Measures the delay of each packet, with moves after so many of them.
+/// Measures the delay of each packet, with moves after these numbers of packets.
 fn series(lab: &mut Lab<'_>, moves: &[(usize, Level)]) -> Result<Vec<Option<f64>>> {
     let traffic =
         Traffic { rate: Some(RATE), stamped: true, unbroken: true, ..Traffic::flood(LENGTH) };
@@ -99,13 +100,13 @@ fn series(lab: &mut Lab<'_>, moves: &[(usize, Level)]) -> Result<Vec<Option<f64>
 fn wait_for(generator: &Generator, sent: u64) -> Result<()> {
     let begun = Instant::now();
     while generator.sent() < sent {
-        ensure!(begun.elapsed() < PATIENCE, "the generator sends less than {RATE} packets/s");
+        ensure!(begun.elapsed() < RUN_TIMEOUT, "the generator sends less than {RATE} packets/s");
         std::thread::sleep(Duration::from_micros(100));
     }
     Ok(())
 }
 
-/// Median delay of the packets with these numbers.
+/// Returns the median delay of the packets with these numbers.
 fn of(series: &[Option<f64>], which: impl Fn(usize) -> bool) -> Option<f64> {
     let delays: Vec<f64> = series
         .iter()

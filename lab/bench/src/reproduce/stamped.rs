@@ -1,4 +1,4 @@
-//! Traffic with stamps through a line: how much arrives, and how late.
+//! Stamped traffic through a line: the share that arrives, and its delay.
 
 use anyhow::{Result, ensure};
 
@@ -10,16 +10,16 @@ use crate::measure::{Reading, Window};
 use crate::rounds::median;
 use abi::Level;
 
-/// What one measurement, or the median of several, showed.
+/// Result of one measurement, or the median of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Stamped {
     /// Packets per second given to the node.
     pub(super) offered: f64,
     /// Packets per second that arrived.
     pub(super) arrived: f64,
-    /// Microseconds from source to sink, median.
+    /// Median delay from source to sink, in microseconds.
     pub(super) delay: f64,
-    /// The same, of 99 %.
+    /// Delay from source to sink of 99 % of the packets, in microseconds.
     pub(super) delay_p99: f64,
     /// Share of the last flow's packets that arrived.
     pub(super) kept: f64,
@@ -41,7 +41,7 @@ impl Stamped {
     }
 }
 
-/// Medians of some rounds.
+/// Returns the medians of some rounds.
 pub(super) fn rounds(line: &Line, traffic: Traffic, lab: &Lab<'_>) -> Result<Stamped> {
     let count = if lab.options.quick { 1 } else { lab.options.rounds().min(3) };
     let window = Window::new(lab.options.quick);
@@ -84,8 +84,8 @@ fn once(line: &Line, traffic: Traffic, window: Window) -> Result<Stamped> {
     })
 }
 
-/// Returns the levels at which the service of a node can run, best first; it is at the last one
-/// afterwards. What keeps it from the others is in the notes.
+/// Returns the levels at which the service of a node can run, best first, and notes why the others
+/// failed. The service is at the last one afterwards.
 pub(super) fn levels(lab: &mut Lab<'_>, node: &str) -> (Vec<Level>, Vec<String>) {
     let mut notes = Vec::new();
     let fits = |level: &Level| match lab.subject.move_to(node, *level) {
@@ -99,7 +99,7 @@ pub(super) fn levels(lab: &mut Lab<'_>, node: &str) -> (Vec<Level>, Vec<String>)
     (levels, notes)
 }
 
-/// What a curve of a level is called.
+/// Returns the name of a level's curve.
 pub(super) fn at(level: Level) -> String {
     format!("service at {level}")
 }

@@ -1,5 +1,5 @@
-//! Connections by the hundred out of one thread: each is begun, and its socket says when it is
-//! there.
+//! Hundreds of non-blocking connections from one thread: each socket becomes writable once it is
+//! connected.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -11,10 +11,10 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SendFlags, SocketFlags, SocketType};
 
-/// Events of a look.
+/// Most events of one poll.
 const EVENTS: usize = 256;
 
-/// Begins a connection, from the namespace of the calling thread.
+/// Starts a connection from the namespace of the calling thread.
 pub(crate) fn dial(at: SocketAddr) -> Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)
@@ -25,7 +25,7 @@ pub(crate) fn dial(at: SocketAddr) -> Result<OwnedFd> {
     }
 }
 
-/// Asks, on a connection that has just become writable.
+/// Sends a request on a connection that has just become writable.
 pub(crate) fn ask(socket: &OwnedFd, request: &str) -> Result<()> {
     net::sockopt::socket_error(socket)?.context("a client's connection")?;
     let sent = net::send(socket, request.as_bytes(), SendFlags::NOSIGNAL).context("asking")?;
@@ -33,7 +33,7 @@ pub(crate) fn ask(socket: &OwnedFd, request: &str) -> Result<()> {
     Ok(())
 }
 
-/// Sockets, by number, and what there is to be done with them.
+/// Poller of sockets by number.
 #[derive(Debug)]
 pub(crate) struct Watched {
     events: OwnedFd,
@@ -41,10 +41,10 @@ pub(crate) struct Watched {
     pause: Cell<Duration>,
 }
 
-/// What a socket waits for.
+/// Readiness that a socket waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum For {
-    /// Its connection, or room to send.
+    /// Connection established, or space to send.
     Writing,
     Reading,
 }
@@ -78,7 +78,7 @@ impl Watched {
         epoll::delete(&self.events, socket).context("watching a socket no more")
     }
 
-    /// The numbers of those that are ready; none after such a time.
+    /// Waits up to `timeout`; returns the numbers of ready sockets.
     pub(crate) fn ready(&self, timeout: Duration) -> Result<Vec<u64>> {
         let timeout = Timespec {
             tv_sec: timeout.as_secs().cast_signed(),
@@ -97,8 +97,8 @@ impl Watched {
         Ok(found.into_iter().map(|event| event.data.u64()).collect())
     }
 
-    /// The longest time between two looks. One that is far beyond what the looks wait for is the
-    /// machine's, which stood still, and not that of anybody whose sockets these are.
+    /// Returns the longest time between two polls. One far beyond the polls' timeouts means that
+    /// the machine stood still, not that a peer was slow.
     pub(crate) fn pause(&self) -> Duration {
         self.pause.get()
     }
@@ -110,7 +110,7 @@ mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
 
-    /// Longer than any test waits for what it looks at.
+    /// Time beyond every wait of a test.
     const TIME_MAX: Duration = Duration::from_secs(10);
 
     #[test]
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_there_refuses() {
+    fn a_missing_server_refuses_connections() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
         drop(listener);

@@ -10,7 +10,7 @@ use super::process::{NGINX, Process};
 use super::{LOAD_CPU, ORIGIN, within};
 use crate::line::Line;
 
-/// Of one worker: more than any case has.
+/// Connections of the one worker: more than any case has.
 const CONNECTIONS_MAX: u32 = 8192;
 
 /// Serves a folder at port 80 of all addresses of a line's far end.
@@ -25,7 +25,7 @@ pub(crate) fn origin(line: &Line, folder: &Path, files: &Path) -> Result<Process
     start(&text, (&line.destination, LOAD_CPU), folder, "origin", ORIGIN.parse()?)
 }
 
-/// A configuration with one worker; `main` stands outside of `http`.
+/// Returns a configuration with one worker; `main` is put outside of `http`.
 pub(crate) fn configuration(main: &str, http: &str) -> String {
     let paths = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|name| format!("{name}_temp_path {name};"))
@@ -39,7 +39,7 @@ pub(crate) fn configuration(main: &str, http: &str) -> String {
     )
 }
 
-/// Starts one on a CPU, and waits until it listens at an address.
+/// Starts nginx on a CPU, and waits until it listens at an address.
 pub(crate) fn start(
     configuration: &str,
     place: (&NetNs, usize),

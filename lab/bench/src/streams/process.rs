@@ -1,4 +1,4 @@
-//! Programs of others that run beside a benchmark, and what they use.
+//! External programs that run beside a benchmark, and their usage.
 //!
 //! They end when their owner is dropped; if this program is killed instead, the kernel ends them
 //! (prctl(2), PR_SET_PDEATHSIG).
@@ -13,41 +13,41 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use namespaces::netns::{self, NetNs};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A program, and the Debian package that has it.
+/// Program, and the Debian package that contains it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tool {
     program: &'static str,
     package: &'static str,
 }
 
-/// The load of HTTP.
+/// Load generator for HTTP.
 pub(crate) const WRK: Tool = Tool { program: "wrk", package: "wrk" };
-/// The origin, and a proxy.
+/// Origin and proxy.
 pub(crate) const NGINX: Tool = Tool { program: "nginx", package: "nginx" };
-/// A proxy.
+/// Proxy.
 pub(crate) const HAPROXY: Tool = Tool { program: "haproxy", package: "haproxy" };
-/// A server of live audio.
+/// Server of live audio.
 pub(crate) const ICECAST: Tool = Tool { program: "icecast2", package: "icecast2" };
-/// Films, and what a codec alone does.
+/// Encoder of films, and the baseline of a codec alone.
 pub(crate) const FFMPEG: Tool = Tool { program: "ffmpeg", package: "ffmpeg" };
 
-/// Has the kernel end what it starts with whoever started it, or makes it somebody else.
+/// Wrapper that makes the kernel end a program with its parent, or runs it as another user.
 const SETPRIV: Tool = Tool { program: "setpriv", package: "util-linux" };
-/// Starts something on a CPU.
+/// Wrapper that pins a program to a CPU.
 pub(crate) const TASKSET: Tool = Tool { program: "taskset", package: "util-linux" };
 
-/// Where daemons are that an ordinary PATH does not name.
+/// Folders of daemons that an ordinary PATH does not name.
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
-/// From its start until a program listens, and from its signal until it has ended.
+/// Time from the start until a program listens, and from its signal until it has ended.
 const START_TIME_MAX: Duration = Duration::from_secs(10);
 const STOP_TIME_MAX: Duration = Duration::from_secs(2);
-/// Between two looks.
-const LOOK_INTERVAL: Duration = Duration::from_millis(10);
-/// What an error has of a program's log: its end.
+/// Polling interval.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Bytes at the end of a program's log that an error shows.
 const LOG_SHOWN: usize = 1000;
 
 impl Tool {
-    /// Where it is.
+    /// Returns the program's path.
     pub(crate) fn find(self) -> Result<PathBuf> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let folders = std::env::split_paths(&path).chain(SYSTEM_FOLDERS.map(PathBuf::from));
@@ -61,7 +61,7 @@ impl Tool {
         )
     }
 
-    /// What it says of its version when it is asked like this: the first line.
+    /// Returns the first line that the program prints for this version flag.
     pub(crate) fn version(self, flag: &str) -> Result<String> {
         let said = Command::new(self.find()?).arg(flag).stdin(Stdio::null()).output();
         let said = said.with_context(|| format!("asking {} for its version", self.program))?;
@@ -70,7 +70,7 @@ impl Tool {
     }
 }
 
-/// A program that runs until this is dropped.
+/// Program that runs until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
@@ -79,8 +79,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts a program in a namespace and on a CPU; what it says goes to a file of the folder.
-    /// It does not outlive the calling thread.
+    /// Starts a program in a namespace and on a CPU, with its output in a file of the folder. The
+    /// program does not outlive the calling thread.
     pub(crate) fn start(
         tool: Tool,
         arguments: &[&str],
@@ -90,7 +90,7 @@ impl Process {
         Self::start_as(None, tool, arguments, place, folder)
     }
 
-    /// The same, as another user and group.
+    /// Starts a program like [`Self::start`], as another user and group.
     pub(crate) fn start_as(
         user: Option<u32>,
         tool: Tool,
@@ -114,7 +114,7 @@ impl Process {
         Ok(Self { child, name: tool.program, log })
     }
 
-    /// Waits until it takes connections.
+    /// Waits until the program accepts connections.
     pub(crate) fn listens(mut self, namespace: &NetNs, at: SocketAddr) -> Result<Self> {
         let end = Instant::now() + START_TIME_MAX;
         loop {
@@ -130,11 +130,11 @@ impl Process {
                     self.said()
                 )));
             }
-            std::thread::sleep(LOOK_INTERVAL);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
-    /// It, and the processes that it has made.
+    /// Returns the program's process number, and those of its children.
     pub(crate) fn pids(&self) -> Vec<u32> {
         let mut found = vec![self.child.id()];
         found.extend(children(self.child.id()));
@@ -154,10 +154,10 @@ impl Drop for Process {
         signal(self.child.id(), Signal::TERM);
         let end = Instant::now() + STOP_TIME_MAX;
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
-            std::thread::sleep(LOOK_INTERVAL);
+            std::thread::sleep(POLL_INTERVAL);
         }
         if matches!(self.child.try_wait(), Ok(None)) {
-            // Those first whose numbers could be given to others once their parent is gone.
+            // Children first, since their numbers could be reused once their parent is gone.
             children.into_iter().for_each(|child| signal(child, Signal::KILL));
             let _ = self.child.kill();
             let _ = self.child.wait();
@@ -172,7 +172,7 @@ fn signal(process: u32, signal: Signal) {
     }
 }
 
-/// Does something on a CPU; processes that are started there stay there.
+/// Runs `work` on a CPU; processes that it starts stay there.
 pub(crate) fn on_cpu<T: Send>(cpu: usize, work: impl FnOnce() -> T + Send) -> Result<T> {
     let thread = || -> std::io::Result<T> {
         sandbox::cores::only(cpu)?;
@@ -189,7 +189,7 @@ fn children(process: u32) -> Vec<u32> {
     text.split_ascii_whitespace().filter_map(|child| child.parse().ok()).collect()
 }
 
-/// Processor time that processes have used, with their threads, those that have ended among them.
+/// Returns the processor time that processes have used, with their threads, including ended ones.
 pub(crate) fn cpu_time(processes: &[u32]) -> Result<Duration> {
     let ticks = rustix::param::clock_ticks_per_second();
     processes.iter().try_fold(Duration::ZERO, |sum, process| {
@@ -200,14 +200,14 @@ pub(crate) fn cpu_time(processes: &[u32]) -> Result<Duration> {
     })
 }
 
-/// utime and stime of proc_pid_stat(5); the name before them may have spaces.
+/// Returns utime plus stime of proc_pid_stat(5); the name before them may have spaces.
 fn stat_ticks(text: &str) -> Option<u64> {
     let (_, fields) = text.rsplit_once(')')?;
     let mut times = fields.split_ascii_whitespace().skip(11).map(str::parse::<u64>);
     Some(times.next()?.ok()? + times.next()?.ok()?)
 }
 
-/// Memory of processes as PSS: a page that several have is divided among them.
+/// Returns the memory of processes as PSS in bytes: a shared page is divided among its users.
 pub(crate) fn memory(processes: &[u32]) -> Result<u64> {
     processes.iter().try_fold(0, |sum, process| {
         let text = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup"))
@@ -216,7 +216,7 @@ pub(crate) fn memory(processes: &[u32]) -> Result<u64> {
     })
 }
 
-/// Bytes of proc_pid_smaps_rollup's line `Pss`.
+/// Returns the bytes of proc_pid_smaps_rollup's line `Pss`.
 fn pss(text: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
     Some(value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
@@ -269,7 +269,7 @@ mod tests {
             let process = process.unwrap();
             let name = format!("/proc/{}/comm", process.child.id());
             while std::fs::read_to_string(&name).unwrap().trim() != "sleep" {
-                std::thread::sleep(LOOK_INTERVAL);
+                std::thread::sleep(POLL_INTERVAL);
             }
             process
         };
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_ends_instead_of_listening_is_an_error() {
+    fn a_program_that_ends_instead_of_listening_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let complains = Tool { program: "ls", package: "coreutils" };
         let here = NetNs::current().unwrap();

@@ -1,4 +1,4 @@
-//! A client of HTTP: one connection, one request after another.
+//! HTTP client: one connection, one request after another.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -12,24 +12,24 @@ use hyper_util::rt::TokioIo;
 use namespaces::netns::{self, NetNs};
 use tokio::runtime::Runtime;
 
-/// Until an answer is there; longer than anything that works.
+/// Time for a response; longer than any that works.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// A connection, from a namespace.
+/// HTTP client with one connection, opened from a namespace.
 pub(crate) struct Client {
     runtime: Runtime,
     requests: SendRequest<Empty<Bytes>>,
     host: String,
 }
 
-/// An answer with status 200.
+/// Response with status 200.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// Whether it says that it is in gzip.
+    /// True if its content coding is gzip.
     pub(crate) is_gzip: bool,
-    /// As it came.
+    /// Body as received.
     pub(crate) body: Vec<u8>,
-    /// From the request until the first bytes of the body.
+    /// Time from the request to the first bytes of the body.
     pub(crate) first_byte: Duration,
 }
 
@@ -52,7 +52,7 @@ impl Client {
         Ok(Self { runtime, requests, host: at.to_string() })
     }
 
-    /// Asks for a path, with `Accept-Encoding: gzip` or without.
+    /// Requests a path, with `Accept-Encoding: gzip` or without.
     pub(crate) fn ask(&mut self, path: &str, accepts_gzip: bool) -> Result<Answer> {
         let Self { runtime, requests, host } = self;
         let mut request = hyper::Request::get(path).header(HOST, host.as_str());

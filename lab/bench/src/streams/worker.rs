@@ -1,4 +1,4 @@
-//! A thread that does the same again and again until its owner goes.
+//! Thread that repeats a function until its owner is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use anyhow::{Result, anyhow};
 
-/// Ends when it is dropped.
+/// Running thread; it ends on drop.
 #[derive(Debug)]
 pub(crate) struct Worker {
     over: Arc<AtomicBool>,
@@ -14,7 +14,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts one on a CPU, or elsewhere where that cannot be; each turn is to be short.
+    /// Starts the thread on a CPU, or on any if that cannot be; each call is to be short.
     pub(crate) fn start(cpu: usize, mut turn: impl FnMut() -> Result<()> + Send + 'static) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let is_over = Arc::clone(&over);
@@ -28,7 +28,7 @@ impl Worker {
         Self { over, thread: Some(thread) }
     }
 
-    /// Ends it; why it ended before, if it did.
+    /// Ends the thread; returns the error that ended it earlier, if any.
     pub(crate) fn end(mut self) -> Result<()> {
         self.halt().unwrap_or(Ok(()))
     }
@@ -58,7 +58,7 @@ mod tests {
         turns.recv().unwrap();
         turns.recv().unwrap();
         works.end().unwrap();
-        // Whoever sent is gone.
+        // Runs until the sender is gone.
         while turns.recv().is_ok() {}
         let (sender, turns) = std::sync::mpsc::channel();
         let fails = Worker::start(0, move || {

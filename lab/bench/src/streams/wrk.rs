@@ -1,4 +1,4 @@
-//! wrk: keeps so many connections busy, and says how it went.
+//! Load generator wrk: keeps connections busy, and reports rates and latencies.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use namespaces::netns::{self, NetNs};
 use super::LOAD_CPU;
 use super::process::{WRK, on_cpu};
 
-/// Has it say its results in numbers: what it prints by itself is rounded, for people.
+/// Lua script that prints the results as numbers: wrk's own output is rounded for people.
 const SCRIPT: &str = "\
 done = function(summary, latency, requests)
   local e = summary.errors
@@ -20,17 +20,17 @@ done = function(summary, latency, requests)
 end
 ";
 
-/// What to ask for.
+/// Load: URL, connections and headers.
 #[derive(Clone, Debug)]
 pub(crate) struct Load<'a> {
     pub(crate) url: &'a str,
     pub(crate) connections: u32,
-    /// A header field of each request.
+    /// Header field of each request.
     pub(crate) header: Option<&'a str>,
     pub(crate) seconds: u64,
 }
 
-/// What came of it.
+/// Results of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Seen {
     pub(crate) seconds: f64,
@@ -43,7 +43,7 @@ pub(crate) struct Seen {
     pub(crate) errors: f64,
 }
 
-/// wrk, and the file that it needs.
+/// Program wrk, and its script file.
 #[derive(Debug)]
 pub(crate) struct Wrk {
     program: PathBuf,
@@ -57,7 +57,7 @@ impl Wrk {
         Ok(Self { program: WRK.find()?, script })
     }
 
-    /// A run, to its end.
+    /// Runs wrk to its end.
     pub(crate) fn run(&self, namespace: &NetNs, load: &Load<'_>) -> Result<Seen> {
         let mut command = Command::new(&self.program);
         command
@@ -86,7 +86,7 @@ impl Wrk {
     }
 }
 
-/// The script's lines: what was seen, and how many answers had a status of 400 or more.
+/// Parses the script's lines: results, and the number of responses with a status of 400 or more.
 fn read(text: &str) -> Option<(Seen, u64)> {
     let of = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
     let numbers: Vec<f64> = of("tamandua ")?

@@ -1,4 +1,4 @@
-//! Where the film comes from: a server that gives it at once, or as it plays.
+//! Server of the film: all at once, or at the speed that it plays.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,17 +14,17 @@ use namespaces::netns::{self, NetNs};
 use crate::streams::LOAD_CPU;
 use crate::streams::process::FFMPEG;
 
-/// All of it at once, and as it plays.
+/// Paths of the film at once, and as it plays.
 pub(super) const FILM: &str = "/film.mpg";
 pub(super) const LIVE: &str = "/live.mpg";
-/// Frames a second.
+/// Frames per second of the film.
 pub(super) const RATE: u32 = 25;
-/// Between two pieces of what plays.
+/// Interval at which pieces of the playing film are sent.
 const BEAT: Duration = Duration::from_millis(10);
-/// Between two looks for somebody who comes.
-const LOOK_INTERVAL: Duration = Duration::from_millis(2);
+/// Polling interval for new connections.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// A film of so many seconds, the same each time.
+/// Returns a film of `seconds`, the same each time.
 pub(super) fn film(seconds: u32) -> Result<Vec<u8>> {
     let picture = format!("testsrc2=size=352x288:rate={RATE}:duration={seconds}");
     let output = Command::new(FFMPEG.find()?)
@@ -39,7 +39,7 @@ pub(super) fn film(seconds: u32) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-/// A server, until it is dropped.
+/// Server that runs until it is dropped.
 #[derive(Debug)]
 pub(super) struct Cinema {
     over: Arc<AtomicBool>,
@@ -60,15 +60,15 @@ impl Cinema {
         let film: Arc<[u8]> = film.into();
         let for_all = Arc::clone(&over);
         let thread = std::thread::Builder::new().name("cinema".to_owned()).spawn(move || {
-            // One that may run elsewhere is as good; what it starts is where it is.
+            // Running on another CPU would be as good.
             let _ = sandbox::cores::only(LOAD_CPU);
             while !for_all.load(Ordering::Relaxed) {
                 let Ok((stream, _)) = listener.accept() else {
-                    std::thread::sleep(LOOK_INTERVAL);
+                    std::thread::sleep(POLL_INTERVAL);
                     continue;
                 };
                 let (film, over) = (Arc::clone(&film), Arc::clone(&for_all));
-                // Whoever leaves early has seen enough.
+                // A client that leaves early is no error.
                 std::thread::spawn(move || drop(show(stream, &film, seconds, &over)));
             }
         });

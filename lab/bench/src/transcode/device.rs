@@ -1,4 +1,4 @@
-//! A device that plays, and chooses while it does (docs/guides/transcode.md).
+//! Device that plays a film and changes its format meanwhile (docs/guides/transcode.md).
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -7,14 +7,14 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use namespaces::netns::{self, NetNs};
 
-/// Bytes in front of each frame's pixels.
+/// Bytes of the head before each frame's pixels.
 const HEAD_LENGTH: usize = 20;
-/// Longer than anything that works.
+/// Time for a response; longer than any that works.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(20);
-/// More than any device of the benchmark shows.
+/// Largest frame in bytes: more than any device of the benchmark shows.
 const FRAME_LENGTH_MAX: usize = 1 << 20;
 
-/// A frame that has come.
+/// Received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) width: usize,
@@ -23,17 +23,17 @@ pub(super) struct Seen {
     pub(super) length: usize,
 }
 
-/// One that plays.
+/// Playing device.
 pub(super) struct Device {
     namespace: NetNs,
     at: SocketAddr,
     stream: BufReader<TcpStream>,
-    /// By which it says which stream is its own.
+    /// Identifier by which the device names its own stream.
     id: String,
 }
 
 impl Device {
-    /// Asks for a film, with what it wants of it. In HTTP/1.0, whose bodies end with the connection.
+    /// Requests a film with the device's format, in HTTP/1.0, whose bodies end with the connection.
     pub(super) fn play(namespace: &NetNs, at: SocketAddr, path: &str) -> Result<Self> {
         let mut stream = connect(namespace, at)?;
         write!(stream, "GET {path} HTTP/1.0\r\nHost: {at}\r\n\r\n").context("asking for a film")?;
@@ -44,7 +44,7 @@ impl Device {
         Ok(Self { namespace: NetNs::open(namespace.name())?, at, stream, id: id.to_owned() })
     }
 
-    /// The next frame; none when the film has ended.
+    /// Returns the next frame; `None` when the film has ended.
     pub(super) fn frame(&mut self) -> Result<Option<Seen>> {
         if self.stream.fill_buf().context("waiting for a frame")?.is_empty() {
             return Ok(None);
@@ -60,7 +60,7 @@ impl Device {
         Ok(Some(seen))
     }
 
-    /// Chooses something else while it plays.
+    /// Requests another format while the film plays.
     pub(super) fn choose(&self, wish: &str) -> Result<()> {
         let Self { namespace, at, id, .. } = self;
         let mut stream = connect(namespace, *at)?;
@@ -86,7 +86,7 @@ fn connect(namespace: &NetNs, at: SocketAddr) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// A response's head.
+/// Reads a response's head.
 fn head(stream: &mut BufReader<TcpStream>) -> Result<String> {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -101,7 +101,8 @@ fn field<'h>(head: &'h str, name: &str) -> Option<&'h str> {
     fields.into_iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, it)| it.trim())
 }
 
-/// `TF`, width, height, palette, flags, time, length, change, how many were left out.
+/// Parses a frame's head: `TF`, width, height, palette, flags, time, length, change, number of
+/// frames skipped.
 fn read(head: &[u8; HEAD_LENGTH]) -> Option<Seen> {
     let two = |at: usize| usize::from(u16::from_be_bytes([head[at], head[at + 1]]));
     let length = u32::from_be_bytes([head[12], head[13], head[14], head[15]]) as usize;

@@ -2,22 +2,22 @@
 
 use bench::levels::Packet;
 
-/// Packets in all.
+/// Number of packets.
 const PACKETS: u64 = 100_000;
-/// The same with `TAM_SOAK=1`.
+/// Number of packets with `TAM_SOAK=1`.
 const PACKETS_SOAK: u64 = 10_000_000;
-/// The public seed; a failure names the packet's number.
+/// Seed; a failure names the packet's number.
 const SEED: u64 = 0x7461_6d61_6e64_7561;
-/// The kernel has nothing shorter: an Ethernet header.
+/// Shortest frame that the kernel accepts: an Ethernet header, in bytes.
 pub const ETHERNET_LENGTH: usize = 14;
 
-/// How many packets a test runs, all functions together.
+/// Returns the number of packets that a test runs, over all functions together.
 pub fn packets() -> u64 {
     let soak = std::env::var("TAM_SOAK").is_ok_and(|value| value == "1");
     if soak { PACKETS_SOAK } else { PACKETS }
 }
 
-/// SplitMix64: the same numbers everywhere.
+/// Generator SplitMix64, which gives the same numbers everywhere.
 pub struct Random(u64);
 
 impl Random {
@@ -37,8 +37,8 @@ impl Random {
         (self.next() % limit as u64) as usize
     }
 
-    /// One of the vectors' packets, changed a little or not at all. None is
-    /// shorter than what `least` says of it.
+    /// Returns one of the vectors' packets, changed a little or not at all, of at least the length
+    /// that `least` returns for it.
     pub fn frame(&mut self, packets: &[Packet], least: impl Fn(&[u8]) -> usize) -> Vec<u8> {
         let mut frame = packets[self.below(packets.len())].frame.clone();
         for _ in 0..self.below(4) {
@@ -70,7 +70,7 @@ impl Random {
         }
     }
 
-    /// Milliseconds to the next packet: most of the time none.
+    /// Returns the milliseconds to the next packet: mostly 0.
     pub fn time(&mut self) -> u64 {
         match self.below(64) {
             0 => 20_000,

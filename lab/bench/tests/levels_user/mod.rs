@@ -1,4 +1,4 @@
-//! A function as a module in the engine: level `user`, without a device.
+//! Function as a module in the engine: level `user`, without a device.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use bench::levels::{Handled, Runner, Table, addresses};
 use cell::below::metadata_of;
 use engine::{Engine, Instance, InstanceSpec};
 
-/// A module in the engine.
+/// Module in the engine.
 pub struct User {
     instance: Instance<OwnedPacket>,
     addresses: BTreeMap<String, u32>,
@@ -22,7 +22,7 @@ impl User {
         let spec = InstanceSpec {
             window: checked.manifest.window,
             memory_pages_max: checked.memory.pages_max,
-            // Nobody raises the epoch: a call may take as long as it likes.
+            // The epoch is never raised, so a call has no time limit.
             call_slices: 1,
             ..InstanceSpec::default()
         };

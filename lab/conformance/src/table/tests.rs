@@ -1,8 +1,8 @@
-//! Tests of the loader, and of the files that are loaded.
+//! Tests of the loader, and of the committed files.
 
 use super::*;
 
-/// A file with one module, and `row` as its case.
+/// Returns a file with one module, and `row` as its case.
 fn file(row: &str) -> String {
     format!(
         "[modules.m]\nmanifest = 'window = 0'\nwat = '''\n(memory (export \"memory\") 1)\n\

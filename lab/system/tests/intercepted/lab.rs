@@ -1,4 +1,5 @@
-//! The lab: a client, a server, and a router between them with one service of streams.
+//! Lab of the interception tests: a client, a server, and a router between them with one stream
+//! service.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -20,12 +21,12 @@ use tcp_intercept::{Application, Counts, Sockets, Streams};
 use testkit::Net;
 use units::Nanos;
 
-/// Where servers listen.
+/// First L4 port of the servers.
 pub const PORT: u16 = 7000;
-/// Where nobody does.
+/// L4 port without a server.
 pub const REFUSED: u16 = 7001;
 
-/// A router that intercepts what goes to the ports from [`PORT`] on.
+/// Router that intercepts connections to the L4 ports from [`PORT`] on.
 pub struct Intercepting {
     pub net: Net,
     seen: Arc<Mutex<(Counts, usize)>>,
@@ -46,7 +47,7 @@ impl Intercepting {
         Self::up_with(|| None)
     }
 
-    /// The same with somebody who has the bytes in hand.
+    /// Makes such a lab with an application that gets the connections' bytes.
     pub fn up_with(application: fn() -> Option<Box<dyn Application>>) -> Self {
         let net = Net::line(1500).unwrap();
         let seen = Arc::new(Mutex::new((Counts::default(), 0)));
@@ -67,7 +68,7 @@ impl Intercepting {
         lab
     }
 
-    /// Packets of connections to the ports from [`PORT`] on are marked, both ways.
+    /// Marks packets of connections to the L4 ports from [`PORT`] on, in both directions.
     fn mark(&self, port: u16) {
         let mark = MARK | u32::from(port);
         let device = |peer| self.net.device("r1", peer).unwrap().name;
@@ -87,7 +88,7 @@ impl Intercepting {
         self.nft("delete table inet marks");
     }
 
-    /// Has the packets counted that the router sends to each of the two: see [`Self::counter`].
+    /// Counts the packets that the router sends to client and server: see [`Self::counter`].
     pub fn count_sent(&self) {
         self.nft("add table inet sent");
         self.nft("add chain inet sent c { type filter hook postrouting priority 0 ; }");
@@ -106,8 +107,8 @@ impl Intercepting {
         }
     }
 
-    /// Packets to a peer, `client` or `server`: `PEER-acks` only acknowledge, `PEER-ends` end with
-    /// bytes.
+    /// Returns the packets sent to a peer, `client` or `server`: `PEER-acks` only acknowledge,
+    /// `PEER-ends` carry bytes and end the stream.
     pub fn counter(&self, name: &str) -> u64 {
         let text = self.nft(&format!("list counter inet sent {name}"));
         let mut words = text.split_whitespace().skip_while(|&word| word != "packets");
@@ -149,7 +150,7 @@ impl Intercepting {
         stream
     }
 
-    /// A listener of a thread that has a table of descriptors of its own.
+    /// Returns a listener of a thread that has a descriptor table of its own.
     pub fn listener_of_own(&self, at: SocketAddr) -> TcpListener {
         let namespace = self.net.namespace("server").unwrap();
         own_descriptors();
@@ -157,7 +158,8 @@ impl Intercepting {
         listen(at)
     }
 
-    /// Connections of a thread that has a table of descriptors of its own, once somebody listens.
+    /// Returns connections of a thread that has a descriptor table of its own, once a server
+    /// listens.
     pub fn connect_of_own(
         &self,
         server: SocketAddr,
@@ -176,7 +178,7 @@ impl Intercepting {
         (0..count).map(connect).collect()
     }
 
-    /// Ends the interception; what the lab is made of is still there.
+    /// Ends the interception; returns the lab's network, which stays.
     pub fn end(mut self) -> Net {
         self.stop();
         let other = Net::line(1500).unwrap();
@@ -198,7 +200,7 @@ impl Drop for Intercepting {
     }
 }
 
-/// The router's thread.
+/// Runs the router's thread.
 fn intercept(
     application: Option<Box<dyn Application>>,
     ready: &std::sync::mpsc::Sender<u16>,
@@ -227,31 +229,32 @@ fn intercept(
     interception.end(&netlink).map_err(io::Error::other)
 }
 
-/// A listener with room for many that come at once.
+/// Returns a listener with a queue for many simultaneous connections.
 fn listen(at: SocketAddr) -> TcpListener {
     let listener = TcpListener::bind(at).unwrap();
     rustix::net::listen(listener.as_fd(), 4096).unwrap();
     listener
 }
 
-/// Ends a connection as who gives up does.
+/// Resets a connection, as a host does that gives up.
 pub fn reset(stream: TcpStream) {
     rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
 }
 
-/// How many connections one table of descriptors has room for on a router: two sockets each, and
-/// what a process has beside.
+/// Returns how many connections one descriptor table has space for on a router: two sockets each,
+/// and the process's other descriptors.
 pub fn most_connections() -> usize {
     let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     usize::try_from((most - 128) / 2).unwrap_or(usize::MAX)
 }
 
-/// The limit of descriptors is one of each table, and a process may have several.
+/// Gives the thread a descriptor table of its own: the limit of descriptors is one of each table,
+/// and a process may have several.
 fn own_descriptors() {
     unshare(CloneFlags::CLONE_FILES).unwrap();
 }
 
-/// From now on this thread is there.
+/// Moves this thread into the namespace.
 fn enter(namespace: &NetNs) {
     setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
 }

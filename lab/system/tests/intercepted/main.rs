@@ -1,6 +1,5 @@
-//! Two hosts and a router between them that intercepts: real connections of the kernel's, whose
-//! ends must not notice. What marks packets here is a table of netfilter's; in a node it is the
-//! front door.
+//! Two hosts and a router between them that intercepts: real connections of the kernel, whose ends
+//! must not notice. Here a table of netfilter marks the packets; in a node the front door does.
 
 mod lab;
 mod turns;
@@ -19,7 +18,7 @@ use testkit::{root_or_skip, wait_for};
 
 const SOON: Duration = Duration::from_secs(10);
 
-/// Bytes that look like nothing else.
+/// Returns pseudo-random bytes.
 fn noise(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
     let next = |_| {
@@ -81,7 +80,7 @@ fn each_direction_ends_by_itself() {
     client.write_all(b"question").unwrap();
     client.shutdown(Shutdown::Write).unwrap();
     assert_eq!(read_all(&mut accepted), b"question");
-    // The other way is open for as long as the server likes.
+    // The other direction stays open.
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(lab.counts().open(), 1);
     accepted.write_all(b"answer").unwrap();
@@ -89,7 +88,7 @@ fn each_direction_ends_by_itself() {
     assert_eq!(read_all(&mut client), b"answer");
     wait_for(SOON, || (lab.counts().ended == 1).then_some(())).expect("it has ended");
 
-    // And the other way round.
+    // The server closes first.
     let mut client = lab.connect(listener.local_addr().unwrap());
     let (mut accepted, _) = listener.accept().unwrap();
     accepted.write_all(b"greeting").unwrap();
@@ -102,27 +101,28 @@ fn each_direction_ends_by_itself() {
     assert_eq!(lab.counts().reset, 0);
 }
 
-/// Passes bytes on as upper case, to the server with what the connection is in front.
+/// Application that passes bytes on in upper case, to the server with a description of the
+/// connection in front.
 #[derive(Default)]
 struct Upper {
-    /// Each end with the other one of its connection.
+    /// Halves by their end, each with the other end of its connection.
     ends: BTreeMap<End, Half>,
 }
 
 struct Half {
     other: End,
     is_downstream: bool,
-    /// What it is to be sent.
+    /// Bytes to send to this end.
     waiting: Vec<u8>,
-    /// Nothing comes from it any more, and the other one has been told.
+    /// True if this end sends no more, and the other one has been told.
     has_ended: bool,
 }
 
-/// What an [`Upper`] holds for each end.
+/// Most bytes that an [`Upper`] holds for each end.
 const HELD_MAX: usize = 100_000;
 
 impl Upper {
-    /// From one end to the other; what there is no room for stays with the kernel.
+    /// Passes bytes from one end to the other; bytes beyond [`HELD_MAX`] stay with the kernel.
     fn pass(&mut self, io: &mut Io<'_>, from: End) {
         let mut buffer = [0; 16 * 1024];
         let Some(to) = self.ends.get(&from).map(|half| half.other) else { return };
@@ -151,7 +151,7 @@ impl Upper {
         }
     }
 
-    /// When both ways have ended, the connection has.
+    /// Handles an end of stream; the connection ends when both directions have ended.
     fn end(&mut self, io: &mut Io<'_>, end: End) {
         let Some(half) = self.ends.get(&end) else { return };
         let other = half.other;
@@ -310,7 +310,7 @@ fn ten_thousand_connections_are_open_at_once() {
     let server = SocketAddr::new(lab.server_address(false), PORT);
     let (listens, all_open, all_said) = (Barrier::new(2), Barrier::new(3), Barrier::new(3));
     std::thread::scope(|scope| {
-        // Each has its own two ends: who said what is told by its port.
+        // The port identifies the connection's ends.
         let serving = scope.spawn(|| {
             let listener = lab.listener_of_own(server);
             listens.wait();
@@ -367,8 +367,8 @@ fn an_interception_leaves_nothing_and_slows_nobody_down() {
     assert!(others(), "this lab's own table marks packets");
     lab.remove_marks();
     assert!(!others(), "ours is for marked ones");
-    // One that ends without a word leaves rules, which whoever comes next removes; not those of one
-    // that goes on.
+    // An interception that is killed leaves rules, which the next one removes, but not those of a
+    // running one.
     let dead = lab.net.within("r1", || {
         let netlink = Netlink::open().unwrap();
         drop(Interception::begin(&netlink, 4).unwrap());

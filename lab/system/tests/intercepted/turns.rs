@@ -1,4 +1,4 @@
-//! What the router says to both ends beside what it passes on: counted where it leaves.
+//! Packets of the router's own to both ends, counted where they leave.
 //!
 //! ```text
 //!  client ── question ─▶ Turns ── question, ACK of the server's SYN ─▶ server
@@ -14,8 +14,8 @@ use std::time::Duration;
 use tcp_intercept::{Application, Closed, End, Io, Received, State, Talk};
 use testkit::{root_or_skip, wait_for};
 
-/// Connects when a question is whole, which a `?` ends, and passes on one answer, the last thing
-/// that is said.
+/// Application that connects when a question is complete, which a `?` ends, and passes on one
+/// answer, after which the stream ends.
 #[derive(Default)]
 struct Turns {
     clients: BTreeMap<End, Client>,
@@ -84,20 +84,20 @@ impl Application for Turns {
     }
 }
 
-/// Says something, and that it is the last, in one packet.
+/// Sends the last bytes and the FIN in one packet.
 fn say_last(stream: &mut TcpStream, words: &[u8]) {
     assert_eq!(send(&*stream, words, SendFlags::MORE), Ok(words.len()));
     stream.shutdown(Shutdown::Write).unwrap();
 }
 
-/// Packets that the router has sent to one of the two: that only acknowledge, and that end with
-/// bytes.
+/// Returns the packets that the router has sent to one of the two: pure acknowledgements, and those
+/// that carry bytes and end the stream.
 fn sent_to(lab: &Intercepting, peer: &str) -> (u64, u64) {
     (lab.counter(&format!("{peer}-acks")), lab.counter(&format!("{peer}-ends")))
 }
 
-/// Rounds, of which one is to go as it goes where nobody is kept from running for 40 ms: who has
-/// nothing to say by then acknowledges by itself.
+/// Rounds, of which one has to take the minimum of packets. A busy machine may keep a process from
+/// running for 40 ms, and then the kernel acknowledges by itself.
 const ROUNDS: u64 = 50;
 
 #[test]
@@ -117,7 +117,7 @@ fn what_both_ends_are_told_goes_together_when_they_talk_by_turns() {
             let before = sent_to(&lab, "client").0;
             client.write_all(part.as_bytes()).unwrap();
             if !part.ends_with('?') {
-                // Who may say more is told that what he said has come.
+                // An open sender gets its bytes acknowledged.
                 wait_for(SOON, || (sent_to(&lab, "client").0 > before).then_some(())).unwrap();
             }
         }

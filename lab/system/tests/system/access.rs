@@ -1,6 +1,6 @@
-//! Capabilities at a real node: over the socket and the network, revoked and ended, after restarts and
-//! from a backup. What each lets its holder do is a table of unit tests (`endpoint_tests` of the daemon's
-//! `authorize`).
+//! Capabilities at a real node: over the socket and the network, revoked and expired, after
+//! restarts and from a backup. The rights of each are a table of unit tests (`endpoint_tests` of
+//! the daemon's `authorize`).
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -17,7 +17,7 @@ const SECOND_ROOT: u8 = 2;
 const ALICE: u8 = 10;
 const BOB: u8 = 11;
 
-/// What somebody has who runs modules of his own on traffic of his own.
+/// Returns the grant of a principal that runs its own modules on its own traffic.
 fn ordinary(traffic: &str) -> Grant {
     use trust::Operation::{Capture, Deploy, Message, Move, Read, Remove, Rule, Session, Store};
     Grant {
@@ -64,19 +64,19 @@ fn code<T>(answer: &Result<T, ClientError>) -> Option<ErrorCode> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Role {
-    /// The owner of the socket.
+    /// Owner of the socket.
     Operator,
-    /// A token that grants everything.
+    /// Holder of a token that grants everything.
     Administrator,
-    /// One that reads everybody's.
+    /// Holder of a token that reads everything.
     Watcher,
     Alice,
-    /// Alice's, narrowed to reading.
+    /// Holder of Alice's token narrowed to reading.
     AliceReads,
     Bob,
-    /// Alice's of yesterday.
+    /// Holder of Alice's token that expired yesterday.
     Ended,
-    /// A token of another node's administrator.
+    /// Holder of a token of another node's administrator.
     Stranger,
 }
 
@@ -110,7 +110,7 @@ impl World {
         Self { line, clients, digest: stored.digest }
     }
 
-    /// The traffic that is an owner's.
+    /// Returns the match of an owner's traffic.
     fn traffic(owner: Role) -> &'static str {
         match owner {
             Role::Alice => "dst 10.1.7.0/24",
@@ -119,7 +119,7 @@ impl World {
         }
     }
 
-    /// A service and a rule of each owner's.
+    /// Deploys a service and adds a rule for each owner.
     fn furnish(&self) {
         for owner in OWNERS {
             let (client, name) = (&self.clients[&owner], format!("of-{owner:?}").to_lowercase());
@@ -266,7 +266,7 @@ fn what_runs_ends_with_its_capability_and_outlives_daemons_until_then() {
         (told.service.as_deref(), told.reason.as_deref()),
         (Some("short"), Some("its capability has ended"))
     );
-    // What principals have is not the operator's to forget by the way.
+    // An apply by the operator keeps principals' services.
     let applied = client.apply(&api::ApplyRequest {
         text: String::new(),
         file: "empty.toml".into(),
@@ -276,14 +276,14 @@ fn what_runs_ends_with_its_capability_and_outlives_daemons_until_then() {
     client.service("long").unwrap();
 }
 
-/// A node whose API is on the network, and where.
+/// Returns a node whose API is on the network, and its address.
 fn remote(more: &str) -> (Line, String) {
     // In the router's namespace every port is free.
     let line = with_trust(&format!("{more}\n[api]\nlisten = \"127.0.0.1:7443\"\n"));
     (line, "127.0.0.1:7443".to_owned())
 }
 
-/// A client in the router's namespace.
+/// Runs `work` with a client in the router's namespace.
 fn over_network<T>(
     line: &Line,
     address: &str,

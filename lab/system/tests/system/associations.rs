@@ -1,5 +1,5 @@
-//! Associations with a real node: clients call modules by active packets over a real network, and
-//! nobody calls what he may not, nor anything twice.
+//! Associations with a real node: clients call modules by active packets over a real network.
+//! Nobody calls a module without the right to, and no packet is accepted twice.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -15,10 +15,11 @@ const ROOT: u8 = 1;
 const ALICE: u8 = 10;
 const BOB: u8 = 11;
 const PORT: u16 = 7443;
-/// How long an answer takes at most whose absence is the test.
+/// Time after which a missing answer counts as absent.
 pub const SILENCE: Duration = Duration::from_millis(300);
 
-/// Adds one to the first byte of an active packet's payload, and gives it back; other packets pass.
+/// Returns a module that adds one to the first byte of an active packet's payload and sends it
+/// back; other packets pass.
 pub fn mirror(name: &str) -> Vec<u8> {
     let fields = r#"(memory (export "memory") 1)
         (func (export "on_packet") (result i32)
@@ -30,7 +31,7 @@ pub fn mirror(name: &str) -> Vec<u8> {
     module(name, "window = 64\nmemory_pages_max = 1\nlevels = [\"user\"]", fields)
 }
 
-/// What somebody has who may have his packets run modules whose names begin so.
+/// Returns a grant whose packets may call modules with names of this beginning.
 fn may_call(begins: &str) -> Grant {
     Grant {
         operations: Extent::only([Operation::Deploy]),
@@ -42,7 +43,7 @@ fn may_call(begins: &str) -> Grant {
     }
 }
 
-/// A node that the client finds at its own side of the router.
+/// Node with associations on the client's side of the router.
 struct Node {
     line: Line,
     v4: SocketAddr,
@@ -83,7 +84,7 @@ impl Node {
         self.line.net.within("client", || Caller::anyone(self.v4)).unwrap().unwrap()
     }
 
-    /// Stores a module; its digest.
+    /// Stores a module; returns its digest.
     fn store(&self, wasm: Vec<u8>) -> [u8; 32] {
         let stored = self.line.node.client().store_module(wasm).unwrap();
         *stored.digest.parse::<module_store::Digest>().unwrap().bytes()
@@ -93,14 +94,14 @@ impl Node {
         self.line.node.stats().unwrap().associations.unwrap()
     }
 
-    /// The services that run because packets call them.
+    /// Returns the services that run because packets call them.
     fn called(&self) -> Vec<api::ServiceInfo> {
         let services = self.line.node.client().services().unwrap().services;
         services.into_iter().filter(|it| it.name.starts_with("called-")).collect()
     }
 }
 
-/// Calls once, and gives what comes back.
+/// Calls once; returns the answer.
 pub fn call(
     caller: &mut Caller,
     digest: &[u8; 32],
@@ -146,7 +147,8 @@ fn packets_of_an_association_call_modules_and_are_answered() {
     assert_eq!((stats.calls, stats.established, stats.dropped.len()), (8, 2, 0), "{stats:?}");
     wait_for(SOON, || (node.stats().live == 0).then_some(())).expect("both have ended");
     node.line.books();
-    // It is nothing that anybody desires: an apply leaves it, and no start brings it back.
+    // The service is not part of the desired state: an apply leaves it, and no restart brings it
+    // back.
     let text = String::new();
     let applied =
         node.line.node.client().apply(&api::ApplyRequest { text, ..Default::default() }).unwrap();
@@ -181,7 +183,7 @@ fn nobody_calls_what_he_may_not() {
         assert!(matches!(refused, CallError::Ended(_)), "{refused}");
     }
     assert_eq!(node.stats().live, 0);
-    // A client says who he is to the node that he means, and to no other.
+    // A client reveals its identity only to the node that it expects.
     let settings = Settings { node: Some(key(99).public()), ..node.settings(ALICE, &alice) };
     let other_node = node.line.net.within("client", || Caller::connect(node.v4, settings));
     assert!(matches!(other_node.unwrap(), Err(CallError::OtherNode { .. })));
@@ -230,7 +232,7 @@ fn what_is_revoked_calls_nothing_any_more_within_a_second() {
     let client = node.line.node.client();
     client.revoke(&api::RevokeRequest { revoke }).unwrap();
     assert!(since.elapsed() < Duration::from_secs(1));
-    // What she has sealed before is worth nothing, and she hears that it has ended.
+    // Packets sealed before are refused, and the client is notified of the end.
     hers.send(&recorded).unwrap();
     assert!(matches!(hers.answer(SOON), Err(CallError::Ended(_))));
     assert!(node.connect(node.v4, ALICE, &alice).is_err());

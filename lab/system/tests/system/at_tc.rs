@@ -1,4 +1,4 @@
-//! Ports for streams alone: their front door is behind the kernel's receive path.
+//! Ports for streams alone, whose front door is behind the kernel's receive path.
 
 use crate::capture::packets_of;
 use crate::common::{Line, SOON, passing};
@@ -9,19 +9,19 @@ use crate::streams::{
 use netlink::offload::{Offload, OffloadState};
 use testkit::{Net, NodeUnderTest, Service, root_or_skip, wait_for};
 
-/// Bytes of payload that a frame has at most.
+/// Most bytes of payload in a frame.
 const SEGMENT: u64 = 1460;
 
 fn at_tc(text: String) -> String {
     text.replace("device =", "mode = \"tc\"\ndevice =")
 }
 
-/// A line whose node has these lines more for its ports.
+/// Returns a line whose node file is changed by `edit`.
 fn line_with(edit: impl Fn(String) -> String) -> Line {
     let net = Net::line(1500).unwrap();
     let node = NodeUnderTest::start_edited(&net, "r1", "", edit).unwrap();
     let line = Line { node, net };
-    line.acquaint();
+    line.resolve_neighbours();
     line
 }
 
@@ -36,7 +36,7 @@ fn connections_at_tc_have_their_addresses_and_every_byte_and_count_as_their_fram
     net.within("r1", on).unwrap().unwrap();
     let node = NodeUnderTest::start_edited(&net, "r1", "", at_tc).unwrap();
     let line = Line { node, net };
-    line.acquaint();
+    line.resolve_neighbours();
     let state = line.net.within("r1", || OffloadState::read(&device)).unwrap().unwrap();
     assert!(state.is_on(Offload::Gro), "the device is as it was");
     let ports = line.node.client().node().unwrap().ports;
@@ -80,7 +80,7 @@ fn what_is_for_no_stream_goes_by_the_kernel_or_is_dropped_by_a_rule() {
     let more = |name: &str| after[name] - before.get(name).copied().unwrap_or_default();
     assert!(more("kernel_slow") >= 10, "{after:?}");
     assert_eq!(more("drop_rule"), 10, "{after:?}");
-    // Before the service was there: past it, to the end.
+    // A connection older than the service bypasses it to its end.
     line.node.remove("streams").unwrap();
     let listener = server(&line, false, PORT);
     let (mut client, mut accepted) = pair(&line, &listener);

@@ -1,4 +1,4 @@
-//! Frames that lie, are cut off or were never meant to be: counted, and nothing else happens.
+//! Malformed, truncated and foreign frames: they are counted, and nothing else happens.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use wire::samples::{Mutations, samples};
 const FRAME_LENGTH_MIN: usize = 14;
 /// Longest frame of a link with an MTU of 9,000.
 const FRAME_LENGTH_MAX: usize = 9014;
-/// Mutated frames of each run; the seed makes them the same each time.
+/// Number of mutated frames in a run; the seed makes them the same each time.
 const MUTATIONS: usize = 3000;
 const SEED: u64 = 2;
 
@@ -20,7 +20,7 @@ fn every_bad_frame_is_counted_under_its_reason() {
         return;
     }
     let line = Line::with_mtu(9000);
-    line.acquaint();
+    line.resolve_neighbours();
     send_all(&line);
 }
 
@@ -30,7 +30,7 @@ fn bad_frames_reach_no_service_and_odd_ones_do_no_harm() {
         return;
     }
     let line = Line::with_mtu(9000);
-    line.acquaint();
+    line.resolve_neighbours();
     let all = Service { rules: &["any"], ..Service::default() };
     line.node.deploy(&service_module("monitor").unwrap(), &all).unwrap();
     send_all(&line);
@@ -40,8 +40,8 @@ fn bad_frames_reach_no_service_and_odd_ones_do_no_harm() {
     assert!(service.stats.packets > 0);
 }
 
-/// Sends every sample and many mutations, and compares the counters with what the parser in
-/// Rust says of each.
+/// Sends every sample and many mutations, and compares the counters with the results of the parser
+/// in Rust.
 fn send_all(line: &Line) {
     let client = RawPort::open(&line.net, "client", "r1").unwrap();
     let router = line.net.mac("r1", "client").unwrap();
@@ -57,7 +57,7 @@ fn send_all(line: &Line) {
         }
         frame[..6].copy_from_slice(&router);
         if let Err(outcome) = wire::parse_frame(&frame) {
-            // A rule cannot be asked about it.
+            // No rule can match it.
             let is_hidden = has_rules && outcome == wire::Outcome::VlanDepth;
             let name = if is_hidden { "drop_vlan_depth" } else { outcome.name() };
             *expected.entry(name.to_owned()).or_default() += 1;
@@ -86,5 +86,5 @@ fn send_all(line: &Line) {
         "the samples reach every reason of the parser: {expected:?}"
     );
     // The node lives, and forwards.
-    line.acquaint();
+    line.resolve_neighbours();
 }

@@ -1,4 +1,5 @@
-//! Time below user level: a session is held to what it was promised, by what its modules count.
+//! Time below user level: a session is limited to its reservation, by the fuel that its modules
+//! count.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,15 +11,16 @@ use crate::common::{Ends, Line, SOON, module, steps_of_work};
 
 const HEAVY: u16 = 7000;
 const LIGHT: u16 = 7001;
-/// Packets a second of the heavy session: each uses 60,000 units of fuel, so of a share of one in
-/// a thousand far more than there is, on any machine.
+/// Interval of the heavy session's packets: each uses 60,000 units of fuel, far more than a share
+/// of one in a thousand allows on any machine.
 const PACE: Duration = Duration::from_micros(500);
-/// What a node counts with until it has measured (`Speed::UNMEASURED` in `core/session`).
+/// Speed that a node assumes until it has measured (`Speed::UNMEASURED` in `core/session`), in
+/// units of fuel per ms.
 const UNMEASURED: u64 = 500_000;
 const MANIFEST: &str =
     "window = 64\nmemory_pages_max = 1\nlevels = [\"nic\", \"kernel\", \"user\"]";
 
-/// Passes its packets behind so many steps of FNV-1a.
+/// Returns a module that passes its packets after `steps` steps of FNV-1a.
 fn stepping(name: &str, steps: u32) -> Vec<u8> {
     let work = steps_of_work(steps);
     let fields = format!(
@@ -61,7 +63,8 @@ impl Line {
     }
 }
 
-/// Fuel of a session between two looks, and what a share of one in a thousand is in that time.
+/// Returns the fuel of a session over `time`, and the fuel that a share of one in a thousand allows
+/// in it.
 fn rate(line: &Line, session: &str, time: Duration, speed: u64) -> (f64, f64) {
     let (began, before) = (Instant::now(), line.used(session).used.total.fuel);
     std::thread::sleep(time);
@@ -76,7 +79,7 @@ fn a_session_is_held_to_its_time_below_and_others_lose_nothing() {
     }
     for level in ["nic", "kernel"] {
         let line = Line::up();
-        line.acquaint();
+        line.resolve_neighbours();
         let speed = line.speed_is_measured();
         // One in a thousand: speed per millisecond is fuel a second.
         line.promise("heavy", "100us/100ms");
@@ -103,7 +106,8 @@ fn a_session_is_held_to_its_time_below_and_others_lose_nothing() {
             // What an account holds in the beginning is used up.
             std::thread::sleep(Duration::from_millis(1_000));
             let (used, fair) = rate(&line, "heavy", Duration::from_secs(4), speed);
-            // Never more; how near to it is for `tam bench isolation`, as a sender may be stalled.
+            // Never more. `tam bench isolation` measures how close it comes, as a sender may be
+            // stalled.
             assert!((fair * 0.5..fair * 1.05).contains(&used), "{level}: {used} of {fair}");
             // Something else is promised while it runs. Both levels have one account; that `nic` keeps to
             // it tests of the front door show (`an_account_fills_with_the_kernels_ticks_…`).
@@ -153,7 +157,7 @@ fn without_a_promise_there_is_a_limit_only_where_somebody_has_one_and_a_new_daem
         return;
     }
     let mut line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     line.speed_is_measured();
     let rule = format!("proto udp dport {HEAVY}");
     let budget = Some(Budget { over: Some("drop".to_owned()), ..Budget::default() });

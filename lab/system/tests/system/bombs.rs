@@ -1,5 +1,5 @@
-//! Modules that are made to blow up the compiler: each ends within the worker's limits, and the
-//! node answers meanwhile.
+//! Modules made to exhaust the compiler: each ends within the worker's limits, and the node answers
+//! meanwhile.
 
 use crate::common::{Ends, Line, SOON, module};
 use std::fmt::Write as _;
@@ -11,18 +11,18 @@ use testkit::{Service, root_or_skip, wait_for};
 /// Limits of the compile worker: node/cell/src/compile.rs.
 const CPU_SECONDS_MAX: u64 = 5;
 const MEMORY_MAX: u64 = 256 << 20;
-/// Bound for a deployment, far above five seconds of processor time on a machine that others use:
-/// only a compiler without limits takes longer.
+/// Time limit of a deployment, far above five seconds of processor time on a shared machine: only a
+/// compiler without limits takes longer.
 const ENDS_WITHIN: Duration = Duration::from_secs(100);
-/// A daemon that waited for its compiler would be seen.
+/// Time limit of an API request, shorter than a compilation that the daemon would wait for.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 /// Bombs of a long run.
 const SOAK: u32 = 1000;
 
-/// Makes a bomb of a size: the fields of a module, `on_packet` among them.
+/// Function that makes a bomb of a size: the fields of a module, `on_packet` among them.
 type Make = fn(u32) -> String;
 
-/// Each with the sizes of an ordinary run, of which the last is about as large as a module may be.
+/// Bombs with the sizes of an ordinary run, of which the last is about the largest possible module.
 const BOMBS: &[(&str, Make, [u32; 3])] = &[
     ("one long function", long, [10_000, 60_000, 200_000]),
     ("values that all live at once", alive, [1_000, 10_000, 100_000]),
@@ -125,7 +125,8 @@ fn calls(size: u32) -> String {
     )
 }
 
-/// The longest that the node took to answer while `act` was done, and how often it was asked.
+/// Returns the longest and the 99th percentile of the node's response times while `act` ran, and
+/// the number of requests.
 fn answers_during(line: &Line, act: impl FnOnce()) -> (Duration, Duration, usize) {
     let ended = AtomicBool::new(false);
     let mut times: Vec<Duration> = std::thread::scope(|scope| {
@@ -135,7 +136,7 @@ fn answers_during(line: &Line, act: impl FnOnce()) -> (Duration, Duration, usize
                 let begin = Instant::now();
                 line.node.client().node().unwrap();
                 times.push(begin.elapsed());
-                // As often as a monitor may ask, and no load of its own.
+                // At the rate of a monitoring program, which is no load of its own.
                 std::thread::sleep(Duration::from_millis(10));
             }
             times
@@ -150,7 +151,7 @@ fn answers_during(line: &Line, act: impl FnOnce()) -> (Duration, Duration, usize
     (most, times.get(times.len() * 99 / 100).copied().unwrap_or_default(), times.len())
 }
 
-/// Deploys it; true when it runs, false when it was refused in words that help.
+/// Deploys a module; returns true if it runs, false if it was refused with a helpful message.
 fn explode(line: &Line, name: &str, fields: &str) -> bool {
     let manifest = "window = 64\nmemory_pages_max = 1\nlevels = [\"nic\", \"kernel\", \"user\"]\n";
     let wasm = module("bomb", manifest, fields);
@@ -209,7 +210,7 @@ fn modules_made_to_blow_up_the_compiler_end_within_its_limits_while_the_node_ans
     });
     eprintln!("{runs} ran; {count} answers, 99 of 100 within {usual:?}, all within {most:?}");
     assert!(runs > 0, "small ones are modules like others");
-    // A busy host may keep one waiting; a daemon that compiles itself would keep all of them.
+    // A busy host may delay one answer; a daemon that compiles itself would delay all.
     assert!(count > 0 && usual < ANSWERS_WITHIN, "{usual:?}");
     // And it compiles what comes.
     assert!(explode(&line, "after all of them", &long(10)));

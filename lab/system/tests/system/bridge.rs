@@ -1,4 +1,4 @@
-//! Bridged pairs: a node in line between two hosts of one network, without addresses.
+//! Bridged pairs: a node between two hosts of one network, without addresses.
 //!
 //! ```text
 //!  client 10.9.0.1 ── left ═ r1 ═ right ── 10.9.0.2 server
@@ -20,15 +20,15 @@ use crate::common::{Line, PROGRAM_TIME_MAX, SOON, dscp, is_udp_to};
 
 const SERVER: &str = "10.9.0.2";
 const SERVER_V6: &str = "fd09::2";
-/// What `monitor` marks with.
+/// DSCP with which `monitor` marks.
 const MARK: u8 = 46;
 
-/// The usual lab as one network, with a node in line.
+/// Returns the usual lab as one network, with a bridging node in it.
 fn in_line() -> Line {
     in_line_as(|text| text)
 }
 
-/// The same with the node file changed.
+/// Returns such a lab with the node file changed.
 fn in_line_as(edit: impl FnOnce(String) -> String) -> Line {
     let net = Net::line(1500).unwrap();
     let ip = |node: &str, arguments: &str| {
@@ -69,12 +69,12 @@ fn two_packet_ports_are_a_bridge() {
     assert_eq!(outcomes(&line).len(), 2, "bridged and to_user: {:?}", outcomes(&line));
 }
 
-/// Pings the server: how many answers came, and the text.
+/// Pings the server; returns the output.
 fn ping(line: &Line, address: &str) -> String {
     line.run("client", &["ping", "-c3", "-i0.05", "-W5", address])
 }
 
-/// A megabyte from client to server over TCP, and back.
+/// Sends a megabyte from client to server over TCP, and back.
 fn tcp(line: &Line) {
     let address: SocketAddr = format!("{SERVER}:0").parse().unwrap();
     let listener = line.net.within("server", || TcpListener::bind(address)).unwrap().unwrap();
@@ -97,7 +97,7 @@ fn tcp(line: &Line) {
     });
 }
 
-/// Outcomes of both ports that are not zero, added up.
+/// Returns the outcomes of both ports that are not zero, added up.
 fn outcomes(line: &Line) -> Vec<(String, u64)> {
     let mut sums = std::collections::BTreeMap::new();
     for port in line.node.stats().unwrap().ports {
@@ -119,7 +119,7 @@ fn two_hosts_of_one_network_meet_through_a_node_in_line() {
     }
     let mut line = in_line();
     let before = line.books();
-    // What came while only one of the two was taken had no other end yet.
+    // Packets that arrived while only one port was served had no other end yet.
     let early = outcomes(&line);
     for address in [SERVER, SERVER_V6] {
         let said = ping(&line, address);
@@ -140,7 +140,7 @@ fn two_hosts_of_one_network_meet_through_a_node_in_line() {
     let pings = captured.iter().filter(|p| p.direction == "out" && p.length == 98);
     assert_eq!(pings.count(), 3, "as they leave by the other end: {captured:#?}");
 
-    // Who offloads checksums, or takes no redirected frames, has TCP, too.
+    // TCP works also with checksum offload, and with a device that accepts no redirected frames.
     let gro = |state: &str| line.run("server", &["ethtool", "-K", "to-r1", "gro", state]);
     gro("off");
     let slow = || line.node.client().node().unwrap().ports[1].slow_reasons.len();
@@ -169,7 +169,7 @@ fn frames_of_any_kind_cross_unchanged_and_reach_no_kernel() {
             &Service { rules: &["any"], ..Service::default() },
         )
         .unwrap();
-    // What crossed while the second port was not there yet is no matter of this test.
+    // Packets that crossed before the second port was served do not matter here.
     let before = outcomes(&line);
     let client = RawPort::open(&line.net, "client", "r1").unwrap();
     let server = RawPort::open(&line.net, "server", "r1").unwrap();
@@ -209,7 +209,7 @@ fn frames_of_any_kind_cross_unchanged_and_reach_no_kernel() {
         assert_eq!((came[at + 1] >> 2, came[at + 8]), (MARK, 1), "{came:x?}");
         assert_eq!(came[..at], frame[..at]);
     }
-    // Nobody could ask the service's rule about it.
+    // The service's rule could not match it.
     client.send(&deep.udp(4000, 7000).build()).unwrap();
     assert!(server.collect(|came| is_udp_to(came, 7000)).unwrap().is_empty());
     let found = outcomes(&line);
@@ -281,7 +281,7 @@ fn a_bridge_whose_cell_dies_goes_on_and_one_whose_other_end_is_gone_says_so() {
         std::thread::sleep(Duration::from_millis(200));
         kill(cell);
         let said = ping.join().unwrap();
-        // What lay in the dead cell's rings is lost with it.
+        // Packets in the dead cell's rings are lost.
         let received = said.split(", ").find_map(|part| part.strip_suffix(" received"));
         assert!(received.and_then(|n| n.parse::<u32>().ok()).unwrap() >= 39, "{said}");
     });

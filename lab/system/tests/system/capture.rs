@@ -1,5 +1,5 @@
-//! `tam capture`: packets as they came and as they left, with rule, verdict and level, read by
-//! programs that strangers know.
+//! `tam capture`: packets as they entered and left, with rule, verdict and level, read by common
+//! programs.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use testkit::{Running, Service, root_or_skip, tam, wait_for};
 const PORT: u16 = 7000;
 const RULES: &[&str] = &["proto udp dport 7000"];
 
-/// Drops each fourth packet for the reason 7, which its manifest names.
+/// Module that drops each fourth packet for the reason 7, which its manifest names.
 const FUSSY: &str = r#"
 (memory (export "memory") 1)
 (global (export "tam_counter_seen") i32 (i32.const 0x9000))
@@ -28,7 +28,7 @@ struct Setting {
     serving: u32,
 }
 
-/// 40 packets for a service that drops 10, 10 for a rule that drops, 20 for neither.
+/// Numbers of packets: 40 for a service that drops 10, 10 for a rule that drops, 20 for neither.
 const SERVED: usize = 40;
 const REFUSED: usize = 10;
 const PLAIN: usize = 20;
@@ -43,7 +43,7 @@ impl Setting {
     }
 
     fn on(line: Line, level: &str) -> Self {
-        line.acquaint();
+        line.resolve_neighbours();
         let manifest = "window = 64\nlevels = [\"nic\", \"kernel\", \"user\"]\n\
                         [reasons]\n7 = \"dislike\"";
         let wasm = module("fussy", manifest, FUSSY);
@@ -54,7 +54,7 @@ impl Setting {
         Self { line, dropping, serving }
     }
 
-    /// Starts a capture that writes to this file, and waits until it taps.
+    /// Starts a capture that writes to this file, and waits until it runs.
     fn capture(&self, file: &Path, arguments: &[&str]) -> Running {
         let _ = std::fs::remove_file(file);
         let (program, name) = (tam(), self.line.node.name().to_string());
@@ -78,11 +78,11 @@ impl Setting {
         let mut payload = [0; 16];
         (0..SERVED * 3 / 4).for_each(|_| assert_eq!(served.recv(&mut payload).unwrap(), 10));
         (0..PLAIN).for_each(|_| assert_eq!(plain.recv(&mut payload).unwrap(), 10));
-        // What the cell and the rings have is at the daemon.
+        // By then records of the cell and the rings have reached the daemon.
         std::thread::sleep(Duration::from_millis(300));
     }
 
-    /// Packets of a file that match, as tcpdump reads it.
+    /// Returns the packets of a file that match, as tcpdump reads it.
     fn read(&self, file: &Path, filter: &str) -> usize {
         let argv = ["tcpdump", "-nn", "-r", file.to_str().unwrap(), filter];
         let output = self.line.net.run("r1", &argv, PROGRAM_TIME_MAX).unwrap();
@@ -155,13 +155,13 @@ fn packets_are_captured_as_they_came_and_left_and_tcpdump_reads_the_file() {
     assert_eq!(setting.read(&file, "udp dst port 7001"), REFUSED);
 }
 
-/// All that is captured of these ports while something is done.
+/// Captures all packets of these ports while `action` runs.
 pub fn packets_of(line: &Line, ports: &[&str], action: impl FnOnce()) -> Vec<CapturedPacket> {
     let ports: Vec<String> = ports.iter().map(|&port| port.to_owned()).collect();
     packets_of_request(line, &api::CaptureRequest { ports, ..Default::default() }, action)
 }
 
-/// All that is captured so while something is done.
+/// Captures by this request while `action` runs.
 pub fn packets_of_request(
     line: &Line,
     request: &api::CaptureRequest,
@@ -216,7 +216,7 @@ fn packets_of_packet_ports_are_captured_as_they_came_and_left() {
     let refused =
         count(came, &|p| p.rule == Some(setting.dropping) && was(p, "drop_rule") && p.dropped);
     assert_eq!(refused, REFUSED, "{packets:#?}");
-    // What neither rule takes is the kernel's.
+    // Packets without a rule are forwarded by the kernel.
     let plain = |p: &CapturedPacket| p.rule.is_none() && is_for(p, PORT + 2);
     assert_eq!(count(came, &|p| plain(p) && p.outcome.is_some() && hops(p) == 64), PLAIN);
     // In the order in which they happened, by one clock.
@@ -227,12 +227,12 @@ fn packets_of_packet_ports_are_captured_as_they_came_and_left() {
     assert!(first("in") < first("out"), "{packets:#?}");
 }
 
-/// The TTL of an untagged packet.
+/// Returns the TTL of an untagged packet.
 fn hops(packet: &CapturedPacket) -> u8 {
     u8::from_str_radix(&packet.bytes_hex[44..46], 16).unwrap()
 }
 
-/// Whether it is UDP for this port, untagged and without IP options.
+/// Returns true for UDP to this L4 port, untagged and without IP options.
 fn is_for(packet: &CapturedPacket, port: u16) -> bool {
     packet.bytes_hex.get(72..76) == Some(&*format!("{port:04x}"))
 }
@@ -306,7 +306,7 @@ fn a_captured_packet_has_its_rule_verdict_and_level_and_a_capture_leaves_nothing
     client.end_capture(id).unwrap();
 }
 
-/// Tests that look at the whole machine, or end what others made: none runs beside them.
+/// Tests that inspect the whole machine, or end processes of others: they run alone.
 mod alone {
     use super::*;
 

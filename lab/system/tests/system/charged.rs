@@ -1,4 +1,4 @@
-//! What sessions are charged of a processor, beside what the kernel says that the cell used.
+//! Processor time charged to sessions, compared with the kernel's account of the cell.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,22 +9,22 @@ use testkit::{Service, root_or_skip};
 use crate::common::{Ends, Line, module, steps_of_work};
 use crate::turns::counting;
 
-/// Long enough for the kernel's ticks of 10 ms to be a part of a hundred of what is measured.
+/// Duration of the load: the kernel's ticks of 10 ms are less than a hundredth of it.
 const LOAD: Duration = Duration::from_secs(4);
-/// How far the two may be apart, of what the kernel says, on a machine that has nothing else to do.
-/// Turns go by the time that passes: while others have the cell's core, it is on somebody's account.
-/// The kernel says how long that was, too.
+/// Largest difference as a share of the kernel's account, on an idle machine. Turns are measured by
+/// wall time: while other processes have the cell's core, somebody is charged for it. The kernel
+/// reports how long that was, too.
 const APART: f64 = 0.05;
-/// Of what the kernel says, what is charged to those whose packets they are: the rest is the
-/// cell's own.
+/// Smallest share of the kernel's account that is charged to the packets' principals: the rest is
+/// the cell's own.
 const TO_PRINCIPALS: f64 = 0.5;
-/// Ticks of `utime` and `stime` in a second: USER_HZ, which no machine of ours has otherwise.
+/// Ticks of `utime` and `stime` per second: USER_HZ, the same on all common architectures.
 const USER_HZ: u64 = 100;
 
 const ENDLESS: &str = r#"(memory (export "memory") 1 1)
     (func (export "on_packet") (result i32) (loop (br 0)) (i32.const 0))"#;
 
-/// Works each millisecond, whether packets come or not.
+/// Returns a module that works each millisecond, whether packets come or not.
 fn ticking() -> String {
     let work = steps_of_work(20_000);
     format!(
@@ -34,23 +34,24 @@ fn ticking() -> String {
     )
 }
 
-/// Processor time of a process, as the kernel has it: fields 14 and 15 of `stat` (proc(5)).
+/// Returns the processor time of a process in the kernel's account: fields 14 and 15 of `stat`
+/// (proc(5)).
 fn kernels_account(process: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
-    // Behind the name, which may have blanks in it.
+    // After the name, which may contain blanks.
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_ascii_whitespace().collect();
     let ticks = |at: usize| fields[at].parse::<u64>().unwrap();
     Duration::from_millis((ticks(11) + ticks(12)) * 1000 / USER_HZ)
 }
 
-/// How long it was ready to run and had no core: the second field of `schedstat`
+/// Returns how long a process was ready to run without a core: the second field of `schedstat`
 /// (Documentation/scheduler/sched-stats).
 fn kept_waiting(process: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{process}/schedstat")).unwrap();
     Duration::from_nanos(stat.split_ascii_whitespace().nth(1).unwrap().parse().unwrap())
 }
 
-/// What each session was charged at user level.
+/// Returns the time charged to each session at user level.
 fn charged(line: &Line) -> Vec<(String, Duration)> {
     let sessions = line.node.client().sessions().unwrap().sessions;
     let cpu = |ns: Option<u64>| Duration::from_nanos(ns.unwrap_or(0));
@@ -63,7 +64,7 @@ fn what_sessions_are_charged_is_what_the_kernel_says_that_their_cell_used() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let timer = "timer_ms = 1\n";
     let kinds = [
         ("gold", Some("1ms/4ms"), counting(500), ""),
@@ -91,7 +92,7 @@ fn what_sessions_are_charged_is_what_the_kernel_says_that_their_cell_used() {
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 for sender in &senders {
-                    // Nobody listens behind the node, and the server says so.
+                    // No program listens at the server, which answers with ICMP errors.
                     let _ = sender.send(b"work");
                 }
                 std::thread::sleep(Duration::from_micros(300));

@@ -1,4 +1,5 @@
-//! Ends, clean and not: what a node leaves, and what goes on without its daemon or its cell.
+//! Clean and unclean ends: the remains of a node, and what continues without its daemon or its
+//! cell.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,8 +10,8 @@ use netlink::offload::OffloadState;
 use rustix::process::{Pid, Signal, kill_process};
 use testkit::{Net, Service, leftovers, root_or_skip, service_module, wait_for};
 
-/// What a node may have changed in its router: features of the devices, programs on them,
-/// devices of its own.
+/// State of the router that a node may change: features of the devices, programs on them, devices
+/// of its own.
 #[derive(Debug, PartialEq, Eq)]
 struct Traces {
     devices: Vec<String>,
@@ -50,21 +51,21 @@ fn a_killed_daemon_without_services_leaves_plain_forwarding_and_its_successor_ad
     }
     let mut line = Line::up();
     line.node.client().add_rules(&forward_udp()).unwrap();
-    line.acquaint();
+    line.resolve_neighbours();
     let workers = line.node.workers().unwrap();
     line.node.kill().unwrap();
     assert!(workers.into_iter().all(gone), "a cell without services is of no use");
-    // What is pinned forwards on.
+    // Pinned programs continue to forward.
     assert_ne!(leftovers(line.node.name()), [""; 0]);
     assert!(traces(&line.net).xdp);
-    line.acquaint();
+    line.resolve_neighbours();
 
     line.node.start_again(&line.net, "r1").unwrap();
     assert_eq!(line.node.client().rules().unwrap().rules.len(), 1, "{}", line.node.log());
     let all = Service { rules: &["proto icmp"], ..Service::default() };
     line.node.deploy(&service_module("monitor").unwrap(), &all).unwrap();
     let before = line.books();
-    line.acquaint();
+    line.resolve_neighbours();
     let balance = line.balance_since(&before);
     assert_eq!((balance.sent, balance.received), (2, 2));
     assert_eq!(line.node.service("monitor").unwrap().stats.packets, 2);
@@ -85,7 +86,7 @@ fn a_killed_cell_is_replaced_within_a_second_and_packets_go_plainly_meanwhile() 
     let line = Line::up();
     let all = Service { rules: &["proto icmp"], ..Service::default() };
     line.node.deploy(&service_module("monitor").unwrap(), &all).unwrap();
-    line.acquaint();
+    line.resolve_neighbours();
     let cell = line.node.cell().unwrap();
     let server = line.net.v4("server", "r1").unwrap().to_string();
     let ping = std::thread::scope(|scope| {
@@ -113,13 +114,13 @@ fn a_killed_cell_is_replaced_within_a_second_and_packets_go_plainly_meanwhile() 
 }
 
 #[test]
-fn what_lay_in_the_rings_of_a_killed_cell_is_lost_and_counted() {
+fn packets_in_the_rings_of_a_killed_cell_are_lost_and_counted() {
     if !root_or_skip("the rings of a killed cell") {
         return;
     }
     const PACKETS: u32 = 200;
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let service = Service { rules: &["proto udp dport 7000"], ..Service::default() };
     line.node.deploy(&service_module("monitor").unwrap(), &service).unwrap();
     let (receiver, sender) = (line.udp("server", 7000), line.udp("client", 0));
@@ -152,7 +153,7 @@ fn what_lay_in_the_rings_of_a_killed_cell_is_lost_and_counted() {
     assert!(receiver.recv(&mut [0; 16]).is_ok());
 }
 
-/// Tests that look at the whole machine, or end what others made: none runs beside them.
+/// Tests that inspect the whole machine, or end processes of others: they run alone.
 mod alone {
     use super::*;
 
@@ -162,16 +163,16 @@ mod alone {
             return;
         }
         let net = Net::line(1500).unwrap();
-        // As on a router that nobody prepared: the node must switch this off, and on again.
+        // As on an unprepared router: the node must switch this off, and on again.
         let device = net.end("r1", "client").unwrap().device.clone();
         let features = ["ethtool", "-K", &device, "gro", "on", "rxvlan", "on"];
         assert!(net.run("r1", &features, PROGRAM_TIME_MAX).unwrap().status.success());
         let (before, held) = (traces(&net), bpf::Inventory::take().unwrap());
         let mut line = Line { node: testkit::NodeUnderTest::start(&net, "r1").unwrap(), net };
-        line.acquaint();
+        line.resolve_neighbours();
         let all = Service { rules: &["any"], ..Service::default() };
         line.node.deploy(&service_module("monitor").unwrap(), &all).unwrap();
-        line.acquaint();
+        line.resolve_neighbours();
         let during = traces(&line.net);
         // A TUN device to the kernel, and a TAP device from it.
         assert!(during.xdp && during.devices.len() == before.devices.len() + 2, "{during:#?}");
@@ -184,6 +185,6 @@ mod alone {
         assert_eq!(traces(&line.net), before);
         assert_no_bpf_since(&held);
         assert!(workers.into_iter().all(gone), "the cell or a compiler runs on");
-        line.acquaint();
+        line.resolve_neighbours();
     }
 }

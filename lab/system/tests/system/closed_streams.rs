@@ -1,4 +1,5 @@
-//! Connections and a closed filter: none reaches its server past it, whatever of the node is gone.
+//! Connections through a filter with the policy `closed`: none reaches its server past the filter,
+//! whatever part of the node is down.
 
 use crate::clean_end::kill;
 use crate::common::{Ends, Line, SOON};
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use testkit::{Service, root_or_skip, wait_for};
 
-/// Adds a field to each response.
+/// Filter that adds a field to each response.
 const MARKS: &str = r#"(module $marks
     (import "env" "proxy_add_header_map_value"
       (func $add (param i32 i32 i32 i32 i32) (result i32)))
@@ -21,13 +22,13 @@ const MARKS: &str = r#"(module $marks
       (i32.const 0)))"#;
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
 const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello";
-/// A connection that is dropped is given up, so that the next one comes in the same gap.
-const PATIENCE: Duration = Duration::from_millis(200);
+/// Timeout of a dropped connection, so that the next one comes during the same outage.
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(200);
 const KILLS: usize = 5;
-/// Requests of one gap: they last longer than it.
+/// Requests of one outage: they last longer than it.
 const REQUESTS: usize = 20;
 
-/// Answers each request alike, until it is told.
+/// Answers each request alike, until `over` is set.
 fn serve(listener: &TcpListener, over: &AtomicBool) {
     listener.set_nonblocking(true).unwrap();
     while !over.load(Ordering::Relaxed) {
@@ -36,20 +37,20 @@ fn serve(listener: &TcpListener, over: &AtomicBool) {
             continue;
         };
         let mut head = [0; 256];
-        // Who has gone needs no answer.
+        // A client that has gone needs no response.
         let _ = stream.set_nonblocking(false);
-        let _ = stream.set_read_timeout(Some(PATIENCE));
+        let _ = stream.set_read_timeout(Some(ANSWER_TIMEOUT));
         let _ = stream.read(&mut head).and_then(|_| stream.write_all(RESPONSE));
     }
 }
 
-/// What a request got: whether it was filtered; nothing when it got no answer of the server.
+/// Sends a request; returns whether it was filtered, `None` without an answer from the server.
 fn request(to: SocketAddr) -> Option<bool> {
-    let mut stream = TcpStream::connect_timeout(&to, PATIENCE).ok()?;
+    let mut stream = TcpStream::connect_timeout(&to, ANSWER_TIMEOUT).ok()?;
     stream.set_read_timeout(Some(SOON)).unwrap();
     stream.write_all(REQUEST).ok()?;
     let mut answer = Vec::new();
-    // One that is reset has what came before.
+    // A reset connection still has the bytes before it.
     let _ = stream.read_to_end(&mut answer);
     let answer = String::from_utf8_lossy(&answer);
     answer.ends_with("hello").then(|| answer.contains("x-filtered: 1"))
@@ -61,7 +62,7 @@ fn no_connection_goes_past_a_closed_filter_while_cell_or_daemon_or_both_are_gone
         return;
     }
     let mut line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let rule = format!("proto tcp dport {PORT}");
     let (rules, on_failure) = ([&*rule], "closed");
     let service = Service { name: "marks", rules: &rules, on_failure, ..Service::default() };

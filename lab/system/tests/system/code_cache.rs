@@ -1,5 +1,5 @@
-//! A module is compiled once: neither the next cell nor the next daemon needs a compiler for what
-//! ran before.
+//! Cache of compiled modules: neither the next cell nor the next daemon compiles a module that ran
+//! before.
 
 use crate::clean_end::kill;
 use crate::common::{Line, SOON, passing};
@@ -8,10 +8,10 @@ use api::CompilerStats;
 use std::fs;
 use testkit::{Service, root_or_skip, wait_for};
 
-/// Services of packets, each with a module of its own.
+/// Number of packet services, each with a module of its own.
 const PACKETS: usize = 4;
 
-/// One service of streams, and those of packets.
+/// Deploys one stream service, and the packet services.
 fn services(line: &Line) {
     deploys(line, "streams", PORT, &passes(), &[]);
     for number in 0..PACKETS {
@@ -21,7 +21,7 @@ fn services(line: &Line) {
     }
 }
 
-/// Waits until all services run that were started so often before.
+/// Waits until all services run that were restarted this many times.
 fn all_run(line: &Line, restarts: u32) {
     let run = || {
         let services = line.node.client().services().unwrap().services;
@@ -35,7 +35,7 @@ fn compilers(line: &Line) -> CompilerStats {
     line.node.stats().unwrap().compilers
 }
 
-/// All code came from the disk.
+/// Compiler statistics when all code came from the disk.
 const FROM_DISK: CompilerStats =
     CompilerStats { started: 0, from_disk: PACKETS as u64 + 1, waiting: 0 };
 

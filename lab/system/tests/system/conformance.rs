@@ -1,8 +1,8 @@
-//! The conformance table on real devices: every case whose frames a router takes, with the
-//! verdict and the bytes that `tam run`'s engine gives, plus what the node does with them.
+//! Conformance table on real devices: every case whose frames a router accepts, with the verdict
+//! and the bytes of `tam run`'s engine, and the node's own changes to them.
 //!
-//! The hosts' and the router's devices get the table's MAC addresses, so that a frame of the
-//! table is a frame on the wire. Events are the log's; this test does not read them.
+//! The hosts' and the router's devices get the table's MAC addresses, so that a frame of the table
+//! is a frame on the wire. Events go to the log; this test does not read them.
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ use wire::{parse_frame, rewrite};
 
 use crate::common::{Line, SOON};
 
-/// An Ethernet header without tags.
+/// Length of an Ethernet header without tags.
 const ETHERNET_LENGTH: usize = 14;
-/// Shortest frame of Ethernet, without its checksum.
+/// Shortest frame of Ethernet in bytes, without its checksum.
 const FRAME_LENGTH_MIN: usize = 60;
 /// Longest frame of a link with an MTU of 9,000.
 const FRAME_LENGTH_MAX: usize = 9014;
-/// The networks of the table's addresses; all of them are behind the server.
+/// Networks of the table's addresses; all of them are behind the server.
 const NETWORKS: [(&str, u8); 4] =
     [("10.0.1.0", 24), ("10.0.2.0", 24), ("fd00:1::", 64), ("fd00:2::", 64)];
-/// Cases that must be left when those that no device can carry are taken out.
+/// Fewest cases that have to remain without those that no device can carry.
 const CASES_MIN: usize = 120;
 
 #[test]
@@ -54,7 +54,7 @@ fn agree(bench: &Bench, chosen: impl Fn(&Case) -> bool) {
     let cases = cases();
     let carried = |case: &&Case| {
         case.is_routable()
-            // What is left without an IP packet goes nowhere.
+            // A frame that no longer holds an IP packet is dropped.
             && case.expected.frame.as_ref().is_none_or(|frame| frame.len() > ETHERNET_LENGTH)
             && case.before.iter().chain([&case.frame]).all(|f| f.len() <= FRAME_LENGTH_MAX)
             && chosen(case)
@@ -71,12 +71,12 @@ fn agree(bench: &Bench, chosen: impl Fn(&Case) -> bool) {
     assert!(count == 0, "{count} of {} cases:\n{}", carried.len(), differences.join("\n"));
 }
 
-/// The usual lab with the table's addresses.
+/// Usual lab with the table's addresses.
 struct Bench {
     line: Line,
     client: RawPort,
     server: RawPort,
-    /// The MAC addresses with which a packet leaves to the server.
+    /// MAC addresses of a packet that leaves to the server.
     next_hop: [u8; 6],
     own: [u8; 6],
 }
@@ -96,7 +96,7 @@ impl Bench {
         }
         let node = NodeUnderTest::start_edited(&net, "r1", "", edit).unwrap();
         let line = Line { node, net };
-        line.acquaint();
+        line.resolve_neighbours();
         Self {
             client: RawPort::open(&line.net, "client", "r1").unwrap(),
             server: RawPort::open(&line.net, "server", "r1").unwrap(),
@@ -106,7 +106,7 @@ impl Bench {
         }
     }
 
-    /// Deploys the case's module, sends its frames, and says what differs.
+    /// Deploys the case's module and sends its frames; an error describes the differences.
     fn run(&self, case: &Case) -> Result<(), String> {
         let client = self.line.node.client();
         let stored = client.store_module(case.wasm().map_err(text)?).map_err(text)?;
@@ -166,7 +166,7 @@ impl Bench {
         Ok(())
     }
 
-    /// The service's counters when it has had so many packets.
+    /// Returns the service's counters once it has handled this many packets.
     fn served(&self, packets: usize) -> Result<ServiceStats, String> {
         let mut stats = ServiceStats::default();
         let all = wait_for(SOON, || {
@@ -198,7 +198,7 @@ impl Bench {
             Ending::Pass(_) | Ending::Reroute(_) if grown("vlan") => {
                 ended(l3_offset(frame).is_some_and(|at| at > ETHERNET_LENGTH))
             }
-            // Nothing that could be routed is left of it.
+            // The frame is no longer routable.
             Ending::Pass(_) if grown("malformed") => ended(l3_offset(frame).is_none()),
             Ending::Bounce if after.bounced > before.bounced => {
                 let mut frame = frame.to_vec();
@@ -223,7 +223,8 @@ impl Bench {
         }
     }
 
-    /// The packet leaves by the route that came with it, without its tags and what lies behind it.
+    /// Checks that the packet leaves by its original route, without its tags and the bytes after
+    /// it.
     fn routed(&self, frame: &[u8]) -> Result<(), String> {
         let l3 = l3_offset(frame).ok_or("a packet without an IP header was routed")?;
         let mut frame = frame.to_vec();
@@ -235,8 +236,8 @@ impl Bench {
         self.arrives("right", &frame)
     }
 
-    /// The kernel takes what is IP by its own rules, and cuts off what is behind it. It has no VLAN
-    /// device: what is tagged for a VLAN ends there.
+    /// Checks that the kernel routes IP packets by its own rules, and cuts off the bytes after
+    /// them. The kernel has no VLAN device: packets tagged for a VLAN end there.
     fn kernel_routes(&self, frame: &[u8]) -> Result<(), String> {
         match parse_frame(frame) {
             Ok(packet) if packet.vlan.is_some_and(|tag| tag.id != 0) => Ok(()),
@@ -262,7 +263,7 @@ fn drain(port: &RawPort) -> Result<(), String> {
     Ok(())
 }
 
-/// Where the IP header begins, behind at most two tags.
+/// Returns the offset of the IP header, after at most two tags.
 fn l3_offset(frame: &[u8]) -> Option<usize> {
     for at in [12, 16, 20] {
         match frame.get(at..at + 2)? {

@@ -1,4 +1,4 @@
-//! Listeners by the thousand, in one thread: each asks for a station and hears what comes.
+//! Thousands of listeners in one thread; each requests a station and checks its frames.
 
 use crate::common::Line;
 use crate::radio::{FRAME, number_of};
@@ -10,40 +10,41 @@ use std::net::{SocketAddr, TcpStream};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// Events of a look, and bytes of a read.
+/// Most events of a poll, and bytes of a read.
 const EVENTS: usize = 256;
 const READ: usize = 64 << 10;
-/// At most between two looks at the clock.
-const LOOK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
-/// Bytes of an answer's head.
+/// Longest time between two checks of the clock.
+const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+/// Most bytes of a response's head.
 const HEAD_MAX: usize = 4096;
 
-/// How a stream ended.
+/// End of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// As a whole one.
+    /// Regular end of a complete stream.
     Complete,
-    /// By reset.
+    /// Reset of the connection.
     Reset,
 }
 
-/// What of a station somebody has heard. Each frame is whole, and none comes before an earlier one.
+/// Part of a station that a listener has received. Each frame is whole, and none comes before an
+/// earlier one.
 #[derive(Debug, Default)]
 pub struct Hearing {
-    /// What there is of the answer's head, and whether that is over.
+    /// Head of the response so far, and whether it is complete.
     head: Vec<u8>,
     hears: bool,
-    /// Of the next frame.
+    /// Bytes of the next frame so far.
     begun: Vec<u8>,
-    /// The first frame, and the one behind the last.
+    /// First frame, and the one after the last.
     pub first: Option<u32>,
     pub next: u32,
-    /// What is missing: the frame that should have come, and the one that came.
+    /// Missing frames: the expected number, and the received one.
     pub skips: Vec<(u32, u32)>,
 }
 
 impl Hearing {
-    /// Bytes of an answer in HTTP/1.0: its head, and frames until the connection ends.
+    /// Takes bytes of an HTTP/1.0 response: its head, and frames until the connection ends.
     pub fn hear(&mut self, came: &[u8]) {
         if self.hears {
             return self.hear_frames(came);
@@ -77,19 +78,19 @@ impl Hearing {
         }
     }
 
-    /// How many frames it has heard.
+    /// Returns the number of frames received.
     pub fn count(&self) -> u32 {
         let missing: u32 = self.skips.iter().map(|(from, to)| to - from).sum();
         self.first.map_or(0, |first| self.next - first - missing)
     }
 
-    /// Whether what came ends with a whole frame.
+    /// Returns true if the received bytes end with a whole frame.
     pub fn is_whole(&self) -> bool {
         self.begun.is_empty()
     }
 }
 
-/// One of them.
+/// Listener with its connection.
 #[derive(Debug)]
 pub struct Listener {
     stream: TcpStream,
@@ -97,7 +98,7 @@ pub struct Listener {
     pub end: Option<End>,
 }
 
-/// Listeners at one address; they go when it is dropped.
+/// Listeners at one address; they leave when this is dropped.
 pub struct Crowd<'line> {
     line: &'line Line,
     at: SocketAddr,
@@ -107,7 +108,7 @@ pub struct Crowd<'line> {
     buffer: Vec<u8>,
 }
 
-/// This process may have so many descriptors, and some hundred more.
+/// Raises this process's limit of descriptors to `count` and some hundred more.
 pub fn descriptors(count: u64) {
     let limit = getrlimit(Resource::Nofile);
     let wanted = count + 500;
@@ -122,7 +123,7 @@ impl<'line> Crowd<'line> {
         Self { line, at, path, events, listeners: Vec::new(), buffer: vec![0; READ] }
     }
 
-    /// So many more come and ask.
+    /// Adds `count` listeners that request the stream.
     pub fn join(&mut self, count: usize) {
         let Self { line, at, path, .. } = *self;
         let connect = |_| {
@@ -140,19 +141,19 @@ impl<'line> Crowd<'line> {
         }
     }
 
-    /// One does not take what comes any more.
+    /// Stops reading of one listener.
     pub fn pauses(&self, number: usize) {
         epoll::delete(&self.events, &self.listeners[number].stream).unwrap();
     }
 
-    /// It does again.
+    /// Resumes reading of one listener.
     pub fn listens(&self, number: usize) {
         let data = epoll::EventData::new_u64(number as u64);
         let stream = &self.listeners[number].stream;
         epoll::add(&self.events, stream, data, epoll::EventFlags::IN).unwrap();
     }
 
-    /// Hears for so long.
+    /// Receives for `length`.
     pub fn hear(&mut self, length: Duration) {
         let end = Instant::now() + length;
         while Instant::now() < end {
@@ -160,7 +161,8 @@ impl<'line> Crowd<'line> {
         }
     }
 
-    /// Hears until this is so of each of these; of how many it is not, when it takes longer.
+    /// Receives until a condition holds for each of these listeners; returns for how many it does
+    /// not after the time limit.
     pub fn hear_until(
         &mut self,
         limit: Duration,
@@ -181,7 +183,7 @@ impl<'line> Crowd<'line> {
     fn look(&mut self) {
         let mut found = Vec::with_capacity(EVENTS);
         let spare = rustix::buffer::spare_capacity(&mut found);
-        match epoll::wait(&self.events, spare, Some(&LOOK_INTERVAL)) {
+        match epoll::wait(&self.events, spare, Some(&POLL_INTERVAL)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => panic!("waiting for what listeners hear: {error}"),
         }

@@ -1,4 +1,4 @@
-//! Crowds at services of streams: a thousand listeners whose origin dies and is slow, and clients who
+//! Crowds at stream services: a thousand listeners whose origin dies and is slow, and clients that
 //! come and leave at any moment.
 
 use crate::common::{Line, SOON};
@@ -15,19 +15,19 @@ use std::time::{Duration, Instant};
 use testkit::{root_or_skip, service_module, wait_for};
 
 const PATH: &str = "/live/one.mp3";
-/// A crowd has this long for what one listener has at once.
+/// Time for a crowd to get what one listener gets at once.
 const CROWD_TIME_MAX: Duration = Duration::from_secs(20);
-/// The cell has sockets ready that will connect, some more or fewer of either kind, and so many are
-/// a difference that says nothing.
+/// Tolerated difference in the cell's sockets: it keeps unconnected ones ready, some more or fewer
+/// of either kind.
 const READY_SPREAD: usize = 160;
-/// What the allocator keeps of memory that was given back: some listeners' worth of heads and
-/// buffers, and far less than a thousand of them had.
+/// Tolerated growth of the cell in bytes, which the allocator keeps of freed memory: heads and
+/// buffers of some listeners, and far less than a thousand of them had.
 const MEMORY_SPREAD: u64 = 4 << 20;
 
-/// What a node has for connections.
+/// Resources that a node holds for connections.
 #[derive(Debug)]
 struct Held {
-    /// Connections of a service, as it says and as the kernel has them.
+    /// Open connections of a service, by its own counter and in the kernel.
     open: u64,
     sockets: usize,
     descriptors: usize,
@@ -47,14 +47,14 @@ fn open(line: &Line, service: &str) -> u64 {
     line.node.service(service).unwrap().stats.streams.unwrap().open
 }
 
-/// TCP connections in the router, but those that only wait for their number to be free.
+/// Returns the TCP connections in the router, without those in TIME_WAIT.
 fn sockets(line: &Line) -> usize {
     let all = line.run("r1", &["ss", "-Htan"]);
     let is_over = |line: &&str| line.starts_with("LISTEN") || line.starts_with("TIME-WAIT");
     all.lines().filter(|line| !is_over(line)).count()
 }
 
-/// Waits until a node holds no more than it did.
+/// Waits until a node holds no more than before.
 fn assert_held_as(line: &Line, before: &Held, service: &str) {
     let as_before = || {
         let now = held(line, service);
@@ -71,7 +71,7 @@ fn assert_held_as(line: &Line, before: &Held, service: &str) {
 #[test]
 fn a_thousand_listeners_at_a_node_outlive_their_origin_and_each_other() {
     const LISTENERS: usize = 1_000;
-    /// Who pauses for most of it, and who comes behind the first death.
+    /// Numbers of listeners that pause for most of the time, and that come after the first death.
     const PAUSE: usize = 10;
     const LATE: usize = 50;
     if !root_or_skip("a thousand listeners") {
@@ -79,7 +79,7 @@ fn a_thousand_listeners_at_a_node_outlive_their_origin_and_each_other() {
     }
     descriptors(LISTENERS as u64);
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     deploys_reflector(&line);
     let programme = Programme::numbered();
     let station = Station::opens(&line, PORT, programme, REAL_TIME, Framing::Chunked);
@@ -95,7 +95,8 @@ fn a_thousand_listeners_at_a_node_outlive_their_origin_and_each_other() {
     assert_eq!((station.connections(), open(&line, "streams")), (1, LISTENERS as u64));
     (0..PAUSE).for_each(|number| crowd.pauses(number));
 
-    // Killed in the middle of a body, which is not whole then; there again after a while.
+    // The station is killed in the middle of a body, which is then incomplete, and returns after a
+    // while.
     station.dies(Death::Killed);
     crowd.hear(Duration::from_millis(1_500));
     station.reopens(&line, Framing::UntilClose);
@@ -105,7 +106,7 @@ fn a_thousand_listeners_at_a_node_outlive_their_origin_and_each_other() {
     up_to(&mut crowd, joined, PAUSE..LISTENERS + LATE);
     assert_eq!(station.connections(), 2);
 
-    // A tenth, nothing, and as before: nobody misses anything.
+    // At a tenth of the rate, at zero, and as before: no listener misses a frame.
     for per_second in [REAL_TIME / 10.0, 0.0, REAL_TIME] {
         station.plays_at(per_second);
         crowd.hear(Duration::from_secs(1));
@@ -120,7 +121,7 @@ fn a_thousand_listeners_at_a_node_outlive_their_origin_and_each_other() {
     up_to(&mut crowd, station.number() + 10, PAUSE..LISTENERS + LATE);
     assert_eq!(station.connections(), 3);
 
-    // Who has paused hears all of it now.
+    // Listeners that paused receive everything now.
     (0..PAUSE).for_each(|number| crowd.listens(number));
     up_to(&mut crowd, station.number(), 0..LISTENERS + LATE);
     assert_eq!(open(&line, "streams"), (LISTENERS + LATE) as u64);
@@ -154,7 +155,7 @@ fn who_pauses_at_a_node_skips_whole_frames_and_others_miss_none() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     deploys_reflector(&line);
     let programme = Programme::numbered();
     let station = Station::opens(&line, PORT, programme, REAL_TIME, Framing::UntilClose);
@@ -177,28 +178,28 @@ fn who_pauses_at_a_node_skips_whole_frames_and_others_miss_none() {
     assert_eq!(skip.map(hearing).map(|hearing| &hearing.skips), None);
 }
 
-/// Clients that come in a second.
+/// New clients per second.
 const VISITS_PER_S: u32 = 100;
-/// For so long, and with `TAM_SOAK`.
+/// Duration of the arrivals, and with `TAM_SOAK`.
 const CHURN: Duration = Duration::from_secs(4);
 const CHURN_SOAK: Duration = Duration::from_secs(60);
 const SEED: u64 = 0x7a6d_616e_6475_6102;
 /// Listeners that stay.
 const STEADY: usize = 5;
-/// A short request's whole answer, on a busy machine.
+/// Time for the whole response to a short request, on a busy machine.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Where pages are, and what they are.
+/// L4 port of the page server, and the page.
 const PAGES: u16 = PORT + 1;
 fn page() -> Vec<u8> {
     (0..10_000).flat_map(|at| format!("line {at} of a page\n").into_bytes()).collect()
 }
 
-/// What somebody does who comes and goes.
+/// Visit of a client that leaves early or late.
 struct Visit {
     stream: TcpStream,
     does: Does,
-    /// He leaves then, or when he has so many bytes.
+    /// Time at which the client leaves, unless it has this many bytes before.
     until: Instant,
     bytes_max: usize,
     bytes: usize,
@@ -206,15 +207,15 @@ struct Visit {
 }
 
 enum Does {
-    /// Listens.
+    /// Client that listens to the stream.
     Hears(Hearing),
-    /// Asks for a page, and has so much of the answer.
+    /// Client that requested a page, with the response so far.
     Reads(Vec<u8>),
-    /// Has not asked to the end.
+    /// Client that has not sent its whole request.
     Asks,
 }
 
-/// How visits ended.
+/// Ends of visits by kind.
 #[derive(Debug, Default)]
 struct Ends {
     heard: u32,
@@ -233,7 +234,7 @@ fn clients_who_come_and_leave_at_any_moment_leave_nothing_and_disturb_nobody() {
     eprintln!("{length:?}, TAM_SEED={seed}");
     descriptors(u64::from(VISITS_PER_S) * 10);
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     deploys_reflector(&line);
     let compress = service_module("compress").unwrap();
     deploys(&line, "compress", PAGES, &compress, &[("capabilities", "code-responses")]);
@@ -244,7 +245,7 @@ fn clients_who_come_and_leave_at_any_moment_leave_nothing_and_disturb_nobody() {
     let mut crowd = Crowd::new(&line, line.server(PORT), PATH);
     crowd.join(STEADY);
     let mut dice = Dice(seed | 1);
-    // Once beforehand: what is made at the first visit stays.
+    // One visit before, since objects of the first visit stay.
     let warm = visits(&line, &mut dice, Duration::from_secs(1));
     settled(&line);
     let before = held(&line, "streams");
@@ -273,7 +274,7 @@ fn clients_who_come_and_leave_at_any_moment_leave_nothing_and_disturb_nobody() {
     assert_held_as(&line, &before, "streams");
 }
 
-/// Waits until only those who stay have connections.
+/// Waits until only the staying listeners have connections.
 fn settled(line: &Line) {
     // And one to the station.
     let is_so = || {
@@ -285,7 +286,7 @@ fn settled(line: &Line) {
     assert!(over.is_some(), "{open:?} are open:\n{}", line.run("r1", &["ss", "-tanp"]));
 }
 
-/// Clients come for so long; returns when all have left.
+/// Lets clients come for `length`; returns when all have left.
 fn visits(line: &Line, dice: &mut Dice, length: Duration) -> Ends {
     let sites = [PORT, PAGES].map(|port| line.server(port));
     let page = page();
@@ -316,7 +317,7 @@ fn visits(line: &Line, dice: &mut Dice, length: Duration) -> Ends {
     line.net.within("client", come).unwrap()
 }
 
-/// Which of them there is something for.
+/// Returns for each visit whether bytes are available.
 fn readable(visits: &[Visit]) -> Vec<bool> {
     let mut sockets: Vec<PollFd<'_>> =
         visits.iter().map(|visit| PollFd::new(&visit.stream, PollFlags::IN)).collect();
@@ -350,7 +351,7 @@ impl Visit {
         Self { stream, does, until: Instant::now() + stays, bytes_max, bytes: 0, by_reset }
     }
 
-    /// Takes what there is; whether that was all.
+    /// Reads the available bytes; returns true at the end of the stream.
     fn read(&mut self) -> bool {
         let mut buffer = [0; 16 << 10];
         let length = match self.stream.read(&mut buffer) {
@@ -368,7 +369,7 @@ impl Visit {
         false
     }
 
-    /// Leaves, and looks at what it has.
+    /// Ends the visit, and checks the received bytes.
     fn end(self, is_over: bool, page: &[u8], ends: &mut Ends) {
         match self.does {
             Does::Hears(hearing) => {
@@ -394,7 +395,7 @@ impl Visit {
     }
 }
 
-/// What is in an answer that is coded in gzip.
+/// Returns the decoded body of a gzip response.
 fn page_of(answer: &[u8]) -> Vec<u8> {
     let at = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
     let head = String::from_utf8_lossy(&answer[..at]).to_ascii_lowercase();

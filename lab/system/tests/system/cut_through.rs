@@ -10,13 +10,14 @@ use crate::common::{Line, key, token};
 
 const PORT: u16 = 5000;
 const PAYLOAD: [u8; 1400] = [7; 1400];
-/// Bytes of a frame, and what it is on the wire.
+/// Length of a frame in bytes; the second constant is its length on the wire.
 const FRAME: u64 = 1400 + 28 + 14;
 const ON_THE_WIRE: u64 = FRAME + 24;
 const ROOT: u8 = 1;
 const ALICE: u8 = 2;
 
-/// A port `right` of 20 Mbit/s, of which `gold` has half, and whom the node trusts.
+/// Returns a line with a port `right` of 20 Mbit/s, of which `gold` has half, and with an
+/// administrator.
 fn line() -> Line {
     let net = Net::line(1500).unwrap();
     let with_rate = |text: String| {
@@ -46,7 +47,7 @@ fn a_rule_sends_packets_straight_out_by_a_port_on_its_sessions_share() {
         return;
     }
     let line = line();
-    line.acquaint();
+    line.resolve_neighbours();
     let matched = format!("in left proto udp dport {PORT}");
     let added = line.node.client().add_rules(&rule(&matched, "out right", "gold")).unwrap();
     let before = line.books();
@@ -80,7 +81,7 @@ fn a_rule_sends_packets_straight_out_by_a_port_on_its_sessions_share() {
     let [share] = used.send.as_slice() else { panic!("{:?}", used.send) };
     assert_eq!((share.sent_nic_bytes, share.sent_bytes), (came * FRAME, came * FRAME));
     assert_eq!(share.dropped_nic, sent - came);
-    // And the words say what happens.
+    // The explanation matches.
     let explained = ExplainRequest {
         packet: Some(format!(
             "proto udp src {} dst {} dport {PORT} in left",
@@ -117,7 +118,7 @@ fn whoever_may_not_send_by_a_port_adds_no_rule_that_does() {
     let says = refused(&rule("dst 10.2.0.0/16", "out right", "gold"));
     assert!(says.contains("traffic 10.2.0.0/16"), "{says}");
     alice.add_rules(&rule(matched, "out right", "gold")).unwrap();
-    // The operator may, and a port that is not there is nobody's.
+    // The operator may, and a missing port belongs to no session.
     line.node.client().add_rules(&rule("dst 10.3.0.0/16", "out left", "plain")).unwrap();
     let unknown = line.node.client().add_rules(&rule("dst 10.4.0.0/16", "out rigth", "gold"));
     let says = unknown.unwrap_err().to_string();

@@ -1,5 +1,5 @@
-//! Redirect cycles: two ports of one node cabled to each other, and a module that sends every
-//! frame out by one of them.
+//! Redirect cycles: two ports of one node cabled to each other, and a module that sends every frame
+//! out by one of them.
 //!
 //! ```text
 //!  client ── left  r1  right ── server
@@ -14,11 +14,11 @@ use testkit::{Net, NodeUnderTest, RawPort, Service, root_or_skip, wait_for};
 
 const LEVELS: [&str; 3] = ["user", "nic", "kernel"];
 const PORT: u16 = 7000;
-/// What frames that look alike have at least: `CYCLE_ROUNDS`.
+/// Rounds of identical frames after which a cycle is detected: `CYCLE_ROUNDS`.
 const ROUNDS: u64 = 64;
 
-/// The ports `a` and `b` have the address of `left`, so that a frame of the client's is taken
-/// at each of them.
+/// Returns a line whose ports `a` and `b` have the address of `left`, so that each accepts a frame
+/// of the client's.
 fn looped() -> Line {
     let net = Net::line(1500).unwrap();
     let mac = net.mac("r1", "client").unwrap().map(|byte| format!("{byte:02x}")).join(":");
@@ -37,11 +37,11 @@ fn looped() -> Line {
         ["a", "b"].map(|port| format!("[[port]]\nname = \"{port}\"\ndevice = \"loop-{port}\"\n"));
     let node = NodeUnderTest::start_edited(&net, "r1", "", |text| text + &ports.concat()).unwrap();
     let line = Line { node, net };
-    line.acquaint();
+    line.resolve_neighbours();
     line
 }
 
-/// Redirects to the port that its parameter names.
+/// Returns a module that redirects to the port that its parameter names.
 fn redirecting() -> Vec<u8> {
     let manifest = "window = 64\nlevels = [\"nic\", \"kernel\", \"user\"]\n\
                     [parameters.port]\ntype = \"text\"\n";
@@ -65,7 +65,7 @@ fn cycles(stats: &ServiceStats) -> u64 {
     stats.dropped.get("redirect_cycle").copied().unwrap_or(0)
 }
 
-/// The service's counters when so many frames ended as cycles.
+/// Returns the service's counters once this many frames have ended as cycles.
 fn ended(line: &Line, service: &str, frames: u64) -> ServiceStats {
     let ended = || Some(stats(line, service)).filter(|stats| cycles(stats) == frames);
     wait_for(SOON * 4, ended).unwrap_or_else(|| panic!("{:#?}", stats(line, service)))
@@ -86,7 +86,7 @@ fn a_frame_that_a_module_sends_round_and_round_ends_with_a_reason() {
             let rounds = stats.redirected;
             assert!(rounds > ROUNDS * u64::from(frame), "{level}: {rounds} rounds");
         }
-        // It is over, and said.
+        // The cycle has ended, and is reported.
         let books = line.books();
         std::thread::sleep(SOON / 10);
         assert_eq!(stats(&line, "round").packets, books.node.services["round"].packets, "{level}");
@@ -98,7 +98,7 @@ fn a_frame_that_a_module_sends_round_and_round_ends_with_a_reason() {
         assert_eq!(why.service.as_deref(), Some("round"));
         assert!(why.meaning.contains("cabled") && why.advice.contains("in PORT"), "{why:#?}");
         // Others do not notice.
-        line.acquaint();
+        line.resolve_neighbours();
     }
 }
 

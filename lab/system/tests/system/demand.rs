@@ -1,5 +1,6 @@
-//! Modules that a node is asked for by their digest and does not hold: from a neighbour, from a
-//! parent's parent, past registries that are down, slow or lie; who pays, and who may have them.
+//! Modules that packets or clients name by digest and the node does not hold: fetched from a
+//! neighbour or from a parent's parent, with registries that are down, slow or lie; who pays, and
+//! who may fetch.
 
 mod packets;
 mod registry;
@@ -23,7 +24,7 @@ use registry::Registry;
 
 const ROOT: u8 = 1;
 const ALICE: u8 = 10;
-/// The principal by whose token a node asks another.
+/// Principal by whose token a node asks another.
 const NEIGHBOUR: u8 = 20;
 const PORT: u16 = 7443;
 
@@ -84,7 +85,7 @@ impl World {
         self.net.v4(of, towards).unwrap()
     }
 
-    /// A node that believes one administrator, and serves its API to a neighbour.
+    /// Starts a node that trusts one administrator, and serves its API to a neighbour.
     fn node(&self, router: &str, neighbour: &str, more: &str) -> NodeUnderTest {
         self.node_edited(router, neighbour, more, |text| text)
     }
@@ -105,13 +106,13 @@ impl World {
         NodeUnderTest::start_edited(&self.net, router, "ledger_every = 1", with).unwrap()
     }
 
-    /// A node as another one's repository.
+    /// Returns the section of a node file that names a node as repository.
     fn section(&self, node: &NodeUnderTest, router: &str, neighbour: &str) -> String {
         let address = self.address(router, neighbour);
         section_of(&address, key_of(node), &self.folder.path().join("token"))
     }
 
-    /// A registry in the client's namespace, which the first router reaches.
+    /// Starts a registry in the client's namespace, which the first router reaches.
     fn registry(
         &self,
         delay: Duration,
@@ -134,7 +135,7 @@ fn holds(node: &NodeUnderTest, digest: &str) -> bool {
     node.client().modules().unwrap().modules.iter().any(|module| module.digest == digest)
 }
 
-/// What an account was billed for fetches, once there is something.
+/// Returns the amounts that an account was billed for fetches, once there are any.
 fn billed(node: &NodeUnderTest, principal: PublicKey, session: &str) -> Option<LedgerAmounts> {
     let principal = principal.to_string();
     wait_for(SOON, || {
@@ -241,7 +242,7 @@ fn nodes_that_are_each_others_parents_end_soon_and_find_what_one_of_them_has() {
     assert_eq!(second.client().deploy(&request(&digest)).unwrap().service.name, "pass");
 }
 
-/// What a registry has of a module: its bytes, and nothing else.
+/// Returns the answers of a registry that has a module's bytes, and nothing else.
 fn only(wasm: Vec<u8>) -> impl Fn(&str) -> Option<(u16, Vec<u8>)> + Send + Sync {
     let blob = format!("/v2/modules/blobs/{}", Digest::of(&wasm));
     move |path| Some(if path == blob { (200, wasm.clone()) } else { (404, Vec::new()) })
@@ -280,7 +281,7 @@ fn registries_that_lie_are_silent_or_down_cost_time_and_never_bring_a_wrong_modu
     assert_eq!(deployed.service.digest, digest.to_string());
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     assert_eq!((lies.asked_for("/blobs/"), silent.asked_for("/blobs/")), (2, 1));
-    // The silent one rests: the next module does not wait for it.
+    // The silent registry is skipped: the next module does not wait for it.
     let deployed = node.client().deploy(&request(Digest::of(&next))).unwrap();
     assert_eq!(deployed.service.name, "next");
     assert_eq!(silent.asked_for("/blobs/"), 1);
@@ -376,7 +377,7 @@ fn what_a_capability_does_not_reach_is_not_there_and_is_not_even_fetched_if_that
     let may_not = with(&Grant { operations: Extent::only([Operation::Read]), ..Grant::all() });
     assert_eq!(code(may_not.deploy(&request(&other))).0, ErrorCode::Refused);
     assert_eq!(second.stats().unwrap().demand.requests, 0);
-    // By name it is known only when it has come: the same answer, and nothing is kept.
+    // Its name is known only once it was fetched: the same answer, and nothing is kept.
     let by_name = with(&deploys(&["name:pass*"]));
     let (kind, not_his) = code(by_name.deploy(&request(&other)));
     let absent = Digest::of(b"absent").to_string();
@@ -388,10 +389,10 @@ fn what_a_capability_does_not_reach_is_not_there_and_is_not_even_fetched_if_that
     assert!(!holds(&second, &other));
     let paid = billed(&second, key(ALICE).public(), "best-effort").unwrap();
     assert_eq!(paid.fetches, 1, "what came was paid for");
-    // His miss is nobody else's, and what he may have comes.
+    // The refused fetch affects nobody else, and permitted modules are fetched.
     second.client().deploy(&request(&other)).unwrap();
     assert_eq!(by_name.deploy(&request(&mine)).unwrap().service.name, "pass-mine");
-    // Held or not, it is not his.
+    // The principal has no right to it, held or not.
     let (_, held) = code(by_name.deploy(&request(&other)));
     assert_eq!(without_spelling(held, &other), not_his);
 }
@@ -413,7 +414,7 @@ fn a_node_starts_with_a_digest_that_it_does_not_hold() {
     };
     assert!(runs(&second), "{}", second.log());
     assert_eq!(billed(&second, key_of(&second), "system").unwrap().fetches, 1);
-    // Also when its store is gone: what shall run is wanted.
+    // Also when its store is gone: the desired services' modules are fetched.
     second.stop().unwrap();
     std::fs::remove_dir_all(second.directory().join("store")).unwrap();
     second.start_again(&world.net, "r2").unwrap();

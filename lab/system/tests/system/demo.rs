@@ -1,11 +1,11 @@
-//! `tam demo` as a new user types it, and what is left of one that was killed.
+//! `tam demo` as a new user types it, and the remains of one that was killed.
 
 use namespaces::netns;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 use testkit::{root_or_skip, tam, wait_for};
 
-/// The lab that the demo makes.
+/// Prefix of the namespaces that the demo makes.
 const NAMESPACES: &str = "tam-demo-";
 const PINS: &str = "/sys/fs/bpf/tamandua/demo-r1";
 
@@ -20,7 +20,7 @@ pub fn left_behind() -> Vec<String> {
     namespaces.chain(pins).collect()
 }
 
-/// The demo's document, which must say that nothing was lost of what is sent one by one.
+/// Returns the demo's document after a check that no packet of the paced traffic was lost.
 fn checked(output: &Output) -> serde_json::Value {
     let report = counted(output);
     for phase in ["plain", "served"] {
@@ -29,7 +29,7 @@ fn checked(output: &Output) -> serde_json::Value {
     report
 }
 
-/// The same, where packets may be lost, but not uncounted.
+/// Returns the demo's document after a check that every lost packet was counted.
 pub fn counted(output: &Output) -> serde_json::Value {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
@@ -51,7 +51,7 @@ pub fn counted(output: &Output) -> serde_json::Value {
     report
 }
 
-/// Tests that look at the whole machine, or end what others made: none runs beside them.
+/// Tests that inspect the whole machine, or end processes of others: they run alone.
 mod alone {
     use super::*;
 

@@ -1,4 +1,4 @@
-//! Desired state: applied as a whole or not at all, taken back, and there again after every end.
+//! Desired state: applied as a whole or not at all, undone, and restored after every end.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use testkit::{Service, root_or_skip, service_module, wait_for};
 
 use crate::common::{Line, SOON, module};
 
-/// A service that counts and passes.
+/// Returns a module that counts and passes.
 fn passing(name: &str) -> Vec<u8> {
     module(name, MANIFEST, PASS)
 }
@@ -72,7 +72,7 @@ fn a_file_is_applied_as_a_whole_and_what_stays_is_not_touched() {
     let kinds: Vec<&str> = applied.changes.iter().map(|change| change.kind.as_str()).collect();
     assert_eq!(kinds, ["service-added", "service-added", "rule-added", "rule-added"]);
     assert_eq!(line.services(), ["first", "second"]);
-    line.acquaint();
+    line.resolve_neighbours();
     let counted = line.node.service("first").unwrap();
     assert!(counted.stats.packets > 0 && counted.stats.passed_on > 0, "{counted:#?}");
     // The same again changes nothing, not even the generation.
@@ -91,7 +91,7 @@ fn a_file_is_applied_as_a_whole_and_what_stays_is_not_touched() {
     assert_eq!((first.entry, first.restarts), (counted.entry, 0));
     assert_eq!(first.stats.packets, counted.stats.packets);
     assert_eq!(first.then.values().collect::<Vec<_>>(), ["third"]);
-    line.acquaint();
+    line.resolve_neighbours();
     assert!(line.node.service("third").unwrap().stats.packets > 0);
     // Nothing at all.
     line.apply("");
@@ -99,7 +99,7 @@ fn a_file_is_applied_as_a_whole_and_what_stays_is_not_touched() {
 }
 
 #[test]
-fn what_an_applied_service_lacks_is_said() {
+fn missing_parts_of_an_applied_service_are_reported() {
     if !root_or_skip("apply") {
         return;
     }
@@ -124,7 +124,7 @@ fn no_packet_is_lost_while_states_are_applied() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     for name in ["first", "second", "third"] {
         line.store(&passing(name));
     }
@@ -184,7 +184,7 @@ fn what_nobody_confirms_is_taken_back_in_time_and_at_a_restart() {
     assert!(cause.contains("not confirmed before a restart"), "{cause}");
 }
 
-/// What every kind of command left behind.
+/// Changes the state by every kind of command.
 fn change_everything(line: &Line) {
     let monitor =
         Service { rules: &["proto icmp"], parameters: &[("dscp", "12")], ..Service::default() };
@@ -227,7 +227,7 @@ fn assert_everything(line: &Line) {
     ];
     assert_eq!(rules, expected);
     let counted = monitor.stats.packets;
-    line.acquaint();
+    line.resolve_neighbours();
     assert!(line.node.service("monitor").unwrap().stats.packets > counted);
 }
 
@@ -295,10 +295,10 @@ fn a_node_killed_at_any_moment_has_what_it_said_was_done() {
         next = asked + 1;
     }
     assert!(done.len() > 4, "too few rules were added: {}", done.len());
-    line.acquaint();
+    line.resolve_neighbours();
 }
 
-/// The ports of the rules, when as many as expected are there.
+/// Returns the L4 ports of the rules, once there are as many as expected.
 fn ports_of(line: &Line, expected: usize) -> Vec<u16> {
     let resumed = || {
         let rules = line.rules();

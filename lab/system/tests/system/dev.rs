@@ -12,11 +12,11 @@ use serde_json::Value;
 use testkit::{Books, root_or_skip};
 
 const PORT: u16 = 7000;
-/// A build on a busy machine.
+/// Time for a build on a busy machine.
 const ROUND_MAX: Duration = Duration::from_secs(120);
 const GAP: Duration = Duration::from_millis(1);
 
-/// `tam dev` and what it says, round by round; killed on drop.
+/// Process of `tam dev` and its output round by round; killed on drop.
 struct Dev {
     child: Child,
     rounds: Receiver<Value>,
@@ -63,7 +63,7 @@ fn each_save_swaps_the_module_and_no_packet_is_lost() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let folder = tempfile::tempdir().unwrap();
     let mut new = Command::new(testkit::tam());
     new.current_dir(&folder).args(["new", "mine", "--template", "c"]);

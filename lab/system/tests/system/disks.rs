@@ -1,5 +1,5 @@
 //! Disks that are full, read-only or gone: changes are refused with the reason, and the node
-//! forwards on.
+//! continues to forward.
 
 use std::fs::File;
 use std::io::Write;
@@ -11,12 +11,12 @@ use testkit::{Service, root_or_skip, service_module, wait_for};
 
 use crate::common::{Line, SOON, module};
 
-/// A small file system in memory, gone on drop.
+/// Small file system in memory, removed on drop.
 pub struct SmallDisk {
     place: PathBuf,
 }
 
-/// Room for a state and a few modules.
+/// Size of the disk in MiB: enough for a state and a few modules.
 const DISK_MIB: u32 = 8;
 
 fn mount(arguments: &[&str]) {
@@ -32,7 +32,7 @@ impl SmallDisk {
         Self { place: place.to_owned() }
     }
 
-    /// Takes all room that is left.
+    /// Fills the remaining space.
     pub fn fill(&self) {
         let mut file = File::create(self.filler()).unwrap();
         while file.write_all(&[1; 4096]).is_ok() {}
@@ -67,12 +67,12 @@ fn rules(line: &Line) -> usize {
     line.node.client().rules().unwrap().rules.len()
 }
 
-/// A line whose node has its state, or its modules, on a small disk.
+/// Returns a line whose node has its state, or its modules, on a small disk.
 fn line_on_a_small_disk(what: &str) -> (SmallDisk, Line) {
     on_a_small_disk(Line::up(), what)
 }
 
-/// The same of a line that is there.
+/// Moves the state or the modules of an existing line's node to a small disk.
 pub fn on_a_small_disk(mut line: Line, what: &str) -> (SmallDisk, Line) {
     assert!(line.node.stop().unwrap().success());
     let disk = SmallDisk::at(&line.node.directory().join(what));
@@ -80,7 +80,7 @@ pub fn on_a_small_disk(mut line: Line, what: &str) -> (SmallDisk, Line) {
     (disk, line)
 }
 
-/// Every command that changes something is refused with this, and nothing changes.
+/// Checks that every command that changes something is refused with this, and changes nothing.
 fn refuses_every_change(line: &Line, system_says: &str, help: &str) {
     let before = (rules(line), line.node.client().services().unwrap().services.len());
     let client = line.node.client();
@@ -113,7 +113,7 @@ fn refuses_every_change(line: &Line, system_says: &str, help: &str) {
     assert!(wait_for(SOON, gone).is_some(), "{:?} instead of {before:?}", rules(line));
     // The service runs on, and the node forwards.
     let counted = line.node.service("monitor").unwrap().stats.packets;
-    line.acquaint();
+    line.resolve_neighbours();
     assert!(line.node.service("monitor").unwrap().stats.packets > counted);
 }
 
@@ -127,7 +127,7 @@ fn a_node_without_room_for_its_state_refuses_changes_and_goes_on() {
     line.node.deploy(&service_module("monitor").unwrap(), &icmp).unwrap();
     add_rule(&line, 1).unwrap();
     disk.fill();
-    // A state that still fits into pages that are free is taken: until one is not.
+    // States that fit into free pages are accepted, until one does not.
     let mut taken = 2;
     while taken < 2000 && add_rule(&line, taken).is_ok() {
         taken += 1;
@@ -181,7 +181,7 @@ fn a_store_without_room_or_that_is_read_only_refuses_modules_and_the_node_goes_o
         let error = line.node.client().store_module(other.clone()).unwrap_err();
         let said = error.to_string();
         assert!(said.contains("store") && said.contains(says), "{said}");
-        // Who does not wait for the disk is refused when he deploys it.
+        // Storing without waiting for the disk is refused at the deployment.
         let client = line.node.client();
         let digest = client.store_module_early(other.clone()).unwrap().digest;
         let name = Some("early".to_owned());
@@ -190,7 +190,7 @@ fn a_store_without_room_or_that_is_read_only_refuses_modules_and_the_node_goes_o
         assert!(said.contains("store") && said.contains(says), "{said}");
         assert!(line.node.service("early").is_err(), "it is gone again, if it ran");
         let counted = line.node.service("monitor").unwrap().stats.packets;
-        line.acquaint();
+        line.resolve_neighbours();
         assert!(line.node.service("monitor").unwrap().stats.packets > counted);
     };
     disk.fill();
@@ -199,7 +199,7 @@ fn a_store_without_room_or_that_is_read_only_refuses_modules_and_the_node_goes_o
     disk.remount("ro");
     refused("Read-only file system");
     disk.remount("rw");
-    // What was refused left nothing half; it can be stored now.
+    // The refused module left no partial file, and can be stored now.
     line.node.client().store_module(other.clone()).unwrap();
     let again = Service { name: "again", rules: &["ip 6"], ..Service::default() };
     line.node.deploy(&other, &again).unwrap();

@@ -1,5 +1,5 @@
-//! Downloads by curl: every byte arrives, at the usual MTU and the largest, plainly and
-//! through a service.
+//! Downloads by curl: every byte arrives, at the usual MTU and the largest, plainly and through a
+//! service.
 
 use std::net::IpAddr;
 
@@ -25,7 +25,7 @@ fn a_quarter_of_a_gibibyte_arrives_whole_at_mtu_9000() {
 
 fn downloads(mtu: u32, length: u64) {
     let line = Line::with_mtu(mtu);
-    line.acquaint();
+    line.resolve_neighbours();
     let v4 = line.net.v4("server", "r1").unwrap().into();
     let v6 = line.net.v6("server", "r1").unwrap().into();
     let before = line.books();

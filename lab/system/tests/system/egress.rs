@@ -1,5 +1,5 @@
-//! A port's rate is shared as it was promised: of who always has packets each sends his share,
-//! and those without one what is left.
+//! Sharing of a port's rate by reservations: a session that always has packets sends its share, and
+//! sessions without a reservation share the rest.
 
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
@@ -11,30 +11,30 @@ use testkit::{Net, NodeUnderTest, Service, root_or_skip, wait_for};
 
 use crate::common::{Ends, Line, SOON, module};
 
-/// Each session's packets go to a port of their own.
+/// L4 ports of the sessions' packets.
 pub const PORTS: [u16; 3] = [7000, 7001, 7002];
 const PAYLOAD: [u8; 1400] = [0; 1400];
-/// A packet on an Ethernet, in bits: with its headers, preamble, frame check sequence and gap.
+/// Bits of a packet on an Ethernet: with its headers, preamble, frame check sequence and gap.
 const PACKET_BITS: f64 = (1400.0 + 28.0 + 14.0 + 24.0) * 8.0;
 /// Longest time between two rounds of a sender in which no session loses any of its share: half of
-/// what the account of a share holds, where nothing waits (`nic`).
+/// the burst that a share's account holds, where packets do not queue (`nic`).
 const SENDER_PAUSE_MAX: Duration = Duration::from_millis(5);
-/// Longest time between two looks at a receiver in which its socket takes all that comes.
+/// Longest time between two reads of a receiver in which its socket's buffer does not overflow.
 const RECEIVER_PAUSE_MAX: Duration = Duration::from_millis(45);
 /// Time in which all queues are full again.
 const SETTLED_IN: Duration = Duration::from_millis(300);
-/// Longest time of a flood.
+/// Longest duration of a flood.
 const FLOOD_MAX: Duration = Duration::from_secs(60);
 const PASSES: &str = r#"(memory (export "memory") 1 1)
     (func (export "on_packet") (result i32) (i32.const 0))"#;
 
 impl Line {
-    /// With a port `right` of which the node file says how much it sends.
+    /// Returns a line with a port `right` of this rate in the node file.
     pub fn at_rate(rate: &str) -> Self {
         Self::at_rate_with(rate, "")
     }
 
-    /// The same with more in the node file.
+    /// Returns such a line with more in the node file.
     pub fn at_rate_with(rate: &str, more: &str) -> Self {
         let net = Net::line(1500).unwrap();
         let with_rate = |text: String| {
@@ -59,7 +59,7 @@ impl Line {
         self.node.client().create_session(&request).unwrap();
     }
 
-    /// What the session has sent by its share of the port `right`.
+    /// Returns the session's usage of its share of the port `right`.
     pub fn sent_by(&self, session: &str) -> SendUse {
         let used = self.node.client().session(session).unwrap().used;
         let [share] = used.send.as_slice() else { panic!("{:?}", used.send) };
@@ -79,10 +79,11 @@ impl Line {
         assert_eq!(deployed.level, level, "{}", deployed.level_reason);
     }
 
-    /// Counts each session's packets while all send more than the port does, for `time` in all.
+    /// Counts each session's packets while all send more than the port carries, for `time` in
+    /// total.
     ///
-    /// Times in which this machine did something else do not count: behind a pause of the sender a
-    /// queue may have been empty, and behind one of the receiver its socket may have been full.
+    /// Times in which this machine did something else do not count: after a pause of the sender a
+    /// queue may have been empty, and after one of the receiver its socket may have been full.
     pub fn flood(&self, time: Duration) -> ([f64; 3], Duration) {
         let receivers = PORTS.map(|port| self.udp("server", port));
         let senders = PORTS.map(|port| self.sender_to(port));
@@ -126,14 +127,14 @@ impl Line {
     }
 }
 
-/// How many packets wait in the socket.
+/// Reads and counts the packets that wait in the socket.
 fn came(receiver: &UdpSocket) -> u32 {
     let mut payload = [0; 1500];
     receiver.set_nonblocking(true).unwrap();
     (0..).take_while(|_| receiver.recv(&mut payload).is_ok()).count() as u32
 }
 
-/// The payload of the packet of that number.
+/// Returns the payload of the packet of that number.
 fn numbered(number: u32) -> [u8; PAYLOAD.len()] {
     let mut payload = PAYLOAD;
     payload[..4].copy_from_slice(&number.to_be_bytes());
@@ -150,7 +151,7 @@ fn number_of(payload: &[u8]) -> u32 {
     u32::from_be_bytes(*payload.first_chunk().unwrap())
 }
 
-/// The numbers of the packets that come until none has for half a second, and when each did.
+/// Returns numbers and arrival times of the packets that come until none has for half a second.
 fn numbers(receiver: &UdpSocket) -> Vec<(u32, Instant)> {
     let mut payload = [0; 1500];
     std::iter::from_fn(|| {
@@ -160,7 +161,7 @@ fn numbers(receiver: &UdpSocket) -> Vec<(u32, Instant)> {
     .collect()
 }
 
-/// Of all of them.
+/// Returns each count as a share of the sum.
 fn parts(counts: [f64; 3]) -> [f64; 3] {
     let all: f64 = counts.iter().sum();
     counts.map(|count| count / all)
@@ -177,7 +178,7 @@ fn each_session_sends_its_share_of_a_port_and_those_without_one_the_rest() {
         return;
     }
     let line = Line::at_rate("20Mbit/s");
-    line.acquaint();
+    line.resolve_neighbours();
     line.with_share("gold", Some("5ms/10ms"));
     line.with_share("silver", Some("2ms/10ms"));
     line.with_share("rest", None);
@@ -187,7 +188,7 @@ fn each_session_sends_its_share_of_a_port_and_those_without_one_the_rest() {
     let before = line.books();
     let (counts, took) = line.flood(Duration::from_secs(2));
     assert_near(parts(counts), [0.5, 0.2, 0.3]);
-    // Never more than the port's rate: what it is ahead, and a packet of each, is for nothing.
+    // Never more than the port's rate, apart from the burst and a packet of each session.
     let bits = counts.iter().sum::<f64>() * PACKET_BITS;
     let most = 20e6 * took.as_secs_f64() * 1.02 + 10.0 * PACKET_BITS;
     assert!(bits < most, "{bits} of {most} bits in {took:?}");
@@ -206,7 +207,7 @@ fn each_session_sends_its_share_of_a_port_and_those_without_one_the_rest() {
     assert!(gold.used.total.sent_bytes > Some(0), "{:?}", gold.used);
 }
 
-/// By what each came of the port's rate.
+/// Returns each count as a share of the port's rate.
 pub fn of_rate(counts: [f64; 3], took: Duration, rate: f64) -> [f64; 3] {
     counts.map(|count| count * PACKET_BITS / took.as_secs_f64() / rate)
 }
@@ -218,7 +219,7 @@ fn below_user_level_no_session_sends_more_than_its_share_and_the_others_what_is_
     }
     for level in ["nic", "kernel"] {
         let line = Line::at_rate("20Mbit/s");
-        line.acquaint();
+        line.resolve_neighbours();
         line.with_share("gold", Some("5ms/10ms"));
         line.with_share("silver", Some("2ms/10ms"));
         line.with_share("rest", None);
@@ -228,8 +229,9 @@ fn below_user_level_no_session_sends_more_than_its_share_and_the_others_what_is_
         let before = line.books();
         let (counts, took) = line.flood(Duration::from_secs(2));
         assert_near(of_rate(counts, took, 20e6), [0.5, 0.2, 0.29]);
-        // What a port has left goes to those without a share, and nothing to those with one. At `nic`
-        // tests of the front door show it (`those_without_a_share_have_what_is_left_together_…`).
+        // The rest of a port's rate goes to sessions without a share, and none of it to those with
+        // one. At `nic` tests of the front door show it
+        // (`those_without_a_share_have_what_is_left_together_…`).
         if level == "kernel" {
             let none = SessionChange { send: Some(BTreeMap::new()), ..SessionChange::default() };
             line.node.client().set_session("silver", &none).unwrap();
@@ -264,7 +266,7 @@ fn a_session_has_one_share_of_a_port_wherever_its_packets_leave_from() {
         return;
     }
     let line = Line::at_rate("20Mbit/s");
-    line.acquaint();
+    line.resolve_neighbours();
     line.with_share("gold", Some("5ms/10ms"));
     for (level, port) in ["user", "nic", "kernel"].into_iter().zip(PORTS) {
         line.passes_at(level, &format!("at-{level}"), "gold", port);
@@ -284,7 +286,7 @@ fn what_waits_for_its_share_leaves_when_the_share_is_given_up_and_is_lost_for_no
     }
     const PACKETS: u32 = 40;
     let line = Line::at_rate("10Mbit/s");
-    line.acquaint();
+    line.resolve_neighbours();
     // A packet in a second: all but a few of them wait.
     line.with_share("slow", Some("2ms/1s"));
     line.passes("slow", PORTS[0]);
@@ -300,8 +302,8 @@ fn what_waits_for_its_share_leaves_when_the_share_is_given_up_and_is_lost_for_no
     assert_eq!(line.balance_since(&before).dropped(), 0);
 }
 
-/// Three times its share for two seconds: what is too much waits, and nothing is lost. Beside it
-/// one that keeps to its share never waits for it.
+/// Burst of three times the session's share for two seconds: the excess waits, and nothing is lost.
+/// A session beside it that keeps to its share never waits for it.
 #[test]
 fn at_kernel_a_burst_waits_for_its_share_and_is_sent_in_order_without_a_loss() {
     if !root_or_skip("shares of ports") {
@@ -310,7 +312,7 @@ fn at_kernel_a_burst_waits_for_its_share_and_is_sent_in_order_without_a_loss() {
     const BURST: u32 = 960;
     const STEADY: u32 = 300;
     let line = Line::at_rate("20Mbit/s");
-    line.acquaint();
+    line.resolve_neighbours();
     // 170 packets in a second, and room for 1,024.
     line.with_queue("gold", Some("1ms/10ms"), "4MiB");
     line.with_share("silver", Some("5ms/10ms"));
@@ -376,7 +378,7 @@ fn what_waits_at_kernel_leaves_when_the_share_or_the_session_goes() {
     let none = SessionChange { send: Some(BTreeMap::new()), ..SessionChange::default() };
     for name in ["changed", "removed"] {
         let line = Line::at_rate("10Mbit/s");
-        line.acquaint();
+        line.resolve_neighbours();
         // A packet or two in a second: all others wait.
         line.with_share(name, Some("2ms/1s"));
         line.passes_at("kernel", "slow", name, PORTS[0]);
@@ -405,7 +407,7 @@ fn a_service_moves_while_its_packets_wait_and_none_overtakes_another() {
     }
     const EACH: u32 = 60;
     let line = Line::at_rate("20Mbit/s");
-    line.acquaint();
+    line.resolve_neighbours();
     // 170 packets in a second: a third of one for each burst.
     line.with_queue("gold", Some("1ms/10ms"), "4MiB");
     line.passes_at("kernel", "moving", "gold", PORTS[0]);
@@ -422,7 +424,7 @@ fn a_service_moves_while_its_packets_wait_and_none_overtakes_another() {
         for _ in 0..2 {
             line.node.client().move_service("moving", "user").unwrap();
             burst();
-            // It goes down when nothing of it waits, or stays.
+            // It moves when none of its packets waits, or stays.
             let _ = line.node.client().move_service("moving", "kernel");
             burst();
         }

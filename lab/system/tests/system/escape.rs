@@ -1,5 +1,6 @@
-//! Code that has broken out of its module, or of the compiler: what a real cell and a real compile
-//! worker can still do. The list of what they may is docs/reference/privileges.md.
+//! Escaped code: actions that remain possible for code that has broken out of its module, or of the
+//! compiler, in a real cell and a real compile worker. The list of permitted actions is
+//! docs/reference/privileges.md.
 //!
 //! ```text
 //!  node: daemon ─ cell ◀────── ptrace: do this, do that, each refused
@@ -20,7 +21,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use testkit::{Service, root_or_skip, wait_for};
 
-/// A process of root that waits, with nothing given up.
+/// Idle process of root with all privileges.
 struct Outside(Child);
 
 impl Outside {
@@ -38,14 +39,14 @@ impl Drop for Outside {
     }
 }
 
-/// A module that does nothing, for the levels that there are.
+/// Returns a module that does nothing, for all levels.
 fn idle(name: &str) -> Vec<u8> {
     let fields = r#"(memory (export "memory") 1)
         (func (export "on_packet") (result i32) (i32.const 0))"#;
     module(name, "window = 0\nmemory_pages_max = 1\n", fields)
 }
 
-/// The worker that waits for the next module, confined.
+/// Returns the confined worker that waits for the next module.
 fn waiting_worker(line: &Line) -> u32 {
     let find = || {
         let is_it = |pid: &u32| {
@@ -58,7 +59,7 @@ fn waiting_worker(line: &Line) -> u32 {
     wait_for(SOON, find).expect("a worker waits for the next module")
 }
 
-/// What the kernel says of a process.
+/// Reads `/proc/PID/status` of a process.
 fn status(pid: u32) -> BTreeMap<String, String> {
     status_of(&format!("/proc/{pid}"))
 }
@@ -72,7 +73,7 @@ fn status_of(folder: &str) -> BTreeMap<String, String> {
     text.lines().filter_map(field).collect()
 }
 
-/// The beginning of a part of a process's memory that can be read: its stack.
+/// Returns the start address of a readable part of a process's memory: its stack.
 fn stack_of(pid: u32) -> u64 {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     let line = maps.lines().find(|line| line.ends_with("[stack]")).unwrap();
@@ -123,7 +124,7 @@ fn hostile_native_code_in_a_cell_or_compiler_gets_nowhere_that_root_would() {
     // It goes on, and runs what comes.
     let message = line.node.deploy(&idle("after"), &Service::default());
     assert!(message.is_ok(), "{message:?}");
-    line.acquaint();
+    line.resolve_neighbours();
 
     let worker = waiting_worker(&line);
     let mut worker = Hostile::take_over(worker).unwrap();
@@ -135,7 +136,7 @@ fn hostile_native_code_in_a_cell_or_compiler_gets_nowhere_that_root_would() {
 
 #[test]
 fn a_system_call_of_32_bits_ends_a_confined_process() {
-    /// `getpid` there.
+    /// Number of `getpid` in the 32-bit interface.
     const GETPID_32: u64 = 20;
     if !root_or_skip("escape") {
         return;
@@ -214,7 +215,7 @@ fn a_secret_of_another_process_is_in_no_cells_memory_and_cannot_be_read_there() 
     }
 }
 
-/// As bits: capabilities(7).
+/// Bits of capabilities: capabilities(7).
 const CAP_IPC_LOCK: u64 = 1 << 14;
 const CAP_SYS_RESOURCE: u64 = 1 << 24;
 
@@ -222,7 +223,7 @@ fn capabilities(status: &BTreeMap<String, String>, set: &str) -> u64 {
     u64::from_str_radix(&status[set], 16).unwrap()
 }
 
-/// What a descriptor is, in words that do not change from run to run.
+/// Describes a descriptor in words that do not change from run to run.
 fn kind_of(pid: u32, number: &str) -> String {
     let link = fs::read_link(format!("/proc/{pid}/fd/{number}")).unwrap();
     let link = link.to_string_lossy().into_owned();
@@ -235,7 +236,7 @@ fn kind_of(pid: u32, number: &str) -> String {
     }
 }
 
-/// Descriptors by kind, and how many of each.
+/// Returns the number of descriptors of each kind.
 fn kinds(pid: u32) -> BTreeMap<String, usize> {
     let mut kinds = BTreeMap::new();
     for entry in fs::read_dir(format!("/proc/{pid}/fd")).unwrap() {
@@ -302,7 +303,7 @@ fn cells_and_compilers_have_the_descriptors_that_they_need_and_no_rights() {
             line.split_whitespace().next().unwrap().to_owned()
         };
         assert_eq!((&*limit("Max processes"), &*limit("Max core file size")), ("0", "0"));
-        // Nobody but root looks into it: it belongs to root.
+        // Only root may read it: it belongs to root.
         use std::os::unix::fs::MetadataExt;
         assert_eq!(fs::metadata(format!("/proc/{pid}/mem")).unwrap().uid(), 0);
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();

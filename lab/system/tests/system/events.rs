@@ -1,5 +1,5 @@
-//! The journal: drops with their reason, traps, events of modules, what an operator did, and
-//! who follows it.
+//! Event journal: drops with their reason, traps, events of modules, actions of an operator, and
+//! clients that follow it.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use testkit::{NodeUnderTest, Service, root_or_skip, service_module, wait_for};
 const PORT: u16 = 7000;
 const RULES: &[&str] = &["proto udp dport 7000"];
 
-/// Events of a kind so far, when those that are wanted have come.
+/// Returns the events of a kind so far, once the wanted ones have come.
 fn wait_until(
     node: &NodeUnderTest,
     kind: EventKind,
@@ -32,7 +32,7 @@ fn count(events: &[Event]) -> u64 {
     events.iter().map(|event| event.count).sum()
 }
 
-/// Drops every packet for the reason 7, which its manifest names.
+/// Module that drops every packet for the reason 7, which its manifest names.
 const DROPPING: &str = r#"
 (memory (export "memory") 1)
 (func (export "on_packet") (result i32) (i32.const 0x00070001))"#;
@@ -43,7 +43,7 @@ fn drops_come_by_reason_with_service_rule_module_and_session_and_none_is_uncount
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let wasm = module("picky", "window = 64\n[reasons]\n7 = \"dislike\"", DROPPING);
     let deployed =
         line.node.deploy(&wasm, &Service { rules: RULES, ..Service::default() }).unwrap();
@@ -80,7 +80,7 @@ fn drops_come_by_reason_with_service_rule_module_and_session_and_none_is_uncount
     assert_eq!(drops[0].session.as_deref(), Some("best-effort"));
 }
 
-/// Tells of each packet by an event with the code 9.
+/// Module that raises an event with the code 9 for each packet.
 const TELLING: &str = r#"
 (import "tam" "event" (func $event (param i32 i32 i32) (result i32)))
 (memory (export "memory") 1)
@@ -94,7 +94,7 @@ fn events_of_modules_come_with_their_count_and_what_is_left_out_is_counted() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let wasm = module("telling", "window = 64\nneeds = [\"events\"]", TELLING);
     line.node.deploy(&wasm, &Service { rules: RULES, ..Service::default() }).unwrap();
     let (receiver, sender) = (line.udp("server", PORT), line.udp("client", 0));
@@ -135,7 +135,7 @@ fn a_cell_that_does_not_answer_is_told_of() {
     let told = wait_until(&line.node, EventKind::CellSilent, |seen| !seen.is_empty());
     assert!(told[0].text.contains("does not answer"), "{told:?}");
     assert_eq!(line.node.client().node().unwrap().cell, "silent");
-    // Of two moves that wait the later one counts, and the other says so.
+    // Of two pending moves the later one is performed, and the other is refused as superseded.
     let mover = |level: &'static str| {
         let client = line.node.client().clone();
         std::thread::spawn(move || client.move_service("monitor", level).map(|moved| moved.level))
@@ -148,7 +148,7 @@ fn a_cell_that_does_not_answer_is_told_of() {
     assert_eq!(second.join().unwrap().unwrap(), "user");
     let told = wait_until(&line.node, EventKind::CellSilent, |seen| seen.len() > 1);
     assert_eq!(told[1].text, "the cell answers again");
-    line.acquaint();
+    line.resolve_neighbours();
 }
 
 #[test]

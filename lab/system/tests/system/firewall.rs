@@ -1,14 +1,14 @@
-//! The service `firewall` between hosts that ping, curl and iperf3, at each level, and while
-//! it moves.
+//! Service `firewall` between hosts that use ping, curl and iperf3, at each level, and while it
+//! moves.
 
 use crate::common::{Line, SOON};
 use crate::flows::{Conversation, LEVELS, fetches, iperf, move_about, pings};
 use testkit::{Running, Service, root_or_skip, service_module};
 
-/// The firewall on the way, with the client inside.
+/// Returns a line with the firewall on the path, and the client inside.
 fn guarded(level: &str, allow: &str) -> Line {
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let inside = format!(
         "{}/32 {}/128",
         line.net.v4("client", "r1").unwrap(),

@@ -1,5 +1,5 @@
-//! Links of a lab that delay, lose, reorder, repeat and slow down: `tam lab` with a node in the
-//! link, and `services/flakeway` in it.
+//! Links of a lab that delay, lose, reorder, duplicate and limit packets: `tam lab` with a node in
+//! the link, and `services/flakeway` in it.
 //!
 //! ```text
 //!  client ── to-server ═══ left  link-1  right ═══ to-client ── server
@@ -18,14 +18,14 @@ use crate::common::{PROGRAM_TIME_MAX, SOON};
 
 const CLIENT: &str = "10.77.1.1";
 const SERVER: &str = "10.77.1.2";
-/// Datagrams of a stream, and the time between them.
+/// Datagrams of a stream; the next constant is the time between them.
 const DATAGRAMS: usize = 1_500;
 const INTERVAL: Duration = Duration::from_millis(1);
 const DELAY: Duration = Duration::from_millis(20);
-/// What TCP carries: at 20 Mbit/s half a second.
+/// Bytes that TCP transfers: at 20 Mbit/s half a second.
 const BYTES: usize = 1 << 20;
 
-/// A lab made by `tam lab up`; it goes with this, however the test ends.
+/// Lab made by `tam lab up`; it is removed on drop.
 struct Lab {
     name: String,
     node: Name,
@@ -38,7 +38,7 @@ impl Drop for Lab {
 }
 
 impl Lab {
-    /// A client and a server with a link between them that does this.
+    /// Makes a client and a server with a link of this quality between them.
     fn up(purpose: &str, quality: &str) -> (Self, Output) {
         let name = format!("fw{purpose}-{}", std::process::id());
         let hosts = "host = [{ name = \"client\" }, { name = \"server\" }]";
@@ -54,7 +54,7 @@ impl Lab {
         (Self { name, node }, output)
     }
 
-    /// The same, ready: both know each other, and the link's clock goes.
+    /// Makes such a lab and waits until neighbours are resolved and the link's clock runs.
     fn ready(purpose: &str, quality: &str) -> Self {
         let (lab, output) = Self::up(purpose, quality);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -94,7 +94,7 @@ impl Lab {
         Client::of(&self.node).service("flakeway").unwrap()
     }
 
-    /// The service's counters once it holds nothing and nothing comes any more.
+    /// Returns the service's counters once it holds no packet and none arrives.
     fn quiet(&self) -> Counters {
         let mut before = None;
         let same = || {
@@ -106,7 +106,7 @@ impl Lab {
         wait_for(PROGRAM_TIME_MAX, same).expect("it comes to rest")
     }
 
-    /// What the front door dropped for want of room: the cell had no time.
+    /// Returns the packets that the front door dropped because the cell's queue was full.
     fn overrun(&self) -> u64 {
         let ports = Client::of(&self.node).stats().unwrap().ports;
         let dropped = |name: &str| name.starts_with("drop_");
@@ -122,7 +122,7 @@ impl Counters {
         self.0.counters.get(name).copied().unwrap_or_else(|| panic!("no counter {name}"))
     }
 
-    /// Everything that came is in one fate.
+    /// Checks that every packet that entered has exactly one outcome.
     fn assert_balance(&self) {
         let sum = |names: &[&str]| names.iter().map(|name| self.of(name)).sum::<u64>();
         let ends = sum(&["sent", "lost", "queue_full", "no_room", "held"]);
@@ -130,10 +130,10 @@ impl Counters {
     }
 }
 
-/// A datagram that arrived: its number, and how long it was under way.
+/// Datagram that arrived: its number, and its delay.
 type Arrival = (usize, Duration);
 
-/// Sends numbered datagrams from client to server; what arrives, in this order.
+/// Sends numbered datagrams from client to server; returns those that arrive, in this order.
 fn stream(lab: &Lab) -> Vec<Arrival> {
     let bind = |host, address: &str| {
         let address: SocketAddr = format!("{address}:0").parse().unwrap();
@@ -180,7 +180,7 @@ fn a_link_delays_loses_reorders_and_repeats_and_each_packet_is_counted() {
     let since = |name: &str| (after.of(name) - before.of(name)) as usize;
     after.assert_balance();
 
-    // Who is missing was lost, who came twice was repeated, and nothing else happened.
+    // Missing packets were lost, repeated ones duplicated, and nothing else happened.
     let overrun = (lab.overrun() - overrun) as usize;
     assert_eq!(since("received"), DATAGRAMS - overrun);
     let mut numbers: Vec<usize> = arrived.iter().map(|(number, _)| *number).collect();

@@ -1,5 +1,5 @@
-//! What the tests of services that follow flows share: programs that open connections in
-//! either direction, and a connection that lives while its service moves.
+//! Common parts of the tests of services that track flows: programs that open connections in either
+//! direction, and a connection that continues while its service moves.
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
@@ -9,27 +9,27 @@ use crate::http::HttpServer;
 use serde_json::Value;
 use testkit::{Output, Running};
 
-/// Bytes that curl gets.
+/// Bytes that curl downloads.
 const BODY_LENGTH: u64 = 4 << 20;
-/// Where services of this kind run, and a connection is moved to.
+/// Levels at which services of this kind run, and a connection is moved to.
 pub const LEVELS: [&str; 3] = ["user", "kernel", "nic"];
-/// Who waits for an answer that does not come gives up: iputils and curl count in seconds.
-const PATIENCE: &str = "1";
+/// Seconds after which a missing answer counts as absent: iputils and curl accept whole seconds.
+const ANSWER_TIMEOUT: &str = "1";
 
-/// Pings a host from another one; whether the answers came.
+/// Pings a host from another one; returns true if the answers came.
 pub fn pings(line: &Line, from: &str, to: IpAddr) -> bool {
-    let argv = ["ping", "-c3", "-i0.05", "-W", PATIENCE, &to.to_string()];
+    let argv = ["ping", "-c3", "-i0.05", "-W", ANSWER_TIMEOUT, &to.to_string()];
     let output = line.net.run(from, &argv, PROGRAM_TIME_MAX).unwrap();
     let all = output.stdout.contains("3 packets transmitted, 3 received");
     assert!(all || output.stdout.contains(", 0 received"), "{output:?}");
     all
 }
 
-/// Gets a body by HTTP, whole; `false` when no connection comes about.
+/// Downloads a whole body over HTTP; returns `false` when no connection is established.
 pub fn fetches(line: &Line, from: &str, server: &str, address: IpAddr) -> bool {
     let http = HttpServer::start(&line.net, server, address, BODY_LENGTH);
     let command = format!(
-        "set -o pipefail; curl -sS -g --connect-timeout {PATIENCE} http://{}/ | sha256sum",
+        "set -o pipefail; curl -sS -g --connect-timeout {ANSWER_TIMEOUT} http://{}/ | sha256sum",
         http.address
     );
     let output = line.net.run(from, &["bash", "-c", &command], PROGRAM_TIME_MAX).unwrap();
@@ -47,7 +47,7 @@ pub fn fetches(line: &Line, from: &str, server: &str, address: IpAddr) -> bool {
     true
 }
 
-/// An iperf3 server on a host.
+/// Starts an iperf3 server on a host.
 fn iperf_server(line: &Line, host: &str) -> Running {
     let server = Running::start(&line.net.namespace(host).unwrap(), &["iperf3", "-s", "-1"]);
     let listening = testkit::wait_for(SOON, || {
@@ -58,8 +58,8 @@ fn iperf_server(line: &Line, host: &str) -> Running {
     server.unwrap()
 }
 
-/// Four seconds of TCP from client to server, or with "-R" back, while `meanwhile` runs; what
-/// came through, in bytes.
+/// Runs four seconds of TCP from client to server, or with "-R" back, while `meanwhile` runs;
+/// returns the bytes transferred.
 pub fn iperf(line: &Line, more: &[&str], meanwhile: impl FnOnce(&Running)) -> u64 {
     let server = iperf_server(line, "server");
     let address = line.server(5201).ip().to_string();
@@ -75,8 +75,8 @@ pub fn iperf(line: &Line, more: &[&str], meanwhile: impl FnOnce(&Running)) -> u6
     report["end"]["sum_received"]["bytes"].as_u64().unwrap()
 }
 
-/// Moves a service through all levels, again and again; how often it moved. One that finds too
-/// much under way on a busy machine stays where it is, which costs nothing but the move.
+/// Moves a service through all levels repeatedly; returns the number of moves. A move with too many
+/// packets in flight on a busy machine fails, and the service stays where it is.
 pub fn move_about(line: &Line, service: &str) -> u32 {
     let mut moves = 0;
     for _ in 0..8 {
@@ -94,7 +94,7 @@ pub fn move_about(line: &Line, service: &str) -> u32 {
     moves
 }
 
-/// A TCP connection that stays open: both ends, and the address that the server sees.
+/// TCP connection that stays open: both ends, and the address that the server sees.
 pub struct Conversation {
     client: TcpStream,
     server: TcpStream,
@@ -102,7 +102,7 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// From the client to the server.
+    /// Connects from the client to the server.
     pub fn begin(line: &Line) -> Self {
         let address = line.server(0);
         let listener = line.net.within("server", || TcpListener::bind(address)).unwrap().unwrap();
@@ -117,7 +117,7 @@ impl Conversation {
         Self { client, server, seen }
     }
 
-    /// A word there, and a word back.
+    /// Sends a word in each direction.
     pub fn goes_on(&mut self) {
         use std::io::{Read, Write};
         let mut word = [0; 4];

@@ -1,5 +1,5 @@
-//! What a node follows of the kernel's state: each change, made while packets of a cached flow and
-//! of new ones pass, decides about the next ones, and so does its end. [`TABLE`] is the list of
+//! Kernel state that a node follows: each change, made while packets of a cached flow and of new
+//! ones pass, applies to the next packets, and so does its end. [`TABLE`] is the list of
 //! docs/reference/kernel.md, which `the_page_lists_what_is_followed` generates.
 //!
 //! ```text
@@ -18,40 +18,41 @@ use rustix::net::sockopt::{
 use crate::common::{Line, PROGRAM_TIME_MAX, SOON};
 use testkit::{Net, NodeUnderTest, root_or_skip, skip_this, wait_for};
 
-/// Where packets go: routes lead there by a next hop object.
+/// Destinations of the packets; routes lead there by a next hop object.
 const THERE: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(10, 99, 0, 1)),
     IpAddr::V6(Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, 1)),
 ];
 const PORT: u16 = 7000;
-/// Where else than in r1 commands are run.
+/// Namespaces beside r1 in which commands run.
 const HOSTS: [&str; 2] = ["client", "server"];
-/// Datagrams of the cached flow, and of new flows, that are judged together.
+/// Datagrams of the cached flow, and of new flows, that are checked together.
 const EACH: u64 = 3;
-/// Outcomes of what hosts say to find each other.
+/// Outcomes of packets by which hosts resolve each other.
 const OF_HOSTS: [&str; 2] = ["kernel_not_ip", "kernel_link_local"];
-/// Bytes of a datagram: more than an MTU of 1,300 takes.
+/// Bytes of a datagram: more than an MTU of 1,300 accepts.
 const LENGTH: usize = 1_400;
-/// A change is followed within a second; a busy machine may need as long for the test's own part.
+/// Time within which a change has to apply: a second, and as long for the test's own part on a busy
+/// machine.
 const FOLLOWED: Duration = Duration::from_secs(2);
-/// What was not dropped has arrived within this after it was counted on its way.
+/// Time within which a packet that was not dropped arrives after it was counted on its path.
 const ARRIVES: Duration = Duration::from_millis(50);
 
-/// How the node notices a change.
+/// Way in which the node learns of a change.
 #[derive(Clone, Copy)]
 enum Noticed {
     Told,
     Read,
 }
 
-/// What becomes of packets by a change.
+/// Expected effect of a change on packets.
 #[derive(Clone, Copy, Debug)]
 enum Becomes {
-    /// Their outcome at the port where they come in, and whether they arrive.
+    /// Outcome at the port where they enter, and whether they arrive.
     This(Family, &'static str, bool),
-    /// Another path may be right: nothing of the cache is used any more.
+    /// Invalidation: another path may be right, and the cache is not used any more.
     Forgotten(Family),
-    /// Looked at where it can be: by this test.
+    /// Effect that another test, named here, checks.
     Elsewhere(&'static str),
 }
 use Becomes::{Elsewhere, Forgotten, This};
@@ -63,8 +64,8 @@ enum Family {
 }
 use Family::{V4, V6};
 
-/// One line of the page, and ways to change it. In commands `CLIENT`, `CLIENT6`, `SERVER`, `LEFT6`
-/// are addresses, and a host in front (`server:`) has a command run there.
+/// Line of the page, with changes that test it. In commands `CLIENT`, `CLIENT6`, `SERVER`, `LEFT6`
+/// are addresses, and a host in front (`server:`) selects the namespace.
 struct Followed {
     what: &'static str,
     decides: &'static str,
@@ -72,7 +73,7 @@ struct Followed {
     changes: &'static [Change],
 }
 
-/// Commands before, for the change, and to undo both.
+/// Commands before a change, for it, and to undo both.
 struct Change {
     given: &'static [&'static str],
     change: &'static str,
@@ -97,7 +98,7 @@ const fn read(what: &'static str, decides: &'static str, changes: &'static [Chan
     Followed { what, decides, noticed: Noticed::Read, changes }
 }
 
-/// The better route has no carrier, and does not count.
+/// Commands for a better route whose device has no carrier, which does not count.
 const SPARE: &[&str] = &[
     "ip link add spare type veth peer name spare-end",
     "ip link set spare up",
@@ -262,7 +263,7 @@ const TABLE: &[Followed] = &[
                 &["sysctl -qw net.ipv6.conf.all.forwarding=1"],
                 This(V6, "kernel_other", false),
             ),
-            // Without it the FIB helper knows no way; the kernel does.
+            // Without it the FIB helper finds no route; the kernel does.
             change(
                 &[],
                 "sysctl -qw net.ipv6.conf.to-client.forwarding=0",
@@ -470,20 +471,20 @@ const TABLE: &[Followed] = &[
     ),
 ];
 
-/// What [`Becomes::This`] is while nothing was changed.
+/// Effect [`Becomes::This`] of an unchanged state.
 const PLAIN: [Becomes; 2] = [This(V4, "forwarded", true), This(V6, "forwarded", true)];
 
-/// The lab, its node, and the sockets of both families.
+/// Lab, its node, and the sockets of both families.
 struct Flows {
     line: Line,
     server: [UdpSocket; 2],
-    /// Of the flows that are cached.
+    /// Sockets of the cached flows.
     cached: [UdpSocket; 2],
     client: [IpAddr; 2],
     names: BTreeMap<&'static str, String>,
 }
 
-/// Addresses of a host.
+/// Returns the addresses of a host.
 fn own(line: &Line, host: &str) -> [IpAddr; 2] {
     [line.net.v4(host, "r1").unwrap().into(), line.net.v6(host, "r1").unwrap().into()]
 }
@@ -523,7 +524,7 @@ impl Flows {
             "ip nexthop add id 7 via SERVER dev to-server",
             "ip route add 10.99.0.0/24 nhid 7",
             "ip route add fd99::/64 via SERVER6 dev to-server",
-            // Else the kernel looks after them now and then, and each time all is forgotten.
+            // Otherwise the kernel probes them now and then, which flushes the cache each time.
             "ip neighbour replace CLIENT dev to-client lladdr CLIENT_MAC nud permanent",
             "ip neighbour replace CLIENT6 dev to-client lladdr CLIENT_MAC nud permanent",
             "ip neighbour replace SERVER dev to-server lladdr SERVER_MAC nud permanent",
@@ -532,15 +533,15 @@ impl Flows {
             this.run(command).unwrap();
         }
         this.server = sockets(&this.line, "server", THERE, PORT);
-        this.line.acquaint();
+        this.line.resolve_neighbours();
         this
     }
 
-    /// Runs a command, in r1 unless it says where; what it said when it failed.
+    /// Runs a command, in r1 unless it names a host; an error has the command's output.
     fn run(&self, command: &str) -> Result<(), String> {
         let elsewhere = command.split_once(": ").filter(|(host, _)| HOSTS.contains(host));
         let (host, text) = elsewhere.unwrap_or(("r1", command));
-        // Longer names first: one is the beginning of another.
+        // Longer names first, since one may be the prefix of another.
         let text = self
             .names
             .iter()
@@ -551,14 +552,15 @@ impl Flows {
         if output.status.success() { Ok(()) } else { Err(format!("{text}: {}", output.stderr)) }
     }
 
-    /// Outcomes and cache hits of the port where packets come in.
+    /// Returns outcomes and cache hits of the port where packets enter.
     fn counters(&self) -> (BTreeMap<String, u64>, u64) {
         let ports = self.line.node.stats().unwrap().ports;
         let left = ports.into_iter().find(|port| port.port == "left").unwrap();
         (left.outcomes, left.cache_hits)
     }
 
-    /// Sends some of the cached flow and of new ones; what became of them, if all became the same.
+    /// Sends packets of the cached flow and of new ones; returns their outcome, if all had the
+    /// same.
     fn send(&self, family: Family) -> Option<(String, bool)> {
         let (at, server) = (family as usize, &self.server[family as usize]);
         while server.recv(&mut [0; 8]).is_ok() {}
@@ -585,7 +587,7 @@ impl Flows {
         }
     }
 
-    /// Waits until packets become this.
+    /// Waits until packets have this effect.
     fn expect(&self, becomes: Becomes, because: &str) {
         let This(family, outcome, arrive) = becomes else { return };
         let mut last = None;
@@ -600,7 +602,7 @@ impl Flows {
         );
     }
 
-    /// Makes a change after which the flow's next packet finds nothing in the cache.
+    /// Makes a change after which the flow's next packet misses the cache.
     fn is_forgotten(&self, family: Family, change: &str) -> Result<(), String> {
         let at = family as usize;
         let hits = || {
@@ -644,7 +646,7 @@ impl Flows {
     }
 }
 
-/// Sockets of a host for both families, which send what is too long all the same.
+/// Returns sockets of a host for both families, which send packets beyond the path MTU, too.
 fn sockets(line: &Line, host: &str, own: [IpAddr; 2], port: u16) -> [UdpSocket; 2] {
     let open = |at: IpAddr| {
         let socket = line.net.within(host, || UdpSocket::bind((at, port))).unwrap().unwrap();

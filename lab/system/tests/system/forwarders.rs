@@ -1,7 +1,7 @@
 //! Two routers fed the same packets: a node and plain Linux, in namespaces of the same shape.
 //!
-//! Everything that leaves either must be equal, errors and answers included.
-//! 3,000 packets with `make test-peers`, a tenth of them in each run of the others.
+//! All packets that leave either must be equal, errors and answers included. 3,000 packets with
+//! `make test-peers`, a tenth of them in each other run.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -12,7 +12,7 @@ use wire::{FrameBuilder, VlanTag, protocol as p};
 use crate::common::{Line, PROGRAM_TIME_MAX, SOON, module};
 use crate::levels::BELOW;
 
-/// Packets of a run, and of one with `TAM_SOAK`.
+/// Number of packets of a run, and of one with `TAM_SOAK`.
 const PACKETS: [u32; 2] = [300, 3_000];
 /// Seed of the draw of packets.
 const SEED: u64 = 0x7a6d_616e_6475_6121;
@@ -23,7 +23,7 @@ const FRAME_MAX: usize = 1_514;
 /// Packets sent at once, fewer than the queue of a veth holds.
 const BURST: usize = 100;
 
-/// Draws packets: the same seed, the same packets.
+/// Generator of packets: the same seed gives the same packets.
 struct Draw {
     state: u64,
     /// MAC addresses of client and router, and addresses of client, router and server.
@@ -49,12 +49,12 @@ impl Draw {
         (self.state >> 33) as usize % limit
     }
 
-    /// One of them, the first in half of the draws.
+    /// Returns an item of the list, the first in half of the draws.
     fn one<'list, T>(&mut self, list: &'list [T]) -> &'list T {
         if self.below(2) == 0 { &list[0] } else { &list[self.below(list.len())] }
     }
 
-    /// Returns the next packet and a name for what it is.
+    /// Returns the next packet with a description.
     fn packet(&mut self, number: u32) -> (String, Vec<u8>) {
         let frame = FrameBuilder::new().ethernet(self.macs[0], self.macs[1]);
         let (tag, frame) =
@@ -215,7 +215,7 @@ impl Draw {
     }
 }
 
-/// A router between two hosts that are silent, and what leaves it.
+/// Router between two hosts that do not answer, and the packets that leave it.
 struct Router {
     net: Net,
     ends: [RawPort; 2],
@@ -244,7 +244,7 @@ impl Router {
         Self { net, ends }
     }
 
-    /// Sends packets, and returns what left the router for each of its ends and how often.
+    /// Sends packets; returns how often each frame left the router at each of its ends.
     fn run(&self, packets: &[(String, Vec<u8>)]) -> BTreeMap<(usize, Vec<u8>), u32> {
         let mut left = BTreeMap::new();
         for burst in packets.chunks(BURST) {
@@ -280,10 +280,10 @@ impl Router {
         self.ends[0].send(&frame.payload(b"that was all").build()).unwrap();
     }
 
-    /// Counts a frame that came from the router, without what differs from run to run: MAC
-    /// addresses, identification and flow label of what the router itself says, and padding up to
-    /// the 60 bytes that every frame has on a wire. "No route" the kernel says only so often
-    /// (`net.ipv4.route.error_burst`), and that a neighbour does not answer, seconds later and of
+    /// Counts a frame that came from the router, without parts that differ from run to run: MAC
+    /// addresses, identification and flow label of the router's own packets, and padding up to the
+    /// 60 bytes that every frame has on a wire. The kernel limits the rate of "no route"
+    /// (`net.ipv4.route.error_burst`), and reports an unreachable neighbour seconds later and for
     /// the few packets that wait for it: both are left out.
     fn count(&self, left: &mut BTreeMap<(usize, Vec<u8>), u32>, end: usize, frame: &[u8]) {
         let router = self.net.mac("r1", ["client", "server"][end]).unwrap();
@@ -341,7 +341,8 @@ fn packets(net: &Net, count: u32) -> Vec<(String, Vec<u8>)> {
     (0..count).map(|number| draw.packet(number)).collect()
 }
 
-/// Lines about what only one of two routers sent, with the packets that it may come from.
+/// Describes the frames that only one of two routers sent, with the packets that may have caused
+/// them.
 fn differences(
     linux: &BTreeMap<(usize, Vec<u8>), u32>,
     node: &BTreeMap<(usize, Vec<u8>), u32>,
@@ -372,7 +373,7 @@ fn differences(
     lines
 }
 
-/// Runs plain Linux, and a node with that service at that level; returns the differences.
+/// Runs plain Linux, and a node with the service at that level; returns the differences.
 fn compare(level: Option<&str>) -> Vec<String> {
     let count = PACKETS[usize::from(std::env::var_os("TAM_SOAK").is_some())];
     let plain = Net::line(1_500).unwrap();
@@ -386,7 +387,7 @@ fn compare(level: Option<&str>) -> Vec<String> {
     let linux = Router::new(plain);
     let Line { node, net } = Line::up();
     let line = Line { node, net };
-    line.acquaint();
+    line.resolve_neighbours();
     if let Some(level) = level {
         let pass = r#"(memory (export "memory") 1 1)
             (func (export "on_packet") (result i32) (i32.const 0))"#;

@@ -1,5 +1,5 @@
-//! A filter that is written with the public Go SDK (`lab/filters/go`), at a node, between curl and a
-//! server that says what it was asked.
+//! Filter that is written with the public Go SDK (`lab/filters/go`), at a node, between curl and a
+//! server that repeats each request's head.
 //!
 //! It needs Go 1.24 and a module proxy that has the SDK: `make test-peers` runs it.
 
@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use testkit::{Service, go_filter, root_or_skip, wait_for};
 
-/// Where the filter asks.
+/// L4 port of the authority that the filter calls.
 const AUTHORITY: u16 = PORT + 1;
 
-/// Answers each request by what this makes of its head, until it is told.
+/// Answers each request with the function's result for its head, until `over` is set.
 fn answers<'scope>(
     scope: &'scope std::thread::Scope<'scope, '_>,
     listener: &'scope TcpListener,
@@ -40,7 +40,7 @@ fn answers<'scope>(
             let body = answer(&String::from_utf8_lossy(&head));
             let length = body.len();
             let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close");
-            // Who has gone needs no answer.
+            // A client that has gone needs no response.
             let _ = stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes());
         }
     });
@@ -52,7 +52,7 @@ fn a_go_filter_at_a_node_edits_what_curl_and_a_server_say() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let upstreams = format!("authority={}", line.server(AUTHORITY));
     let rules = [&*format!("proto tcp dport {PORT}")];
     let parameters = [("configuration", "from the node"), ("upstreams", &*upstreams)];
@@ -85,7 +85,7 @@ fn a_go_filter_at_a_node_edits_what_curl_and_a_server_say() {
         let counted = line.node.service("streams").unwrap().stats.counters;
         assert_eq!(counted.get("requests"), Some(&2), "{counted:?}");
 
-        // It falls, its service's policy holds, and another one takes its place.
+        // The instance traps, its service's policy applies, and a new one replaces it.
         let came = curl("/panic");
         assert!(came.starts_with("HTTP/1.1 503"), "{came}");
         let again = wait_for(SOON, || curl("/p").contains("x-added: go").then_some(()));

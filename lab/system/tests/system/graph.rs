@@ -10,7 +10,7 @@ const PORT: u16 = 7100;
 const RULES: &[&str] = &["proto udp dport 7100"];
 const BELOW: &str = "levels = [\"nic\", \"kernel\", \"user\"]";
 
-/// Where in the payload what lies.
+/// Offsets of the values in the payload.
 const NUMBER: usize = 0;
 const FIRST_COUNT: usize = 4;
 const FIRST_LEVEL: usize = 8;
@@ -21,8 +21,8 @@ const TELL: usize = 21;
 const MARKED: usize = 22;
 const LENGTH: usize = 24;
 
-/// Lets packets go on by the edge that they name, with its count and its level in the mark;
-/// told 1 it drops them, told 2 it forwards them itself, told 3 it marks them, too.
+/// Module that passes packets by the edge that they name, with its count and its level in the mark;
+/// message 1 makes it drop them, 2 forward them itself, 3 mark them, too.
 const CLASSIFY: &str = r#"
 (memory (export "memory") 1)
 (func (export "on_message") (param $length i32) (result i32)
@@ -40,8 +40,8 @@ const CLASSIFY: &str = r#"
     (return (i32.const 0x30000))))
   (i32.shl (i32.load8_u offset=20 (i32.const PAYLOAD)) (i32.const 16)))"#;
 
-/// Writes into the packet what the mark says, its own count and its own level; tells the
-/// module before it what the packet wants it told.
+/// Module that writes the mark, its own count and its own level into the packet, and sends the
+/// module before it the message that the packet names.
 const HEAVY: &str = r#"
 (import "tam" "message_send" (func $tell (param i32 i32) (result i32)))
 (memory (export "memory") 1)
@@ -73,7 +73,7 @@ fn word(payload: &Payload, at: usize) -> u32 {
     u32::from_le_bytes([0, 1, 2, 3].map(|byte| payload[at + byte]))
 }
 
-/// A sender and a receiver that know each other.
+/// Sender and receiver whose neighbours are resolved.
 struct Flow {
     sender: UdpSocket,
     receiver: UdpSocket,
@@ -104,10 +104,10 @@ impl Flow {
     }
 }
 
-/// `classify` at one level, and after it `heavy` at another.
+/// Returns a line with `classify` at one level, and after it `heavy` at another.
 fn graph([first, second]: [&str; 2]) -> Line {
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let service = Service { level: second, ..Service::default() };
     line.node.deploy(&heavy("heavy"), &service).unwrap();
     let service = Service { level: first, then: &["heavy"], rules: RULES, ..Service::default() };
@@ -183,7 +183,8 @@ fn a_module_tells_the_one_before_it_what_to_do() {
         let line = graph(levels);
         let flow = Flow::new(&line);
         assert_eq!(word(&flow.one(1, 0, 0).unwrap(), SECOND_COUNT), 1);
-        // From now on the first forwards by itself; the packet that says so still came here.
+        // From now on the first module forwards itself; the packet with the message still arrived
+        // here.
         assert_eq!(word(&flow.one(2, 0, 2).unwrap(), SECOND_COUNT), 2);
         let by_itself = || (word(&flow.one(3, 0, 0)?, SECOND_COUNT) == 0).then_some(());
         assert!(
@@ -257,7 +258,7 @@ fn a_graph_of_eight_and_no_more() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let names: Vec<String> = (1..=8).map(|number| format!("s{number}")).collect();
     for (index, name) in names.iter().enumerate() {
         let then: Vec<&str> =

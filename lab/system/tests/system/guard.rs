@@ -1,5 +1,5 @@
-//! The services `guard` and `guard-limit`: a flood beside legitimate traffic, crafted sources,
-//! who pays, and what a replacement and moves leave of it.
+//! Services `guard` and `guard-limit`: a flood beside legitimate traffic, crafted sources, the
+//! account that pays, and their state across replacements and moves.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
@@ -13,32 +13,32 @@ use crate::ledger::records;
 
 const LEGITIMATE: u16 = 7000;
 const FLOOD: u16 = 7001;
-/// Between two steps of a sender. A sleep is never shorter, so that one packet in each step is
+/// Time between two steps of a sender. A sleep is never shorter, so that one packet in each step is
 /// at most 500 packets a second.
 const GAP: Duration = Duration::from_millis(2);
-/// Packets that a prefix may send in a second: twice what legitimate traffic can.
+/// Packets per second that a prefix may send: twice the legitimate rate.
 const THRESHOLD: &str = "1000";
-/// Steps that a flood lasts at least, and until which it must have been noticed.
+/// Fewest steps of a flood, by which it must have been noticed.
 const STEPS: u32 = 2000;
 const STEPS_MAX: u32 = 20_000;
 /// Packets that shall have gone to the second part when a flood ends.
 const SUSPECTS: u64 = 5000;
-/// Where the flood comes from, and how events name its prefix.
+/// Source prefix of the flood; the next constant is its form in events.
 const FLOODER: [u8; 3] = [198, 51, 100];
 const FLOODER_TOLD: &str = "0418c633640000000000";
 /// Crafted sources, and those of a soak run: each a prefix of its own.
 const CRAFTED: u32 = 100_000;
 const CRAFTED_SOAK: u32 = 1_000_000;
-/// A bill is written each second.
+/// Time until a bill has been written; the node writes one each second.
 const BILLED_WITHIN: Duration = Duration::from_secs(40);
 
-/// The guard in front of a server, and who sends to it.
+/// Guard in front of a server, and the senders to it.
 struct Guarded {
     // Dropped in this order: sockets before their network.
     legitimate: UdpSocket,
     flood: UdpSocket,
     sender: RawPort,
-    /// From the client to the server.
+    /// Frame from the client to the server.
     frame: FrameBuilder,
     server: Ipv4Addr,
     line: Line,
@@ -47,7 +47,7 @@ struct Guarded {
 impl Guarded {
     fn up([first, second]: [&str; 2], hold: &str, limit: &str) -> Self {
         let line = Line::billed_each_second();
-        line.acquaint();
+        line.resolve_neighbours();
         let limiting = Service {
             level: second,
             session: "system",
@@ -87,7 +87,7 @@ impl Guarded {
         self.line.node.service(service).unwrap().stats.counters[name]
     }
 
-    /// So many packets of the client alone, all of which arrive, and none at the second part.
+    /// Sends packets of the client alone, all of which arrive, and none at the second part.
     fn quiet(&self, packets: u32) {
         let before = self.counter("guard-limit", "packets");
         for number in 0..packets {
@@ -98,8 +98,8 @@ impl Guarded {
         assert_eq!(self.counter("guard-limit", "packets"), before);
     }
 
-    /// One packet of the client beside ten of a flood, until the second part has seen enough of
-    /// them; how many the client has sent.
+    /// Sends one packet of the client beside ten of a flood, until the second part has seen enough
+    /// of them; returns the number that the client sent.
     fn flood(&self) -> u32 {
         let mut sent = 0;
         while sent < STEPS || self.counter("guard-limit", "packets") < SUSPECTS {
@@ -134,7 +134,7 @@ impl Guarded {
         assert!(told.text.contains(FLOODER_TOLD), "{told:?}");
     }
 
-    /// Waits until the ledger has so many packets of a service, and not one more.
+    /// Waits until the ledger has this many packets of a service, and no more.
     fn assert_billed(&self, service: &str, packets: u64) {
         let billed = || {
             let of = |it: &LedgerRecord| it.service.as_deref() == Some(service);
@@ -145,7 +145,8 @@ impl Guarded {
         assert!(all.is_some(), "{service}: {} of {packets}", billed());
     }
 
-    /// What both parts did is in the ledger, whole, and on the node's own account.
+    /// Checks that the packets of both parts are in the ledger completely, on the node's own
+    /// account.
     fn assert_only_the_node_pays(&self, is_theirs: impl Fn(&LedgerRecord) -> bool) {
         for service in ["guard", "guard-limit"] {
             self.assert_billed(service, self.line.node.service(service).unwrap().stats.packets);
@@ -159,7 +160,7 @@ impl Guarded {
     }
 }
 
-/// How many datagrams wait, and come until it is silent.
+/// Returns the number of datagrams that wait or come until none has for a while.
 fn drain(socket: &UdpSocket) -> u32 {
     let mut payload = [0; 16];
     std::iter::from_fn(|| socket.recv(&mut payload).ok()).count() as u32
@@ -172,7 +173,7 @@ fn a_flood_of_ten_times_the_load_wakes_the_second_part_and_leaves_the_others_alo
     }
     for levels in [["nic", "nic"], ["nic", "user"]] {
         let guarded = Guarded::up(levels, "2", "100");
-        // Behind it a service of somebody who pays.
+        // After the guard comes a service of a paying principal.
         let rules: &[_] = &["in left proto udp"];
         let paid = Service { level: levels[0], rules, ..Service::default() };
         guarded.line.node.deploy(&service_module("monitor").unwrap(), &paid).unwrap();

@@ -1,7 +1,7 @@
-//! One daemon after the other, and everything goes on: the first was killed, or hands over.
+//! Handover from one daemon to the next without interruption: the first was killed, or hands over.
 //!
-//! Three services, one at each level, stamp numbered packets all the while; at the receiver
-//! every number comes once and in order, with the stamps of one memory.
+//! Three services, one at each level, stamp numbered packets all the while; at the receiver every
+//! number comes once and in order, with the stamps of one memory.
 
 use std::net::UdpSocket;
 use std::path::Path;
@@ -13,20 +13,20 @@ use crate::common::{Line, SOON};
 use crate::levels::{BELOW, Stamped, stamped, stamper};
 use testkit::{Service, leftovers, root_or_skip, tam, wait_for};
 
-/// Packets that a killed cell can take with it: what had come in one stretch of work of a busy
-/// machine, at two packets a millisecond. The rings have room for more.
+/// Most packets that are lost with a killed cell: those that arrive during one batch of work on a
+/// busy machine, at two packets a millisecond. The rings have space for more.
 pub const IN_RINGS_MAX: usize = 600;
-/// Packets before a cell is killed: more than it can take with it.
+/// Packets before a cell is killed: more than can be lost with it.
 const BEFORE: u32 = IN_RINGS_MAX as u32 + 100;
-/// 1,000 packets a second to each service.
+/// Interval of packets: 1,000 per second to each service.
 const GAP: Duration = Duration::from_millis(1);
 const SERVICES: [(&str, &str, u16); 3] =
     [("up", "user", 7000), ("low", "nic", 7001), ("mid", "kernel", 7002)];
 
-/// A sender and a receiver for each service.
+/// Sender and receiver for each service.
 pub struct Flows(Vec<[UdpSocket; 2]>);
 
-/// How many have been sent to each service.
+/// Number of packets sent to each service.
 pub struct Sent<'a>(&'a AtomicU32);
 
 impl Sent<'_> {
@@ -47,8 +47,8 @@ impl Flows {
         Self(ports.iter().map(pair).collect())
     }
 
-    /// Packets flow while `act` runs: its answer, how many were sent to each service, and what
-    /// came from each.
+    /// Sends packets while `act` runs; returns its result, the number sent to each service, and the
+    /// packets received from each.
     pub fn during<R>(&self, act: impl FnOnce(&Sent<'_>) -> R) -> (R, u32, Vec<Vec<Stamped>>) {
         let (sent, done, drained) =
             (AtomicU32::new(0), AtomicBool::new(false), AtomicBool::new(false));
@@ -92,10 +92,10 @@ impl Flows {
     }
 }
 
-/// One service at each level, and flows to them.
+/// Returns a line with one service at each level, and flows to them.
 fn three() -> (Line, Flows) {
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     for (name, level, port) in SERVICES {
         deploy(&line, name, level, port);
     }
@@ -114,7 +114,7 @@ fn levels(line: &Line) -> [String; 3] {
     SERVICES.map(|(name, _, _)| line.node.service(name).unwrap().level)
 }
 
-/// Every packet came once and in order, and met one memory and one global.
+/// Checks that every packet came once and in order, and met one memory and one global.
 fn assert_complete(sent: u32, arrived: &[Vec<Stamped>]) {
     for ((name, _, _), arrived) in SERVICES.iter().zip(arrived) {
         let expected = (0..sent).map(|number| (number, number + 1, number + 1));
@@ -214,7 +214,7 @@ fn rules_hold_when_a_node_without_services_is_handed_over() {
         return;
     }
     let mut line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let rule = api::RuleRequest::new("proto udp dport 7000", "drop");
     line.node.client().add_rules(&rule.into()).unwrap();
     let flows = Flows::new(&line, &[7000]);
@@ -289,7 +289,7 @@ fn what_another_version_left_is_taken_down_and_begins_anew() {
     assert!(line.node.log().contains("of another version"), "{}", line.node.log());
     assert!(gone(cell), "its cell runs on");
     run_anew(&line);
-    line.acquaint();
+    line.resolve_neighbours();
 
     // A record that cannot be read is no better.
     let cell = line.node.cell().unwrap();
@@ -298,10 +298,10 @@ fn what_another_version_left_is_taken_down_and_begins_anew() {
     line.node.start_again(&line.net, "r1").unwrap();
     assert!(gone(cell));
     run_anew(&line);
-    line.acquaint();
+    line.resolve_neighbours();
 }
 
-/// What the node's state says runs, with counters that begin at zero.
+/// Waits until the services of the node's state run with counters that begin at zero.
 fn run_anew(line: &Line) {
     for name in ["up", "low", "mid"] {
         let runs = || line.node.service(name).ok().filter(|it| it.state == "running");
@@ -334,14 +334,14 @@ fn cleanup_ends_the_cell_of_a_dead_daemon_too() {
     assert!(
         !links.iter().any(|link| link.name.starts_with("tam-") || link.name.starts_with("tup-"))
     );
-    line.acquaint();
+    line.resolve_neighbours();
 }
 
 fn gone_now(pid: u32) -> bool {
     !Path::new(&format!("/proc/{pid}")).exists()
 }
 
-/// Tests that look at the whole machine, or end what others made: none runs beside them.
+/// Tests that inspect the whole machine, or end processes of others: they run alone.
 mod alone {
     use super::*;
 

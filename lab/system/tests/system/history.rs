@@ -1,4 +1,4 @@
-//! What a session used over time, as `tam session show` and the API have it.
+//! Usage history of a session in `tam session show` and the API.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -9,12 +9,13 @@ use testkit::{Service, root_or_skip, tam, wait_for};
 use crate::common::{Line, SOON, module};
 
 const PORT: u16 = 7000;
-/// So long the session has more to do than it may.
+/// Time for which the session has more work than it may do.
 const BUSY: Duration = Duration::from_secs(3);
-/// A module that never ends has 5 ms: with a packet in each of these it always has one more.
+/// Interval of packets: a module that never ends has 5 ms, so with one packet in each of these it
+/// always has one more.
 const EACH: Duration = Duration::from_millis(5);
-/// Of a core: what it is promised, and how far from it a second may be on a machine that others
-/// use, too.
+/// Share of a core that is reserved; the next constant is the largest deviation of a second on a
+/// busy machine.
 const PROMISED: f64 = 0.25;
 const BESIDE: f64 = 0.1;
 
@@ -63,7 +64,7 @@ fn what_a_session_used_is_seen_by_the_second_and_that_it_is_idle_then() {
     };
     line.node.client().create_session(&request).unwrap();
     assert_eq!(line.gold().used.history, None, "it never did anything");
-    line.acquaint();
+    line.resolve_neighbours();
     let wasm = module("endless", "window = 64\nmemory_pages_max = 1\nlevels = [\"user\"]", ENDLESS);
     let rule = format!("proto udp dport {PORT}");
     let service =

@@ -1,4 +1,4 @@
-//! What modules run beside packets takes its session's turns, too: starts, messages, timers, and
+//! Callbacks beside packets are charged to the session's turns, too: starts, messages, timers, and
 //! the state that one version leaves to the next.
 
 use std::net::UdpSocket;
@@ -12,13 +12,13 @@ use crate::common::{Ends, Line, SOON, module, steps_of_work};
 
 const VICTIM: u16 = 7000;
 const SLOW: u16 = 7001;
-/// What the slow session is promised, and gets no more than: without extra time. On a busy machine a
-/// good part of a slice is over before the module runs.
+/// Slice of the slow session, without extra time. On a busy machine much of a slice passes before
+/// the module runs.
 const SLICE: &str = "200us/10ms";
-/// Steps that take four tenths of a millisecond or more on any machine: more than a slice, so that a
-/// period passes; on a busy one far less than the 5 ms that end a call.
+/// Steps that take 0.4 ms or more on any machine: more than a slice, so that a period passes; on a
+/// busy one far less than the 5 ms that end a call.
 const STEPS: u32 = 400_000;
-/// Most of that period.
+/// Time that a callback takes at least: most of that period.
 const HOOK_TAKES: Duration = Duration::from_millis(8);
 
 const COUNTS: &str = r#"
@@ -28,8 +28,8 @@ const COUNTS: &str = r#"
       (i64.store (i32.const 0x9000) (i64.add (i64.load (i32.const 0x9000)) (i64.const 1)))
       (i32.const 0))"#;
 
-/// Each hook works for a while; the version is the second byte of a message's answer, packets
-/// that it and those before it have seen are the first.
+/// Returns a module whose callbacks work for a while. A message's answer has the version in its
+/// second byte, and in its first the packets that it and earlier versions have seen.
 fn slow_hooks(version: u32) -> Vec<u8> {
     let work = steps_of_work(STEPS);
     let locals = "(local $step i32) (local $hash i32)";
@@ -72,17 +72,17 @@ fn serve(line: &Line, session: &str, wasm: &[u8], name: &str, port: u16) {
     line.node.deploy(wasm, &service).unwrap();
 }
 
-/// A line with a session that was promised a quarter of the processor, whose service counts.
+/// Returns a line with a session that reserves a quarter of the processor, whose service counts.
 fn with_victim() -> Line {
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     with_session(&line, "gold", Some("1ms/4ms"));
     serve(&line, "gold", &user("count", "", COUNTS), "victim", VICTIM);
     line
 }
 
-/// A packet for the victim each millisecond while `act` works: all come, in order. How many came
-/// while it worked is `seen` of `act`.
+/// Sends a packet for the victim each millisecond while `act` works: all arrive, in order. `act`
+/// gets the number that has arrived so far.
 fn beside_traffic(line: &Line, act: impl FnOnce(&AtomicU32)) {
     let (receiver, sender) = (line.udp("server", VICTIM), line.sender_to(VICTIM));
     receiver.set_read_timeout(Some(SOON)).unwrap();
@@ -95,7 +95,7 @@ fn beside_traffic(line: &Line, act: impl FnOnce(&AtomicU32)) {
                 number += 1;
                 std::thread::sleep(Duration::from_millis(1));
             }
-            // So that who waits for the next one does not wait for long.
+            // One more packet, so that a waiting receiver returns soon.
             sender.send(&u32::MAX.to_be_bytes()).unwrap();
             number
         });
@@ -130,7 +130,7 @@ fn hooks_take_turns_and_others_work_meanwhile() {
     receiver.set_read_timeout(Some(SOON)).unwrap();
     let mut payload = [0; 4];
     beside_traffic(&line, |seen| {
-        // Somebody else's packets came while a hook ran: it stood still for them.
+        // The victim's packets arrived during a callback, which was preempted for them.
         let takes_turns = |what: &str, act: &mut dyn FnMut()| {
             let (since, before) = (Instant::now(), seen.load(Ordering::Relaxed));
             act();

@@ -1,4 +1,4 @@
-//! A small HTTP server: each request gets a body of a known length and content, once.
+//! Small HTTP server: each request gets a body of a known length and content, once.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -7,10 +7,10 @@ use std::thread::JoinHandle;
 use sha2::{Digest, Sha256};
 use testkit::Net;
 
-/// Bytes written at once.
+/// Bytes of one write.
 const PIECE_LENGTH: usize = 64 << 10;
 
-/// A server that answers one request.
+/// Server that answers one request.
 pub struct HttpServer {
     pub address: SocketAddr,
     digest: JoinHandle<std::io::Result<String>>,
@@ -24,7 +24,7 @@ impl HttpServer {
         Self { address, digest: std::thread::spawn(move || serve(&listener, length)) }
     }
 
-    /// The SHA-256 of what was sent, as sha256sum writes it.
+    /// Returns the SHA-256 of the sent bytes, as sha256sum writes it.
     pub fn digest(self) -> String {
         self.digest.join().unwrap().unwrap()
     }

@@ -1,13 +1,13 @@
-//! iperf3 over TCP and UDP, plainly and through a service that marks.
+//! Transfers of iperf3 over TCP and UDP, plainly and through a service that marks.
 
 use crate::common::{Line, SOON, dscp, is_udp_to};
 use serde_json::Value;
 use std::time::Duration;
 use testkit::{Balance, RawPort, Running, Service, root_or_skip, service_module};
 
-/// iperf3's own port.
+/// Default L4 port of iperf3.
 const PORT: u16 = 5201;
-/// Expedited forwarding (RFC 3246): what `monitor` marks with.
+/// DSCP with which `monitor` marks: expedited forwarding (RFC 3246).
 const MARK: u8 = 46;
 
 #[test]
@@ -16,7 +16,7 @@ fn tcp_runs_plainly_and_through_a_service() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     for service in [false, true] {
         if service {
             deploy_monitor(&line);
@@ -46,7 +46,7 @@ fn udp_of_long_packets_is_counted_and_marked() {
 
 fn udp(length: u32) {
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let wire = RawPort::open(&line.net, "server", "r1").unwrap();
     let wanted = ["-u", "-b", "100M", "-l", &length.to_string()];
 
@@ -72,8 +72,8 @@ fn deploy_monitor(line: &Line) {
     line.node.deploy(&service_module("monitor").unwrap(), &service).unwrap();
 }
 
-/// Whatever the service was given it marked, unless it came marked: a reset (RST) carries the
-/// code point of what it answers (net/ipv4/tcp_ipv4.c).
+/// Checks that the service marked every packet unless it was marked already: a reset (RST) carries
+/// the code point of the packet that it answers (net/ipv4/tcp_ipv4.c).
 fn assert_all_marked(line: &Line) {
     let stats = line.node.service("monitor").unwrap().stats;
     assert_eq!(stats.counters["packets"], stats.packets, "{stats:#?}");
@@ -83,8 +83,8 @@ fn assert_all_marked(line: &Line) {
     assert!(stats.packets > 1000, "{stats:#?}");
 }
 
-/// What iperf3 missed is what the counters of the way have, and what arrived behind its last
-/// look at the socket.
+/// Checks that the packets that iperf3 missed are those in the drop counters, and those that
+/// arrived after its last read of the socket.
 fn assert_losses_agree(report: &Value, balance: &Balance) {
     let sent = report["end"]["sum_sent"]["packets"].as_u64().unwrap();
     let seen = report["end"]["sum_received"]["packets"].as_u64().unwrap();
@@ -102,11 +102,11 @@ fn assert_losses_agree(report: &Value, balance: &Balance) {
     );
 }
 
-/// Packets that the server's socket held when it was closed: 212,992 bytes of buffer by the
-/// true cost of a short packet, 768 bytes, and what came after that.
+/// Packets that the server's socket held when it was closed: 212,992 bytes of buffer by the true
+/// cost of a short packet, 768 bytes, and later arrivals.
 const UNSEEN_MAX: u64 = 500;
 
-/// Two seconds of iperf3 from client to server; its report.
+/// Runs two seconds of iperf3 from client to server; returns its report.
 fn iperf(line: &Line, more: &[&str]) -> Value {
     let namespace = line.net.namespace("server").unwrap();
     let server = Running::start(&namespace, &["iperf3", "-s", "-1", "-p", "5201"]).unwrap();

@@ -1,7 +1,7 @@
-//! Daemon and cell are killed at random moments, alone and together, while services are
-//! deployed, moved and removed; at the receiver every number is looked at.
+//! Daemon and cell are killed at random moments, alone and together, while services are deployed,
+//! moved and removed; the receiver checks every number.
 //!
-//! The dice are seeded and printed; `TAM_SOAK` makes it 100 kills.
+//! The seed of the random numbers is printed; `TAM_SOAK` makes it 100 kills.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use testkit::{Service, leftovers, root_or_skip, wait_for};
 const KILLS: u32 = 10;
 const KILLS_SOAK: u32 = 100;
 const SEED: u64 = 0x7a6d_616e_6475_6101;
-/// Services that stay, each with what is done to it: nothing, or moves.
+/// Services that stay: name, level and L4 port. One is left alone, one is moved.
 const STAY: [(&str, &str, u16); 2] = [("up", "user", 7000), ("low", "nic", 7001)];
-/// The one that comes and goes.
+/// Name of the service that is deployed and removed.
 const GUEST: &str = "guest";
 
-/// xorshift64 (Marsaglia 2003): enough to choose what happens next.
+/// Random generator xorshift64 (Marsaglia 2003), which chooses the next action.
 pub struct Dice(pub u64);
 
 impl Dice {
@@ -32,7 +32,7 @@ impl Dice {
     }
 }
 
-/// Asks for something that may be cut off at any point: the answer does not matter.
+/// Sends a request that may be cut off at any point: the answer does not matter.
 fn ask(line: &Line, what: u64) {
     let client = line.node.client();
     match what {
@@ -51,10 +51,11 @@ fn ask(line: &Line, what: u64) {
     }
 }
 
-/// Everything that should run does, and the guest is wholly there or not at all.
+/// Checks that all services that should run do, and that the guest exists completely or not at all;
+/// `None` while this is not so.
 fn settled(line: &Line, dead_cell: Option<u32>) -> Option<()> {
     let node = line.node.client().node().ok()?;
-    // The daemon may not have heard of it yet.
+    // The daemon may not have noticed the cell's death yet.
     let heard = dead_cell.is_none_or(|dead| node.cell_pid != Some(dead));
     let services = line.node.client().services().ok()?.services;
     let run = services.iter().all(|service| service.state == "running");
@@ -65,7 +66,7 @@ fn settled(line: &Line, dead_cell: Option<u32>) -> Option<()> {
     (node.cell == "ready" && heard && run && there && guests == leads).then_some(())
 }
 
-/// Tests that look at the whole machine, or end what others made: none runs beside them.
+/// Tests that inspect the whole machine, or end processes of others: they run alone.
 mod alone {
     use super::*;
 
@@ -81,7 +82,7 @@ mod alone {
         let mut dice = Dice(seed | 1);
         let held = bpf::Inventory::take().unwrap();
         let mut line = Line::up();
-        line.acquaint();
+        line.resolve_neighbours();
         for (name, level, port) in STAY {
             deploy(&line, name, level, port);
         }
@@ -98,7 +99,7 @@ mod alone {
                     scope.spawn(move || ask(asked, what));
                     std::thread::sleep(Duration::from_micros(pause));
                     let daemon = line.node.pid().unwrap();
-                    // Three of four meet the daemon, two the cell.
+                    // Three of four kills hit the daemon, two the cell.
                     match who {
                         0 | 1 => kill(daemon),
                         2 => kill(cell),
@@ -141,6 +142,6 @@ mod alone {
         let own = |name: &str| name.starts_with("tam-") || name.starts_with("tup-");
         assert!(!links.iter().any(|link| own(&link.name)), "{links:?}");
         assert_no_bpf_since(&held);
-        line.acquaint();
+        line.resolve_neighbours();
     }
 }

@@ -1,5 +1,5 @@
-//! What a capability bounds beside operations and traffic, on a real node: memory, host functions,
-//! whose signature a module has; and who takes the place of an administrator whose key is lost.
+//! Limits of a capability beside operations and traffic, on a real node: memory, host functions,
+//! and signers of modules; and a new administrator in place of one whose key is lost.
 
 use api::{Client, DeployRequest, ErrorCode};
 use testkit::{Net, NodeUnderTest, root_or_skip};
@@ -12,7 +12,7 @@ const ROOT: u8 = 1;
 const SECOND_ROOT: u8 = 2;
 const ALICE: u8 = 10;
 const PAGE: u64 = 64 << 10;
-/// Where memory is among the ceilings.
+/// Index of memory among the ceilings.
 const MEMORY: usize = 2;
 
 fn line() -> Line {
@@ -26,7 +26,7 @@ fn line() -> Line {
     Line { node, net }
 }
 
-/// A module that may grow to so many pages, and tells events if it is to.
+/// Returns a module that may grow to `pages` pages, and imports `event` if `events` is true.
 fn wants(name: &str, pages: u32, events: bool) -> Vec<u8> {
     let (import, needs) = match events {
         true => {
@@ -69,7 +69,7 @@ fn memory_and_host_functions_beyond_a_capability_are_refused_and_named() {
     let alice = operator.clone().with_token(token(ROOT, ALICE, &grant));
     refused_for(&alice, &tells, "lacks function event");
     deploy(&alice, &small).unwrap();
-    // What runs counts with what is to run.
+    // Running services count towards the ceiling.
     refused_for(&alice, &large, "ceiling memory");
     alice.remove("small", true).unwrap();
     deploy(&alice, &large).unwrap();
@@ -120,7 +120,7 @@ fn a_second_administrator_takes_the_place_of_one_whose_key_is_lost() {
     assert_eq!(revoked.services, ["small"]);
     let (code, _) = deploy(&alice, &digest).unwrap_err();
     assert_eq!(code, ErrorCode::Refused);
-    // Whoever finds the lost key takes nothing back with it.
+    // The lost key cannot undo this.
     let finder = operator.clone().with_token(token(ROOT, 21, &Grant::all()));
     let revoke = vec![key(SECOND_ROOT).public().to_string()];
     assert!(finder.revoke(&api::RevokeRequest { revoke }).is_err());

@@ -1,5 +1,5 @@
-//! What a node bills is what was sent and received: also when its daemon is killed, hands over,
-//! has no room on its disk, or the service is gone.
+//! Bills of a node equal the packets sent and received: also when its daemon is killed, hands over,
+//! or has no space on its disk, or when the service is removed.
 
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
@@ -18,15 +18,15 @@ use crate::handover::deploy;
 /// Packets to each service; in a soak run the million of the goal.
 const PACKETS: u32 = 30_000;
 const PACKETS_SOAK: u32 = 1_000_000;
-/// Sent before the receiver is looked at: no queue on the way is shorter.
+/// Packets sent before the receiver is read: no queue on the path is shorter.
 const BURST: u32 = 200;
-/// Ethernet, IPv4 and UDP headers, and the payload.
+/// Bytes of a frame: Ethernet, IPv4 and UDP headers, and the payload.
 const FRAME_BYTES: u64 = 14 + 20 + 8 + 12;
 const SERVICES: [(&str, &str, u16); 2] = [("up", "user", 7000), ("low", "nic", 7001)];
-/// A bill is written each second.
+/// Time until a bill has been written; the node writes one each second.
 const BILLED_WITHIN: Duration = Duration::from_secs(40);
 
-/// Who sends to a service, and who receives what it lets pass.
+/// Sender to a service, and receiver of the packets that it passes.
 struct Flow {
     sender: UdpSocket,
     receiver: UdpSocket,
@@ -41,7 +41,7 @@ impl Flow {
         Self { sender, receiver, sent: 0, received: 0 }
     }
 
-    /// Sends so many, all of which arrive.
+    /// Sends `count` packets, all of which arrive.
     fn send(&mut self, count: u32) {
         let until = self.sent + count;
         while self.sent < until {
@@ -69,7 +69,7 @@ pub fn records(line: &Line) -> Vec<LedgerRecord> {
     }
 }
 
-/// What was billed for each service.
+/// Returns the billed amounts of each service.
 fn billed(line: &Line) -> BTreeMap<String, LedgerAmounts> {
     let mut sums = BTreeMap::<String, LedgerAmounts>::new();
     for record in records(line) {
@@ -86,7 +86,7 @@ fn billed(line: &Line) -> BTreeMap<String, LedgerAmounts> {
     sums
 }
 
-/// Waits until so many packets were billed for a service, and not one more.
+/// Waits until this many packets were billed for a service, and no more.
 fn assert_billed(line: &Line, service: &str, packets: u32) -> LedgerAmounts {
     let there = || {
         let sums = billed(line);
@@ -107,7 +107,7 @@ fn the_bill_of_a_number_of_packets_is_what_sender_and_receiver_count() {
     }
     let packets = if std::env::var_os("TAM_SOAK").is_some() { PACKETS_SOAK } else { PACKETS };
     let mut line = Line::billed_each_second();
-    line.acquaint();
+    line.resolve_neighbours();
     for (name, level, port) in SERVICES {
         deploy(&line, name, level, port);
     }
@@ -151,7 +151,7 @@ fn a_receipt_is_verified_with_the_nodes_key_and_adds_up_to_the_bill() {
         return;
     }
     let line = Line::billed_each_second();
-    line.acquaint();
+    line.resolve_neighbours();
     deploy(&line, "up", "user", 7000);
     let mut flow = Flow::new(&line, 7000);
     flow.send(500);
@@ -192,7 +192,7 @@ fn a_node_without_room_for_its_ledger_takes_no_new_service_and_bills_later() {
         return;
     }
     let (disk, line) = on_a_small_disk(Line::billed_each_second(), "store.state");
-    line.acquaint();
+    line.resolve_neighbours();
     deploy(&line, "up", "user", 7000);
     let mut flow = Flow::new(&line, 7000);
     flow.send(100);

@@ -1,4 +1,4 @@
-//! The same module at several levels: what it does, its state, its failures, its moves.
+//! Module that runs at several levels: its results, its state, its failures, its moves.
 
 use std::time::{Duration, Instant};
 
@@ -9,8 +9,8 @@ use testkit::{Service, root_or_skip, service_module, wait_for};
 const PORT: u16 = 7000;
 const RULES: &[&str] = &["proto udp dport 7000"];
 
-/// Writes into each packet how many it has seen: as its memory says, and as its global says.
-/// A payload that begins with 0xdead is reached by a trap; 0xfeed is dropped with reason 9.
+/// Module that writes into each packet how many it has seen, by its memory and by its global. A
+/// payload that begins with 0xdead traps; 0xfeed is dropped with reason 9.
 const STAMPER: &str = r#"
 (memory (export "memory") 1)
 (global $seen (mut i32) (i32.const 0))
@@ -34,7 +34,7 @@ pub fn stamper(manifest: &str) -> Vec<u8> {
 
 pub const BELOW: &str = "levels = [\"nic\", \"kernel\", \"user\"]";
 
-/// A packet's number, and the two stamps that it came with.
+/// Number of a packet, and the two stamps that it arrived with.
 pub type Stamped = (u32, u32, u32);
 
 pub fn stamped(payload: &[u8; 12]) -> Stamped {
@@ -42,7 +42,7 @@ pub fn stamped(payload: &[u8; 12]) -> Stamped {
     (number(0), number(4), number(8))
 }
 
-/// A sender and a receiver that know each other.
+/// Sender and receiver whose neighbours are resolved.
 struct Flow {
     sender: std::net::UdpSocket,
     receiver: std::net::UdpSocket,
@@ -81,7 +81,7 @@ fn the_same_monitor_counts_the_same_at_every_level() {
     let monitor = service_module("monitor").unwrap();
     for level in ["user", "nic", "kernel"] {
         let line = Line::up();
-        line.acquaint();
+        line.resolve_neighbours();
         let flow = Flow::new(&line);
         let service = Service { rules: RULES, level, ..Service::default() };
         let deployed = line.node.deploy(&monitor, &service).unwrap();
@@ -102,8 +102,8 @@ fn the_same_monitor_counts_the_same_at_every_level() {
     }
 }
 
-/// Counts in its data, which begins with 5, and in a global, which begins with 7; writes both into
-/// each packet.
+/// Module that counts in its data, which begins with 5, and in a global, which begins with 7, and
+/// writes both into each packet.
 const COUNTS_ON: &str = r#"
 (memory (export "memory") 1)
 (data (i32.const 0x9100) "\05")
@@ -125,7 +125,7 @@ fn a_module_that_runs_again_begins_anew() {
     let manifest = format!("window = 64\nmemory_pages_max = 2\n{BELOW}");
     let wasm = module("again", &manifest, &fields);
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let flow = Flow::new(&line);
     for level in ["nic", "kernel", "user", "nic"] {
         let service = Service { rules: RULES, level, ..Service::default() };
@@ -146,7 +146,7 @@ fn a_module_that_runs_again_begins_anew() {
     }
 }
 
-/// The numbers of the programs of modules that the kernel holds.
+/// Returns the numbers of the modules' programs that the kernel holds.
 fn programs() -> Vec<u32> {
     let programs = bpf::Inventory::take().unwrap().programs;
     programs.into_iter().filter(|(_, name)| name == "tam_module").map(|(id, _)| id).collect()
@@ -160,7 +160,7 @@ fn a_service_moves_under_traffic_with_its_state_and_every_packet_meets_it_once_i
     const PACKETS: u32 = 8000;
     const GAP: Duration = Duration::from_micros(500);
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let service = Service { rules: RULES, level: "nic", ..Service::default() };
     line.node.deploy(&stamper(BELOW), &service).unwrap();
     let flow = Flow::new(&line);
@@ -205,7 +205,7 @@ fn hooks_run_in_the_lane_wherever_the_packets_are() {
     }
     for level in ["nic", "kernel"] {
         let line = Line::up();
-        line.acquaint();
+        line.resolve_neighbours();
         let service = Service { rules: RULES, level, ..Service::default() };
         line.node.deploy(&stamper(BELOW), &service).unwrap();
         let (flow, client) = (Flow::new(&line), line.node.client());
@@ -226,7 +226,7 @@ fn a_trap_below_costs_its_packet_and_the_memory() {
     }
     for level in ["nic", "kernel"] {
         let line = Line::up();
-        line.acquaint();
+        line.resolve_neighbours();
         let service = Service { rules: RULES, level, ..Service::default() };
         line.node.deploy(&stamper(BELOW), &service).unwrap();
         let flow = Flow::new(&line);
@@ -279,7 +279,7 @@ fn one_switch_takes_everything_to_user_level_at_once() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     for (name, level, port) in [("a", "nic", 7000), ("b", "kernel", 7001), ("c", "user", 7002)] {
         let rule = format!("proto udp dport {port}");
         let service = Service { name, rules: &[&rule], level, ..Service::default() };
@@ -316,7 +316,7 @@ fn beyond_its_budget_below_a_service_is_raised_or_dropped_and_all_is_counted() {
     // `nic` with `drop`: `beyond_an_account_packets_are_dropped_or_raised`, of the front door.
     for (level, over) in [("nic", "raise"), ("kernel", "drop")] {
         let line = Line::up();
-        line.acquaint();
+        line.resolve_neighbours();
         // A tenth of what is offered.
         let budget = Budget { packets: Some(200), over: Some(over.into()), ..Budget::default() };
         let budget = Some(budget);
@@ -362,7 +362,7 @@ fn a_budget_is_the_services_own_and_no_other_ones_debt_or_credit() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let deploy = |packets: u64| {
         let budget =
             Budget { packets: Some(packets), over: Some("drop".into()), ..Budget::default() };
@@ -395,12 +395,12 @@ fn a_budget_is_the_services_own_and_no_other_ones_debt_or_credit() {
     assert!(send(5000, &|dropped| dropped > 20), "one a second");
 }
 
-/// Tests that look at the whole machine, or end what others made: none runs beside them.
+/// Tests that inspect the whole machine, or end processes of others: they run alone.
 mod alone {
     use super::*;
 
     #[test]
-    fn what_the_kernel_has_verified_runs_again_empty_until_bpf_is_switched_off() {
+    fn verified_programs_are_reused_with_empty_state_until_bpf_is_switched_off() {
         if !root_or_skip("programs that run again") {
             return;
         }
@@ -408,7 +408,7 @@ mod alone {
         let manifest = format!("window = 64\nmemory_pages_max = 1\n{BELOW}");
         let wasm = module("again", &manifest, &fields);
         let line = Line::up();
-        line.acquaint();
+        line.resolve_neighbours();
         let flow = Flow::new(&line);
         let others = programs();
         let deploy = |level| {

@@ -1,4 +1,4 @@
-//! Many sessions: a thousand of them come and go by one change.
+//! Many sessions: a thousand of them are created and removed by one change.
 
 use std::fmt::Write as _;
 
@@ -7,9 +7,9 @@ use testkit::root_or_skip;
 
 use crate::common::{Line, module};
 
-/// Sessions of one change: four times what a node could have when their number indexed an array.
+/// Sessions of one change: four times the limit of the time when their number indexed an array.
 const MANY: u16 = 1_000;
-/// The L4 port of the first one's packets.
+/// L4 port of the first session's packets.
 const PORT_FIRST: u16 = 20_000;
 const SMALL: &str = r#"(memory (export "memory") 1 1)
     (global (export "tam_counter_seen") i32 (i32.const 0x9000))
@@ -33,7 +33,7 @@ fn a_thousand_sessions_come_and_go_by_one_change_and_each_has_its_packets() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let small = module("small", "window = 64\nmemory_pages_max = 1\nlevels = [\"user\"]", SMALL);
     let digest = line.node.client().store_module(small).unwrap().digest;
     let mut text = String::new();

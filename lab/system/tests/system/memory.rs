@@ -1,4 +1,4 @@
-//! Sessions are held to their memory: all that is there because of them, in one number.
+//! Memory limits of sessions: all memory that exists because of a session counts in one number.
 
 use std::fs;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use crate::common::{Line, SOON, module};
 
 const PAGE: u64 = 65_536;
 const MIB: u64 = 1 << 20;
-/// How long the version before is kept, and some.
+/// Time that the previous version is kept, and a margin.
 const PROBATION: Duration = Duration::from_millis(700);
-/// Packets for bombs.
+/// L4 port of packets for modules that grow.
 const VICTIM: u16 = 7300;
 const BOMB: u16 = 7301;
 
-/// Told one byte, it grows by so many pages and writes to all of them: the answer is its size, or
-/// -1. Told nothing, it answers how often it heard that little is left; two bytes, what it heard of
-/// last, in KiB.
+/// Module that grows by the pages of a one-byte message and writes to all of them: it answers its
+/// size, or -1. To an empty message it answers how often it was warned of low memory; to two bytes,
+/// the remaining memory of the last warning, in KiB.
 const GROWER: &str = r#"(memory (export "memory") 1 256)
     (global $lows (mut i32) (i32.const 0))
     (global $used (mut i32) (i32.const 0))
@@ -36,7 +36,7 @@ const GROWER: &str = r#"(memory (export "memory") 1 256)
       (memory.size))
     (func (export "on_packet") (result i32) (i32.const 0))"#;
 
-/// Answers how often it heard that little is left.
+/// Module that answers how often it was warned of low memory.
 const BELOW: &str = r#"(memory (export "memory") 1 4)
     (global $lows (mut i32) (i32.const 0))
     (func (export "on_memory_low") (param i32 i32)
@@ -60,7 +60,7 @@ fn refused<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (ErrorCode, St
 }
 
 impl Line {
-    /// A session that reserved so much memory.
+    /// Creates a session that reserves this much memory.
     fn with_memory(&self, name: &str, memory: &str) {
         let memory = Some(memory.to_owned());
         let request = SessionRequest { name: name.to_owned(), memory, ..SessionRequest::default() };
@@ -72,7 +72,7 @@ impl Line {
         self.node.deploy(&grower(1), &service).unwrap();
     }
 
-    /// What each lane of a grower answers.
+    /// Sends a message; returns the answer of each lane.
     fn says(&self, service: &str, message: &[u8]) -> Vec<Option<i32>> {
         self.node.client().message(service, message).unwrap().answers
     }
@@ -86,7 +86,7 @@ impl Line {
     }
 }
 
-/// Bytes of a process that lie in memory.
+/// Returns the resident memory of a process, in bytes.
 fn resident(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -210,7 +210,7 @@ fn a_module_below_user_level_is_told_too_and_pays_for_all_of_its_memory() {
     let service =
         Service { session: "gold", level: "nic", rules: &["proto icmp"], ..Service::default() };
     line.node.deploy(&module("below", manifest, BELOW), &service).unwrap();
-    line.acquaint();
+    line.resolve_neighbours();
     assert_eq!(line.node.service("below").unwrap().level, "nic");
     let used = line.memory_of("gold");
     assert!(used.by_use["linear"] >= 4 * PAGE, "all that it may have, from its start: {used:?}");
@@ -222,12 +222,12 @@ fn a_module_below_user_level_is_told_too_and_pays_for_all_of_its_memory() {
     assert!(told.is_some(), "{:?}", line.says("below", b""));
     assert_eq!(line.says("grower", b""), [Some(1)]);
     // It is where it was, and packets go through it.
-    line.acquaint();
+    line.resolve_neighbours();
     assert_eq!(line.node.service("below").unwrap().level, "nic");
     assert_eq!(line.node.service("below").unwrap().stats.traps.len(), 0);
 }
 
-/// Grows by a page with each packet, as far as it gets, and passes it.
+/// Module that grows by a page with each packet, as far as it can, and passes it.
 const BOMB_FIELDS: &str = r#"(memory (export "memory") 1 256)
     (func (export "on_packet") (result i32) (local $before i32)
       (local.set $before (memory.grow (i32.const 1)))
@@ -244,7 +244,7 @@ fn memory_bombs_get_what_was_promised_and_their_neighbour_notices_nothing() {
     // As many as there is room for services, but for some.
     const BOMBS: u16 = 200;
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     // Without a queue of its own its packets would find the bombs' in their place.
     let gold = SessionRequest {
         name: "gold".to_owned(),
@@ -275,7 +275,7 @@ fn memory_bombs_get_what_was_promised_and_their_neighbour_notices_nothing() {
     let mut payload = [0; 64];
     for number in 0..40u32 {
         for bomb in &bombs {
-            // What comes out of it nobody waits for, and the server says so.
+            // No program receives its packets, and the server answers with ICMP errors.
             let _ = bomb.send(b"boom");
         }
         sender.send(&number.to_be_bytes()).unwrap();
@@ -321,7 +321,7 @@ fn what_is_charged_is_what_the_processes_have_in_memory() {
         let cell = resident(line.node.cell().unwrap());
         (cell, resident(line.node.pid().unwrap()))
     };
-    // What a first service, a first message and their like bring once.
+    // One-time allocations of the first service, the first message and so on.
     line.grower_in("gold", "first");
     line.grow("first", 1);
     line.node.remove("first").unwrap();

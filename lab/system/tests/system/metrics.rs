@@ -1,4 +1,4 @@
-//! Counters for Prometheus: read by its own parser, equal to what was sent, over both ways.
+//! Prometheus metrics: read by its own parser, equal to the packets sent, over both transports.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -10,12 +10,13 @@ use testkit::{Net, NodeUnderTest, Service, root_or_skip, skip};
 const PORT: u16 = 7000;
 const RULES: &[&str] = &["proto udp dport 7000"];
 
-/// Modules of Prometheus' own parsers: of its text format, and of OpenMetrics, which is strict.
+/// Python modules of Prometheus' own parsers: of its text format, and of OpenMetrics, which is
+/// strict.
 const TEXT: &str = "prometheus_client.parser";
 const OPEN_METRICS: &str = "prometheus_client.openmetrics.parser";
-/// Asks for OpenMetrics.
+/// Header that requests OpenMetrics.
 const ACCEPT: &str = "Accept: application/openmetrics-text; version=1.0.0";
-/// Prints a line for each sample.
+/// Python program that prints a line for each sample.
 const PARSER: &str = r#"
 import importlib, sys
 parse = importlib.import_module(sys.argv[1]).text_string_to_metric_families
@@ -24,10 +25,10 @@ for family in parse(sys.stdin.read()):
         labels = ",".join(f"{k}={v}" for k, v in sorted(sample.labels.items()))
         print(f"{sample.name}|{labels}|{sample.value}")
 "#;
-/// Debian's, where its packages are.
+/// Interpreter of Debian, which finds Debian's packages.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Samples by name and labels; none without the parser.
+/// Returns samples by name and labels; `None` without the parser.
 fn parsed(text: &str, parser: &str) -> Option<BTreeMap<String, f64>> {
     let known = Command::new(PYTHON).args(["-c", "import prometheus_client.openmetrics"]).output();
     if !known.is_ok_and(|output| output.status.success()) {
@@ -60,7 +61,7 @@ fn counters_for_prometheus_are_read_by_its_parser_and_say_what_was_sent() {
     let more = "[metrics]\nlisten = \"127.0.0.1:9464\"\n";
     let node = NodeUnderTest::start_with(&net, "r1", more).unwrap();
     let line = Line { node, net };
-    line.acquaint();
+    line.resolve_neighbours();
     let wasm = module(
         "fussy",
         "window = 64\n[reasons]\n7 = \"it \\\\\\\"said\\\\\\\" no\"",

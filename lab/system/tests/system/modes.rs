@@ -1,4 +1,4 @@
-//! Ports without XDP in their driver: served in the stack, and said so.
+//! Ports without XDP in their driver: served in the stack, and reported as such.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -7,14 +7,14 @@ use testkit::{Net, NodeUnderTest, Service, root_or_skip, service_module, wait_fo
 
 use crate::common::{Line, PROGRAM_TIME_MAX, SOON};
 
-/// The usual lab; the router's device to the server is a port of a bridge device `br0`, which
-/// has its addresses.
+/// Returns the usual lab; the router's device to the server is a port of a bridge device `br0`,
+/// which has its addresses.
 fn with_bridge(mtu: u32) -> Net {
     let net = Net::line(mtu).unwrap();
     let end = net.end("r1", "server").unwrap();
     let (v4, v6) = (end.v4, end.v6);
     for arguments in [
-        // One that snoops joins a group of its own, and tells its neighbours.
+        // A snooping bridge would join a multicast group and send reports.
         format!("link add br0 mtu {mtu} type bridge mcast_snooping 0"),
         "link set to-server master br0".to_owned(),
         "addr flush dev to-server".to_owned(),
@@ -26,13 +26,13 @@ fn with_bridge(mtu: u32) -> Net {
         let output = net.run("r1", &argv, PROGRAM_TIME_MAX).unwrap();
         assert!(output.status.success(), "{output:#?}");
     }
-    // What is below would join packets, if the node did not see to it.
+    // The lower device would merge packets, unless the node switches that off.
     let gro = ["ethtool", "-K", "to-server", "gro", "on"];
     assert!(net.run("r1", &gro, PROGRAM_TIME_MAX).unwrap().status.success());
     net
 }
 
-/// Half a megabyte from server to client.
+/// Downloads half a megabyte from the server to the client.
 pub fn download(line: &Line) {
     let any = line.server(0);
     let listener = line.net.within("server", || TcpListener::bind(any)).unwrap().unwrap();
@@ -49,10 +49,10 @@ pub fn download(line: &Line) {
     });
 }
 
-/// Pings and a download, plainly and through a service at `user` and `nic`; each packet is
-/// accounted for.
+/// Pings and downloads, plainly and through a service at `user` and `nic`; each packet is accounted
+/// for.
 fn serves_at_each_level(line: &Line, size: &str) {
-    line.acquaint();
+    line.resolve_neighbours();
     let server = line.net.v4("server", "r1").unwrap().to_string();
     for level in ["", "user", "nic"] {
         if level == "user" {

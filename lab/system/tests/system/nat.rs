@@ -1,5 +1,5 @@
-//! The service `nat` between hosts that ping, curl and iperf3, at each level, and while it
-//! moves. The address that those inside share is the router's own.
+//! Service `nat` between hosts that use ping, curl and iperf3, at each level, and while it moves.
+//! The shared address is the router's own.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -9,16 +9,17 @@ use crate::netfilter::{nft, wait_noticed};
 use testkit::{RawPort, Running, Service, root_or_skip, service_module, wait_for};
 use wire::protocol;
 
-/// NAT on the way, with the client inside; and the address, which is the router's own.
+/// Returns a line with NAT on the path, the client inside, and the address, which is the router's
+/// own.
 fn translated(level: &str) -> (Line, IpAddr) {
     let line = Line::up();
     let address = line.net.v4("r1", "server").unwrap();
     translated_to(line, address, level)
 }
 
-/// The same with any address.
+/// Sets up NAT on a line with any address.
 fn translated_to(line: Line, address: Ipv4Addr, level: &str) -> (Line, IpAddr) {
-    line.acquaint();
+    line.resolve_neighbours();
     let inside = format!("{}/32", line.net.v4("client", "r1").unwrap());
     let shown = address.to_string();
     let parameters = [("inside", &inside[..]), ("address", &shown)];
@@ -30,7 +31,7 @@ fn translated_to(line: Line, address: Ipv4Addr, level: &str) -> (Line, IpAddr) {
     (line, address.into())
 }
 
-/// A line as [`translated`], with an address that the world outside routes to the router.
+/// Returns a line as [`translated`], with an address that the network outside routes to the router.
 fn translated_to_routed(level: &str) -> (Line, IpAddr) {
     let address = Ipv4Addr::new(198, 51, 100, 7);
     let line = Line::up();
@@ -114,14 +115,14 @@ fn an_error_about_an_answer_quotes_the_address_that_the_server_knows() {
     }
 }
 
-/// What `ping` prints, sent once with these options.
+/// Runs `ping` once with these options; returns its output.
 fn ping(line: &Line, options: &[&str]) -> String {
     let server = line.server(0).ip().to_string();
     let argv = [&["ping", "-c1", "-W2"], options, &[&server[..]]].concat();
     line.net.run("client", &argv, PROGRAM_TIME_MAX).unwrap().stdout
 }
 
-/// Changes the MTU towards the server; what the client has learned of it is forgotten.
+/// Changes the MTU towards the server, and flushes the client's cached path MTU.
 fn set_mtu(line: &Line, mtu: u32) {
     for (host, device) in [("r1", "to-server"), ("server", "to-r1")] {
         line.run(host, &["ip", "link", "set", device, "mtu", &mtu.to_string()]);
@@ -196,7 +197,8 @@ fn an_address_that_is_routed_to_the_router_serves_as_its_own() {
     }
 }
 
-/// RFC 4787, REQ-9: from a mapped address of one to that of another one, and back.
+/// Checks RFC 4787, REQ-9: packets from a mapped address of one inside host to that of another one,
+/// and back.
 fn two_inside_reach_each_other(line: &Line, address: IpAddr, level: &str) {
     let server = line.udp("server", 7000);
     let [one, other] = [line.udp("client", 0), line.udp("client", 0)];

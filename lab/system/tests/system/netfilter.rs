@@ -1,5 +1,5 @@
-//! Netfilter beside a node: what its rules touch goes by way of the kernel, packet for packet,
-//! with and without a service that handles some of it.
+//! Netfilter beside a node: packets that its rules apply to take the kernel's path, packet for
+//! packet, with and without a service that handles some of them.
 
 use std::net::{IpAddr, UdpSocket};
 
@@ -9,12 +9,12 @@ use testkit::{Net, NodeUnderTest, Service, root_or_skip, service_module, wait_fo
 
 /// Datagrams of one count.
 const DATAGRAMS: u64 = 200;
-/// Where traffic goes that netfilter looks at, that it drops, and that a service handles.
+/// L4 ports of traffic that netfilter counts, that it drops, and that a service handles.
 const PLAIN: u16 = 7000;
 const DROPPED: u16 = 7001;
 const SERVED: u16 = 7002;
 
-/// The kernel's NAT, and counters of what is forwarded there.
+/// Ruleset with the kernel's NAT, and counters of packets forwarded there.
 const MASQUERADE: &str = r#"table ip nat {
   counter plain-there { }
   counter plain-back { }
@@ -28,7 +28,7 @@ const MASQUERADE: &str = r#"table ip nat {
     udp sport 7002 counter name served-back
   }
 }"#;
-/// One flow is dropped, another one counted.
+/// Ruleset that drops one flow, and counts another one.
 const FILTER: &str = r#"table ip filter {
   counter dropped { }
   counter passed { }
@@ -38,13 +38,13 @@ const FILTER: &str = r#"table ip filter {
   }
 }"#;
 
-/// Gives nftables of the router a command, or a file's text.
+/// Runs an nftables command, or a file's text, in the router.
 pub fn nft(net: &Net, text: &str) {
     let output = net.run("r1", &["nft", text], PROGRAM_TIME_MAX).unwrap();
     assert!(output.status.success(), "{text}: {output:#?}");
 }
 
-/// Packets of a named counter of the router's.
+/// Returns the packets of a named counter of the router's.
 fn counted(net: &Net, table: &str, counter: &str) -> u64 {
     let argv = ["nft", "-j", "list", "counter", "ip", table, counter];
     let output = net.run("r1", &argv, PROGRAM_TIME_MAX).unwrap();
@@ -63,14 +63,14 @@ pub fn wait_noticed(line: &Line, there: bool) {
     assert!(wait_for(SOON, all).is_some(), "{:?}", reasons());
 }
 
-/// What ended so in the front door, at both ports together.
+/// Returns the packets with this outcome in the front door, at both ports together.
 fn outcome(line: &Line, name: &str) -> u64 {
     let ports = line.node.stats().unwrap().ports;
     ports.iter().map(|port| port.outcomes.get(name).copied().unwrap_or(0)).sum()
 }
 
-/// Sends numbered datagrams to the server, each of which it answers; how many came there and
-/// back, and whose address the server saw.
+/// Sends numbered datagrams to the server, each of which it answers; returns how many arrived there
+/// and back, and the source addresses that the server saw.
 fn exchange(line: &Line, port: u16) -> (u64, u64, Vec<IpAddr>) {
     let (server, client) = (line.udp("server", port), line.udp("client", 0));
     client.connect(line.server(port)).unwrap();
@@ -92,7 +92,8 @@ fn exchange(line: &Line, port: u16) -> (u64, u64, Vec<IpAddr>) {
     (there, back, seen)
 }
 
-/// Sends datagrams one way, then one to a port that nobody drops: what came before it.
+/// Sends datagrams one way, then one to a port that nobody drops; returns how many arrived before
+/// it.
 fn send(line: &Line, port: u16, last: u16) -> u64 {
     let (server, end) = (line.udp("server", port), line.udp("server", last));
     let client = line.udp("client", 0);
@@ -104,7 +105,7 @@ fn send(line: &Line, port: u16, last: u16) -> u64 {
     waiting(&server)
 }
 
-/// Datagrams that wait in a socket.
+/// Returns the number of datagrams that wait in a socket.
 fn waiting(socket: &UdpSocket) -> u64 {
     socket.set_nonblocking(true).unwrap();
     (0..).take_while(|_| socket.recv(&mut [0; 8]).is_ok()).count() as u64
@@ -120,7 +121,7 @@ fn the_kernels_nat_beside_a_node_translates_every_packet() {
     let node = NodeUnderTest::start(&net, "r1").unwrap();
     let line = Line { node, net };
     wait_noticed(&line, true);
-    line.acquaint();
+    line.resolve_neighbours();
     let address = IpAddr::from(line.net.v4("r1", "server").unwrap());
     let all = (DATAGRAMS, DATAGRAMS, vec![address]);
     let before = outcome(&line, "kernel_slow");
@@ -169,7 +170,7 @@ fn a_rule_of_nftables_drops_its_flow_from_the_next_look_on() {
     nft(&net, FILTER);
     let node = NodeUnderTest::start(&net, "r1").unwrap();
     let line = Line { node, net };
-    line.acquaint();
+    line.resolve_neighbours();
     for round in ["before the node", "while it runs"] {
         wait_noticed(&line, true);
         assert_eq!(send(&line, PLAIN, SERVED), DATAGRAMS, "{round}");

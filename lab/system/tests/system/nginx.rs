@@ -1,21 +1,21 @@
-//! nginx at the server, with files that it serves in several ways.
+//! Server nginx, with files that it serves in several ways.
 
 use crate::common::{Line, SOON};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use testkit::{Running, wait_for};
 
-/// It runs until this is dropped.
+/// Running nginx; it ends on drop.
 pub struct Nginx {
     folder: TempDir,
     _running: Running,
 }
 
 impl Nginx {
-    /// One that listens at an L4 port; its files are none yet.
+    /// Starts nginx at an L4 port, without files.
     ///
-    /// `/ssi/` has them in chunks, `/gzip/` codes them, `/coded/` says that they are coded,
-    /// `/put/` takes uploads and keeps them in the folder `put`, and `/sink` takes what is posted.
+    /// `/ssi/` serves the files in chunks, `/gzip/` encodes them, `/coded/` declares them as
+    /// encoded, `/put/` accepts uploads into the folder `put`, and `/sink` accepts posted bodies.
     pub fn start(line: &Line, port: u16) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (root, put) = (folder.path().join("files"), folder.path().join("put"));
@@ -57,17 +57,17 @@ impl Nginx {
         Self { folder, _running: running }
     }
 
-    /// A file that it serves.
+    /// Adds a file to serve.
     pub fn serves(&self, name: &str, content: &[u8]) {
         std::fs::write(self.path(name), content).unwrap();
     }
 
-    /// Where a file is that it serves.
+    /// Returns the path of a served file.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join("files").join(name)
     }
 
-    /// Where what was uploaded is.
+    /// Returns the folder of uploads.
     pub fn uploaded(&self) -> &Path {
         self.folder.path()
     }

@@ -1,4 +1,4 @@
-//! Nodes that cannot start: they say why, end with a failure and leave nothing behind.
+//! Nodes that cannot start: they report why, exit with a failure and leave nothing behind.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,15 +7,15 @@ use crate::common::Line;
 use testkit::{Net, Output, leftovers, node_file, root_or_skip, tam};
 use units::Name;
 
-/// A node that cannot start ends within this.
+/// Time within which a node that cannot start ends.
 const END_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Starts a node that must fail; what it said.
+/// Starts a node that must fail; returns its output.
 fn fails(net: &Net, text: &str) -> String {
     fails_in(net, "r1", text)
 }
 
-/// Starts a node that must fail in one of the namespaces.
+/// Starts a node that must fail in one of the namespaces; returns its output.
 fn fails_in(net: &Net, inside: &str, text: &str) -> String {
     fails_with(net, inside, text, &[])
 }
@@ -70,7 +70,7 @@ fn a_node_that_cannot_start_leaves_what_a_dead_one_left() {
     assert!(said.contains("another network namespace"), "{said}");
     assert_eq!(leftovers(&name), left);
     line.node.start_again(&line.net, "r1").unwrap();
-    line.acquaint();
+    line.resolve_neighbours();
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_file_that_wants_what_cannot_be_stops_nothing_that_runs_and_nothing_that_a_d
     }
     line.node.start_again(&line.net, "r1").unwrap();
     assert!(line.node.log().contains("adopted"), "{}", line.node.log());
-    line.acquaint();
+    line.resolve_neighbours();
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn a_second_node_of_the_same_name_is_refused() {
         node_file(&line.net, "r1", line.node.name().as_str(), &store.path().join("store"), "");
     let said = fails(&line.net, &text);
     assert!(said.contains("runs already"), "{said}");
-    line.acquaint();
+    line.resolve_neighbours();
     assert_eq!(line.node.client().node().unwrap().cell, "ready");
 }
 
@@ -148,9 +148,9 @@ fn a_device_with_an_xdp_program_of_somebody_else_is_refused() {
     let said = fails(&line.net, &text);
     assert!(said.contains("to-client") && said.contains("XDP"), "{said}");
     assert_eq!(leftovers(&name), [""; 0]);
-    line.acquaint();
+    line.resolve_neighbours();
     let before = line.books();
-    line.acquaint();
+    line.resolve_neighbours();
     assert_eq!(line.balance_since(&before).received, 2, "the first node works on");
 }
 
@@ -171,7 +171,7 @@ fn one_port_twice_and_one_device_twice_are_refused() {
     assert_no_xdp(&net);
 }
 
-/// No device of the router has an XDP program.
+/// Checks that no device of the router has an XDP program.
 fn assert_no_xdp(net: &Net) {
     let said = net.run("r1", &["ip", "-d", "link", "show"], END_TIME_MAX).unwrap().stdout;
     assert!(!said.contains("xdp"), "{said}");

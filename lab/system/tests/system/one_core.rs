@@ -1,4 +1,4 @@
-//! A node on a machine with one core: here by what its processes may use.
+//! Node on a machine with one core, simulated by the CPU affinity of its processes.
 
 use std::process::Command;
 
@@ -33,7 +33,7 @@ fn with_one_core_a_node_promises_long_periods_only_and_forwards() {
         line.node.client().create_session(&request("30ms/100ms")).unwrap();
         let service = Service { session: "gold", rules: &["proto icmp"], ..Service::default() };
         line.node.deploy(&passing("monitor"), &service).unwrap();
-        line.acquaint();
+        line.resolve_neighbours();
 
         let gold = line.node.client().session("gold").unwrap();
         assert_eq!(gold.promised.cpu, ["30ms/100ms"]);

@@ -1,4 +1,4 @@
-//! More packets than a service can take: each one arrives or is in exactly one counter.
+//! More packets than a service can handle: each one arrives or is in exactly one counter.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,11 +9,11 @@ use crate::common::{Ends, Line, PAYLOAD_ADDRESS, SOON, module};
 use crate::levels::BELOW;
 use testkit::{Service, root_or_skip, service_module, wait_for};
 
-/// Packets of one burst: a hundred times what the rings hold.
+/// Packets of one burst: a hundred times the capacity of the rings.
 const BURST: u64 = 200_000;
 /// UDP payload that makes a frame of 64 bytes with its checksum sequence: 60 without.
 const PAYLOAD: [u8; 18] = [7; 18];
-/// Where the burst goes.
+/// L4 port of the burst.
 const PORT: u16 = 7000;
 
 #[test]
@@ -32,7 +32,7 @@ fn a_burst_through_touch_is_accounted_to_the_last_packet() {
 
 fn burst(module: &str, parameters: &[(&str, &str)]) {
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let service = Service { rules: &["proto udp dport 7000"], parameters, ..Service::default() };
     line.node.deploy(&service_module(module).unwrap(), &service).unwrap();
     let receiver = line.udp("server", PORT);
@@ -52,7 +52,7 @@ fn burst(module: &str, parameters: &[(&str, &str)]) {
     eprintln!("{module}: {balance}");
 }
 
-/// As fast as the socket takes them: the kernel says when its own queue is full by a drop.
+/// Sends as fast as the socket accepts: the kernel reports a full queue of its own by a drop.
 fn send(sender: &std::net::UdpSocket, to: SocketAddr) {
     sender.connect(to).unwrap();
     for _ in 0..BURST {
@@ -60,7 +60,7 @@ fn send(sender: &std::net::UdpSocket, to: SocketAddr) {
     }
 }
 
-/// Some microseconds for each packet; then the packet says how many the module has seen.
+/// Module that works some microseconds on each packet, and writes into it how many it has seen.
 const WORK: &str = r#"
 (memory (export "memory") 1 1)
 (func (export "on_packet") (result i32)
@@ -81,7 +81,7 @@ fn a_service_comes_down_from_a_user_level_that_is_overloaded() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let fields = WORK.replace("PAYLOAD", &PAYLOAD_ADDRESS.to_string());
     let wasm = module("work", &format!("window = 64\nmemory_pages_max = 1\n{BELOW}"), &fields);
     let rules: &[&str] = &["proto udp dport 7000"];
@@ -122,7 +122,7 @@ fn a_service_comes_down_from_a_user_level_that_is_overloaded() {
             ports.iter().map(|port| port.socket_ring_full + port.socket_dropped).sum::<u64>()
         };
         let begun = lost();
-        // Nobody knows which of the two this machine lets run: so the cell stands still for a moment.
+        // The machine may run either process first, so the cell is stopped for a moment.
         line.signal_cell(Signal::STOP);
         let overloaded = wait_for(SOON, || (lost() > begun).then_some(()));
         line.signal_cell(Signal::CONT);

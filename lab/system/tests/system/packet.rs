@@ -1,4 +1,4 @@
-//! Packet ports: devices that are served without XDP. The same packets, the same counters, once.
+//! Packet ports: devices that are served without XDP, with the same packets and the same counters.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -18,13 +18,13 @@ use crate::common::{Line, PROGRAM_TIME_MAX, SOON, dscp, is_udp_to, module};
 use crate::handover::Flows;
 use crate::levels::{BELOW, stamper};
 
-/// What `monitor` marks with.
+/// DSCP with which `monitor` marks.
 const MARK: u8 = 46;
 const PORT: u16 = 7000;
-/// Frames of one test: more than one turn of the cell takes.
+/// Frames of one test: more than one turn of the cell handles.
 const FRAMES: u16 = 300;
 
-/// Every port one of packet sockets.
+/// Returns the node file with every port in packet mode.
 pub fn as_packets(text: String) -> String {
     text.replace("device =", "mode = \"packet\"\ndevice =")
 }
@@ -40,7 +40,7 @@ fn devices(net: &Net) -> Vec<String> {
     netlink.links().unwrap().into_iter().map(|link| link.name).collect()
 }
 
-/// Sends numbered datagrams and gives how often each arrived, and the DSCP of all.
+/// Sends numbered datagrams; returns how often each arrived, and the DSCP of all.
 fn numbered(line: &Line) -> (BTreeMap<u16, u32>, Vec<u8>) {
     let client = RawPort::open(&line.net, "client", "r1").unwrap();
     let server = RawPort::open(&line.net, "server", "r1").unwrap();
@@ -58,7 +58,7 @@ fn numbered(line: &Line) -> (BTreeMap<u16, u32>, Vec<u8>) {
     (seen, marks)
 }
 
-/// Outcomes of the port to the client that are not zero.
+/// Returns the outcomes of the port to the client that are not zero.
 pub fn outcomes(line: &Line) -> BTreeMap<String, u64> {
     let port = line.node.stats().unwrap().ports.remove(0);
     assert_eq!(port.outcomes.values().sum::<u64>(), port.rx_packets, "{port:#?}");
@@ -84,7 +84,7 @@ fn each_packet_of_a_packet_port_is_handled_once_and_counted() {
     let events = line.node.client().events(0, 0).unwrap().events;
     let told = events.iter().filter(|event| event.kind == EventKind::PortFallback);
     assert_eq!(told.count(), 2, "{events:#?}");
-    line.acquaint();
+    line.resolve_neighbours();
     // The router itself answers.
     let router = line.net.v4("r1", "client").unwrap().to_string();
     assert!(line.run("client", &["ping", "-c3", "-i0.05", "-W5", &router]).contains(" 3 received"));
@@ -107,7 +107,7 @@ fn each_packet_of_a_packet_port_is_handled_once_and_counted() {
     assert_eq!((stats.packets, stats.to_kernel), (frames, frames), "{stats:#?}");
     let listed = line.node.client().rules().unwrap().rules;
     assert_eq!(listed.iter().map(|rule| rule.packets).collect::<Vec<_>>(), [frames]);
-    line.acquaint();
+    line.resolve_neighbours();
 
     let refused = line.node.client().move_service("monitor", "nic").unwrap_err().to_string();
     assert!(refused.contains("a node with packet ports runs services at user level"), "{refused}");
@@ -120,7 +120,7 @@ fn rules_why_and_refusals_of_packet_ports() {
         return;
     }
     let line = packet_line(1500);
-    line.acquaint();
+    line.resolve_neighbours();
     let client = line.node.client();
     client.add_rules(&rule("proto udp dport 7000", "drop")).unwrap();
     let before = outcomes(&line);
@@ -152,7 +152,7 @@ fn a_packet_port_bounces() {
         return;
     }
     let line = packet_line(1500);
-    line.acquaint();
+    line.resolve_neighbours();
     let fields = r#"(memory (export "memory") 1)
         (func (export "on_packet") (result i32) (i32.const 2))"#;
     let bounces = module("bounces", "window = 64\nlevels = [\"user\"]\n", fields);
@@ -177,7 +177,7 @@ fn long_packets_of_a_sender_that_leaves_them_to_its_device_are_served() {
         let on = ["ethtool", "-K", device, "tx", "on", "tso", "on", "gso", "on"];
         line.run(host, &on);
     }
-    line.acquaint();
+    line.resolve_neighbours();
     crate::modes::download(&line);
     let rules: &[&str] = &["proto tcp"];
     line.node
@@ -199,7 +199,7 @@ fn without_cell_or_daemon_the_kernel_has_the_frames_of_a_packet_port() {
     let before = devices(&net);
     let mut line =
         Line { node: NodeUnderTest::start_edited(&net, "r1", "", as_packets).unwrap(), net };
-    line.acquaint();
+    line.resolve_neighbours();
     let all = Service { rules: &["proto icmp"], ..Service::default() };
     line.node.deploy(&service_module("monitor").unwrap(), &all).unwrap();
     let served = |line: &Line| line.node.service("monitor").unwrap().stats.packets;
@@ -216,25 +216,25 @@ fn without_cell_or_daemon_the_kernel_has_the_frames_of_a_packet_port() {
         (service.state == "running" && service.restarts == 1).then_some(())
     });
     assert!(back.is_some(), "{:#?}", line.node.service("monitor").unwrap());
-    line.acquaint();
+    line.resolve_neighbours();
     assert!(served(&line) >= 4);
     // The cell goes on without its daemon; without both the kernel has everything.
     let cell = line.node.cell().unwrap();
     line.node.kill().unwrap();
-    line.acquaint();
+    line.resolve_neighbours();
     kill(cell);
     assert!(gone(cell));
-    line.acquaint();
+    line.resolve_neighbours();
     // The next daemon begins anew, and leaves nothing.
     line.node.start_again(&line.net, "r1").unwrap();
     let runs = || (line.node.service("monitor").ok()?.state == "running").then_some(());
     assert!(wait_for(SOON, runs).is_some(), "{}", line.node.log());
-    line.acquaint();
+    line.resolve_neighbours();
     assert_eq!(served(&line), 2);
     assert!(line.node.stop().unwrap().success(), "{}", line.node.log());
     assert_eq!(leftovers(line.node.name()), [""; 0]);
     assert_eq!(devices(&line.net), before);
-    line.acquaint();
+    line.resolve_neighbours();
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn a_device_with_somebody_elses_program_is_a_packet_port_beside_others_when_aske
     let line = Line { node, net };
     let ports = line.node.client().node().unwrap().ports;
     assert_eq!((ports[0].mode.as_str(), ports[1].mode.as_str()), ("native", "packet"));
-    line.acquaint();
+    line.resolve_neighbours();
     let once: BTreeMap<u16, u32> = (0..FRAMES).map(|number| (number, 1)).collect();
     assert_eq!(numbered(&line).0, once);
     let rules: &[&str] = &["proto udp dport 7000", "proto icmp"];
@@ -262,7 +262,7 @@ fn a_device_with_somebody_elses_program_is_a_packet_port_beside_others_when_aske
         .deploy(&service_module("monitor").unwrap(), &Service { rules, ..Service::default() })
         .unwrap();
     assert_eq!(numbered(&line).0, once);
-    line.acquaint();
+    line.resolve_neighbours();
     let stats = line.node.service("monitor").unwrap();
     assert_eq!(stats.level, "user");
     // Requests came by XDP, replies by the packet socket.
@@ -272,12 +272,12 @@ fn a_device_with_somebody_elses_program_is_a_packet_port_beside_others_when_aske
 }
 
 #[test]
-fn nothing_goes_past_a_closed_service_whoever_of_cell_and_daemon_is_away() {
+fn packets_do_not_bypass_a_closed_service_while_cell_or_daemon_is_down() {
     if !root_or_skip("closed services of packet ports") {
         return;
     }
     let mut line = packet_line(1500);
-    line.acquaint();
+    line.resolve_neighbours();
     let rules: &[&str] = &["proto udp dport 7000"];
     let guard = Service { name: "guard", rules, on_failure: "closed", ..Service::default() };
     line.node.deploy(&stamper(BELOW), &guard).unwrap();
@@ -325,7 +325,7 @@ fn a_node_that_fails_to_start_opens_nothing_that_a_dead_one_has_left_closed() {
         return;
     }
     let mut line = packet_line(1500);
-    line.acquaint();
+    line.resolve_neighbours();
     let rules: &[&str] = &["proto udp dport 7000"];
     let guard = Service { name: "guard", rules, on_failure: "closed", ..Service::default() };
     line.node.deploy(&stamper(BELOW), &guard).unwrap();
@@ -372,7 +372,7 @@ fn a_node_that_fails_to_start_opens_nothing_that_a_dead_one_has_left_closed() {
     line.node.start_again(&line.net, "r1").unwrap();
 }
 
-/// A user who is not root, of no group that may anything.
+/// User and group id without rights.
 const NOBODY: &str = "65534";
 
 #[test]
@@ -412,8 +412,7 @@ fn the_demo_runs_without_root_and_says_what_that_costs() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("--keep needs root"), "{refused:?}");
 }
 
-/// An XDP program of somebody else on a device of the router, as long as this lives: it lets
-/// everything pass.
+/// Unrelated XDP program on a device of the router, while this lives: it passes everything.
 struct OtherProgram(Name);
 
 impl OtherProgram {

@@ -19,7 +19,7 @@ fn ping_crosses_a_node_plainly_and_through_a_service() {
             assert!(said.contains("20 packets transmitted, 20 received"), "{said}");
         }
     };
-    line.acquaint();
+    line.resolve_neighbours();
     let before = line.books();
     ping();
     let balance = line.balance_since(&before);

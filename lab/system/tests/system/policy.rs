@@ -1,4 +1,4 @@
-//! Failure policies: what becomes of packets while their service is down.
+//! Failure policies: handling of packets while their service is down.
 
 use crate::clean_end::kill;
 use crate::common::{Line, PAYLOAD_ADDRESS, SOON, module};
@@ -19,7 +19,7 @@ fn deploy(line: &Line, name: &str, level: &str, port: u16, on_failure: &str, the
     assert_eq!(deployed.level, level, "{}", deployed.level_reason);
 }
 
-/// Packets that the front door ended so, at all ports.
+/// Returns the packets with this outcome in the front door, at all ports.
 fn outcome(line: &Line, name: &str) -> u64 {
     let ports = line.node.stats().unwrap().ports;
     ports.iter().filter_map(|port| port.outcomes.get(name)).sum()
@@ -40,7 +40,7 @@ fn no_packet_goes_past_a_closed_service_and_none_is_kept_by_an_open_one() {
     // The last one is open, and leads to one that is closed.
     let flows_to = [7000, 7001, 7002, 7003, 7004];
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     deploy(&line, "open-up", "user", 7000, "open", &[]);
     deploy(&line, "open-low", "nic", 7001, "open", &[]);
     deploy(&line, "closed-up", "user", 7002, "closed", &[]);
@@ -87,10 +87,10 @@ fn while_a_closed_service_is_down_its_rules_say_so_and_why_does() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     deploy(&line, "guard", "user", 7000, "closed", &[]);
     let flows = Flows::new(&line, &[7000]);
-    // Killed again and again it stays away long enough to be looked at.
+    // After repeated kills the cell stays down long enough for a check.
     let closed = || {
         let rules = line.node.client().rules().ok()?.rules;
         rules.iter().any(|rule| rule.reach.contains("dropped")).then_some(())
@@ -115,7 +115,7 @@ fn while_a_closed_service_is_down_its_rules_say_so_and_why_does() {
     });
 }
 
-/// Traps on every packet that begins with "T".
+/// Returns a module that traps on every packet that begins with "T".
 fn trapper() -> Vec<u8> {
     module(
         "trapper",
@@ -137,7 +137,7 @@ fn a_service_that_traps_too_often_is_bypassed_until_it_is_deployed_again() {
     }
     for level in ["user", "nic", "kernel"] {
         let line = Line::up();
-        line.acquaint();
+        line.resolve_neighbours();
         let rules = ["proto udp dport 7000"];
         let service =
             Service { rules: &rules, level, on_failure: "bypass=3", ..Service::default() };
@@ -158,7 +158,7 @@ fn a_service_that_traps_too_often_is_bypassed_until_it_is_deployed_again() {
         }
         let bypassed = || traps().filter(|(_, state)| state == "bypassed");
         wait_for(SOON, bypassed).unwrap_or_else(|| panic!("{level}: {:?}", traps()));
-        // What trapped it, and what it dropped, goes by it now.
+        // Packets that trapped it or that it dropped bypass it now.
         let forwarded = outcome(&line, "forwarded");
         for payload in [b"T", b"x"] {
             sender.send(payload).unwrap();
@@ -186,14 +186,14 @@ fn a_service_that_traps_too_often_is_bypassed_until_it_is_deployed_again() {
     }
 }
 
-/// Drops every packet.
+/// Module that drops every packet.
 const DROPS: &str =
     r#"(memory (export "memory") 1) (func (export "on_packet") (result i32) (i32.const 1))"#;
 
-/// A node whose state is a closed service of one port, and which has ended.
+/// Returns a stopped node whose state has a service with the policy `closed` for one L4 port.
 fn closed_and_ended() -> (Line, Flows) {
     let mut line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let service = Service {
         name: "drops",
         rules: &["proto udp dport 7000"],
@@ -248,7 +248,7 @@ fn nothing_goes_past_a_closed_service_while_another_version_takes_the_place_of_t
         return;
     }
     let mut line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let service = Service {
         name: "drops",
         rules: &["proto udp dport 7000"],

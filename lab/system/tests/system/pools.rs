@@ -1,5 +1,5 @@
-//! Pools of lanes: events on the virtual processors that a manifest says, and flows by the fields
-//! that it says.
+//! Pools of lanes: events on the virtual processors that a manifest names, and flows by the fields
+//! that it names.
 
 use testkit::{Service, root_or_skip, wait_for};
 
@@ -7,7 +7,7 @@ use crate::common::{Line, SOON, module, steps_of_work};
 
 const PORT: u16 = 7200;
 
-/// Works some two milliseconds on each packet, and counts timers.
+/// Returns a module that works some two milliseconds on each packet, and counts timers.
 fn working() -> String {
     let work = steps_of_work(1_400_000);
     format!(
@@ -21,7 +21,7 @@ fn working() -> String {
     )
 }
 
-/// Counts its packets; a message is answered with how many came to this lane.
+/// Module that counts its packets; it answers a message with the number that came to this lane.
 const LANES: &str = r#"(memory (export "memory") 1 1)
     (func (export "on_packet") (result i32)
       (i32.store (i32.const 0x9000) (i32.add (i32.load (i32.const 0x9000)) (i32.const 1)))
@@ -34,7 +34,7 @@ fn a_pool_is_called_while_another_has_used_up_its_virtual_processor() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     line.with_session("gold", ["1ms/50ms", "1ms/50ms"], None);
     let manifest = "window = 64\nmemory_pages_max = 1\ntimer_ms = 10\n\
         [pools.packets]\nprocessor = 0\nevents = [\"packet\"]\n\
@@ -67,7 +67,7 @@ fn packets_of_a_flow_meet_by_the_fields_that_the_manifest_says() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let manifest = "window = 64\nmemory_pages_max = 1\nflows_by = [\"source_port\"]\n\
         [pools.packets]\nlanes = 8\nevents = [\"packet\", \"message\"]\n\
         [pools.spare]\nevents = [\"message\"]\n";

@@ -1,4 +1,4 @@
-//! Ports whose devices vanish, come back under their name, or become others.
+//! Ports whose devices disappear, come back under their name, or become others.
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use testkit::{Net, NodeUnderTest, Service, leftovers, root_or_skip, service_modu
 
 use crate::common::{Ends, Line, PROGRAM_TIME_MAX, SOON, module};
 
-/// Three hosts around a router: its ports are `left`, `right` and `port3`.
+/// Topology of three hosts around a router: its ports are `left`, `right` and `port3`.
 const THREE: &str = r#"
 [[host]]
 name = "client"
@@ -27,7 +27,7 @@ ends = ["r1", "server"]
 [[link]]
 ends = ["r1", "third"]
 "#;
-/// The device of `port3`.
+/// Device of `port3`.
 const DEVICE: &str = "to-third";
 
 fn three() -> Line {
@@ -38,7 +38,7 @@ fn three() -> Line {
     // (Documentation/networking/ip-sysctl.rst, icmp_ratelimit): here it has to tell each.
     let unlimited = || std::fs::write("/proc/sys/net/ipv4/icmp_ratelimit", "0");
     line.net.within("r1", unlimited).unwrap().unwrap();
-    line.acquaint();
+    line.resolve_neighbours();
     line
 }
 
@@ -63,8 +63,8 @@ fn unplug(line: &Line) {
     netlink.delete_link(netlink.link(DEVICE).unwrap().index).unwrap();
 }
 
-/// Makes it anew, with the names and addresses that it had. The router's end appears under its
-/// name with GRO on.
+/// Recreates the link, with the same names and addresses. The router's end appears under its name
+/// with GRO on.
 fn plug(line: &Line) {
     let router = line.net.end("r1", "third").unwrap();
     let third = line.net.end("third", "r1").unwrap();
@@ -86,7 +86,8 @@ fn received(line: &Line, port: &str) -> u64 {
     stats.ports.iter().find(|p| p.port == port).unwrap().rx_packets
 }
 
-/// Numbered datagrams from client to server until `stopping`, a thousand a second; how many.
+/// Sends numbered datagrams from client to server until `stopping`, a thousand a second; returns
+/// their number.
 fn send_numbered(source: &UdpSocket, stopping: &AtomicBool) -> u64 {
     let mut number = 0_u64;
     while !stopping.load(Ordering::Relaxed) {
@@ -97,7 +98,7 @@ fn send_numbered(source: &UdpSocket, stopping: &AtomicBool) -> u64 {
     number
 }
 
-/// The numbers that came until nothing comes any more, in their order.
+/// Returns the numbers that come until no more do, in order.
 fn numbers(sink: &UdpSocket) -> Vec<u64> {
     let mut bytes = [0; 8];
     let next = || sink.recv(&mut bytes).ok().map(|_| u64::from_be_bytes(bytes));
@@ -141,10 +142,10 @@ fn a_device_that_comes_back_under_its_name_is_served_as_before() {
     becomes(&line, "port3", "away");
     assert!(line.node.stop().unwrap().success(), "{}", line.node.log());
     assert_eq!(leftovers(line.node.name()), [""; 0]);
-    line.acquaint();
+    line.resolve_neighbours();
 }
 
-/// The link to the third host vanishes, and comes back.
+/// Removes the link to the third host, and recreates it.
 fn comes_and_goes(line: &Line, third: &str, round: usize) {
     let ping = |count: &str| {
         let argv = ["ping", "-c", count, "-i0.05", "-W5", third];
@@ -156,7 +157,7 @@ fn comes_and_goes(line: &Line, third: &str, round: usize) {
     assert!(reason.contains(DEVICE) && reason.contains("gone"), "{reason}");
     let log = line.node.log();
     assert_eq!(log.matches("the port is away").count(), round, "{log}");
-    // Packets routed there are the kernel's, which knows no way.
+    // Packets routed there are left to the kernel, which has no route.
     let said = ping("1");
     assert!(said.contains("Unreachable"), "{said}");
     let came = received(line, "port3");
@@ -212,7 +213,7 @@ fn another_mtu_is_followed_at_all_levels_or_refused_with_the_reason() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let all = Service { rules: &["proto icmp"], ..Service::default() };
     line.node.deploy(&service_module("monitor").unwrap(), &all).unwrap();
     let set = |mtu: u32| {
@@ -256,7 +257,7 @@ fn another_mtu_is_followed_at_all_levels_or_refused_with_the_reason() {
 }
 
 #[test]
-fn nothing_goes_past_a_closed_service_by_a_port_that_is_away_or_made_anew() {
+fn packets_of_a_missing_or_recreated_port_do_not_bypass_a_closed_service() {
     if !root_or_skip("closed ports that are away") {
         return;
     }
@@ -322,7 +323,7 @@ fn nothing_goes_past_a_closed_service_by_a_port_that_is_away_or_made_anew() {
     });
 }
 
-/// Datagrams, a thousand a second, also while the end of the link is none or knows no way.
+/// Sends datagrams, a thousand a second, also while the link is missing or no route exists.
 fn send_all_the_while(source: &UdpSocket, stopping: &AtomicBool) {
     while !stopping.load(Ordering::Relaxed) {
         let _ = source.send(&[0; 8]);

@@ -1,5 +1,5 @@
-//! Cut-through from each kind of port to each: delivered as it came, and paid for; or refused when
-//! the rule is added.
+//! Cut-through from each kind of port to each: delivered unchanged and charged; or refused when the
+//! rule is added.
 //!
 //! ```text
 //!            native ─┐            ┌─ native
@@ -16,11 +16,11 @@ use wire::FrameBuilder;
 use crate::common::{SOON, is_udp_to};
 
 const FRAMES: u16 = 100;
-/// The hosts behind the ports, by what the port is; the last one's GRO is off.
+/// Hosts behind the ports, named after the kind of port; the last one's GRO is off.
 const KINDS: [&str; 5] = ["native", "generic", "packet", "tc", "bare"];
 const TUN: &str = "tun";
 
-/// What is behind a port.
+/// Peer behind a port.
 enum Behind {
     Host(RawPort),
     Tunnel(OwnedFd),
@@ -34,7 +34,7 @@ impl Behind {
         }
     }
 
-    /// How many of the test's datagrams come.
+    /// Returns how many of the test's datagrams arrive.
     fn count(&self, port: u16) -> usize {
         match self {
             Self::Host(host) => host.collect(|frame| is_udp_to(frame, port)).unwrap().len(),
@@ -60,7 +60,7 @@ fn topology() -> String {
     format!("{hosts}[[router]]\nname = \"r1\"\n{links}")
 }
 
-/// The node file with a port of each kind, named after it, whose rate everybody knows.
+/// Returns the node file with a port of each kind, named after it, with a configured rate.
 fn of_each_kind(text: String) -> String {
     let (head, rest) = text.split_once("[[port]]").unwrap();
     let trust = rest.rsplit_once("[trust]").unwrap().1;
@@ -127,7 +127,7 @@ fn from_each_kind_of_port_to_each_all_arrives_and_is_paid_for_or_the_rule_is_ref
                 used.iter().find(|share| share.port == *to).unwrap().sent_bytes
             };
             let before = sent();
-            // Addresses of nobody here: no route leads anywhere.
+            // Addresses that do not exist here: no route matches.
             let (near, far) = ([2, 0, 0, 0, 9, 1], destination(&net, from));
             let frame = FrameBuilder::new().ethernet(near, far);
             let frame = frame.ipv4([192, 0, 2, 1], [192, 0, 2, 2], 9);
@@ -143,7 +143,7 @@ fn from_each_kind_of_port_to_each_all_arrives_and_is_paid_for_or_the_rule_is_ref
     }
 }
 
-/// The address of the port that a host's frames are for.
+/// Returns the MAC address of the port that a host's frames are for.
 fn destination(net: &Net, host: &str) -> [u8; 6] {
     if host == TUN { [0; 6] } else { net.mac("r1", host).unwrap() }
 }

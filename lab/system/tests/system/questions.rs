@@ -1,4 +1,4 @@
-//! The API beside hostile sessions: whoever asks is answered soon.
+//! Responsiveness of the API beside hostile sessions.
 
 use std::fmt::Write as _;
 use std::net::UdpSocket;
@@ -9,17 +9,17 @@ use testkit::{root_or_skip, wait_for};
 
 use crate::common::{Ends, Line, SOON, module};
 
-/// Hostile sessions.
+/// Number of hostile sessions.
 const HOSTILE: u16 = 100;
 const PORT: u16 = 7000;
 const QUESTIONS: usize = 400;
-/// Packets of the flood until its sender looks whether it is over, and its pause then: some
-/// 50,000 a second, ten times what modules that have 5 ms for each could handle, and more.
+/// Packets of the flood between two pauses, at which its sender checks for the end: some 50,000 a
+/// second, ten times what modules that have 5 ms for each could handle, and more.
 const AT_ONCE: usize = 100;
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Calls that never end; timers that never end; memory that grows without end; and a module that
-/// grows on each packet and never ends then.
+/// Kinds of hostile modules: calls that never end; timers that never end; memory that grows without
+/// end; and one that grows on each packet and then never ends.
 const KINDS: [&str; 4] = [
     r#"(memory (export "memory") 1 64)
     (func (export "on_packet") (result i32) (loop (br 0)) (i32.const 0))"#,
@@ -49,7 +49,7 @@ fn beside_a_hundred_hostile_sessions_the_api_answers_every_question() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let manifest = |fields: &str| {
         let timer = if fields.contains("on_timer") { "timer_ms = 1" } else { "" };
         format!("window = 64\nmemory_pages_max = 64\nlevels = [\"user\"]\n{timer}")

@@ -1,5 +1,5 @@
-//! Queues in front of the cell: what a session has reserved it has, whatever others send; what does
-//! not fit is dropped by the front door, on that session's account, and nothing else is.
+//! Queues in front of the cell: a session keeps its reserved queue, whatever others send; packets
+//! beyond it are dropped by the front door, on that session's account, and no others are.
 
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
@@ -14,16 +14,16 @@ use crate::turns::{counting, numbers};
 
 const GOLD: u16 = 7000;
 const HOSTILE: u16 = 7001;
-/// Frames of a queue that nobody reserved.
+/// Frames of a queue without a reservation.
 const QUEUE_DEFAULT: u64 = 256;
 const FRAME: u64 = 4096;
 
 impl Line {
-    /// `gold` with a queue of so many packets, and `hostile` with what nobody reserved; each has a
-    /// service that counts and passes.
+    /// Returns a line with `gold` with a queue of `gold` packets, and `hostile` without a
+    /// reservation; each has a service that counts and passes.
     fn with_queues(gold: u64, steps: u32) -> Self {
         let line = Self::up();
-        line.acquaint();
+        line.resolve_neighbours();
         for (name, port, queue, steps) in
             [("gold", GOLD, Some(gold * FRAME), 10), ("hostile", HOSTILE, None, steps)]
         {
@@ -49,7 +49,7 @@ impl Line {
         kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
     }
 
-    /// Packets for which its queue had no room, and what waits in it.
+    /// Returns the packets dropped because the session's queue was full, and those that wait in it.
     fn queue_of(&self, session: &str) -> (u64, u64) {
         let used = self.node.client().session(session).unwrap().used;
         (used.total.queue_dropped.unwrap_or(0), used.queue_bytes.unwrap_or(0))
@@ -154,14 +154,15 @@ fn what_a_dead_cell_had_waiting_takes_no_room_of_the_next_one() {
     line.signal_cell(Signal::CONT);
     assert_eq!(numbers(&receiver).len() as u32, PACKETS, "all of its queue is there");
     let lost = u64::from(2 * PACKETS);
-    // What a service never saw, because its cell died, is in no counter of a service.
+    // Packets that a service never saw, because its cell died, are in no counter of a service.
     let balance = Books::settled(&line.net, &line.node).unwrap().since(&before);
     assert!(balance.holds(), "{balance}");
     assert_eq!(balance.drops, BTreeMap::from([("cell.lost_with_cells".to_owned(), lost)]));
     assert_eq!((line.queue_of("gold"), line.queue_of("hostile")), ((0, 0), (0, 0)));
 }
 
-/// Watches its session's queue, and counts what it hears; of a head it keeps the UDP port.
+/// Module that watches its session's queue and counts its notifications; of a packet's head it
+/// keeps the UDP port.
 const WATCHING: &str = r#"
 (import "tam" "queue_watch" (func $watch (param i32 i32) (result i32)))
 (memory (export "memory") 1 1)
@@ -192,7 +193,7 @@ fn a_module_that_watches_its_queue_hears_when_it_is_long_and_what_was_dropped() 
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     line.with_session("gold", ["1ms/4ms"], Some("256KiB"));
     let manifest = "window = 64\nmemory_pages_max = 1\nneeds = [\"queues\"]";
     let wasm = module("watch", manifest, WATCHING);

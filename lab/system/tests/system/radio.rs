@@ -1,7 +1,7 @@
-//! A radio station, and what of it somebody has heard.
+//! Radio station, and checks of the part that a listener has received.
 //!
-//! Each frame has its number in it, and every byte of it is known: whoever listens can tell which
-//! frames he has, whether they are whole, and what is missing between two.
+//! Each frame contains its number, and every byte of it is known: a listener can tell which frames
+//! it has, whether they are whole, and which are missing between two.
 
 use crate::common::{Line, SOON};
 use std::io::{self, ErrorKind, Read, Write};
@@ -12,19 +12,20 @@ use std::time::{Duration, Instant};
 
 /// Bytes of a frame of MPEG-1 layer III, 128 kbit/s at 44.1 kHz, without padding.
 pub const FRAME: usize = 417;
-/// The header of such a frame, and where its number is.
+/// Header of such a frame; the next constant is the offset of its number.
 const HEADER: [u8; 4] = [0xff, 0xfb, 0x90, 0x00];
 const NUMBER_AT: usize = 36;
-/// Such frames in a second.
+/// Frames per second.
 pub const REAL_TIME: f64 = 44_100.0 / 1152.0;
-/// Between two looks at the clock: less than a frame.
+/// Interval of the station's loop: less than a frame.
 const TICK: Duration = Duration::from_millis(5);
-/// A request's head, at most.
+/// Longest head of a request, in bytes.
 const HEAD_MAX: usize = 4096;
 /// Bytes between two titles.
 const TITLES_EVERY: usize = 8192;
 
-/// What is behind a frame's number follows from it, and is no header of another one.
+/// Returns the frame of this number. The bytes after the number follow from it, and contain no
+/// header of another frame.
 pub fn mp3_frame(number: u32) -> Vec<u8> {
     let mut frame = vec![(number % 251) as u8; FRAME];
     frame[..NUMBER_AT].fill(0);
@@ -33,80 +34,80 @@ pub fn mp3_frame(number: u32) -> Vec<u8> {
     frame
 }
 
-/// The number of a whole frame, every byte of which is as it was played.
+/// Returns the number of a whole frame, after a check of every byte.
 pub fn number_of(frame: &[u8]) -> u32 {
     let number = u32::from_be_bytes(frame[NUMBER_AT..NUMBER_AT + 4].try_into().unwrap());
     assert!(frame == mp3_frame(number), "no frame was played like this: {frame:?}");
     number
 }
 
-/// The numbers of the frames in what somebody has heard, which begins with a whole one.
+/// Returns the numbers of the frames in received bytes, which begin with a whole one.
 pub fn frames(heard: &[u8]) -> Vec<u32> {
     heard.chunks_exact(FRAME).map(number_of).collect()
 }
 
-/// What is played: a frame for each number, and the title of what it belongs to.
+/// Contents of a station: a frame for each number, and the title that it belongs to.
 pub struct Programme {
     pub frame: Box<dyn FnMut(u32) -> Vec<u8> + Send>,
     pub title: Option<fn(u32) -> String>,
 }
 
 impl Programme {
-    /// Frames that can be told apart.
+    /// Returns contents of distinguishable frames.
     pub fn numbered() -> Self {
         Self { frame: Box::new(mp3_frame), title: None }
     }
 }
 
-/// How the connections of a station end.
+/// Way in which the connections of a station end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Death {
-    /// As those of a process that is killed: what was sent arrives.
+    /// End like that of a killed process: sent bytes arrive.
     Killed,
-    /// By reset: what was not read is lost.
+    /// Reset: unread bytes are lost.
     Reset,
 }
 
-/// How long a body is.
+/// Framing of the body.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
-    /// Until its connection ends.
+    /// Body until the connection ends.
     UntilClose,
-    /// In chunks: what ends without the last one is not whole.
+    /// Body in chunks: one without the last chunk is incomplete.
     Chunked,
 }
 
-/// A station that plays until it is dropped, whether somebody listens or not.
+/// Station that plays until it is dropped, with or without listeners.
 pub struct Station {
     at: SocketAddr,
     air: Arc<Mutex<Air>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What is changed while it plays.
+/// State that changes while it plays.
 struct Air {
     programme: Programme,
     listener: Option<TcpListener>,
     framing: Framing,
     playing: Vec<Player>,
     per_second: f64,
-    /// The next frame.
+    /// Number of the next frame.
     number: u32,
     connections: u32,
     is_over: bool,
 }
 
-/// Somebody who listens to the station itself.
+/// Client of the station itself.
 struct Player {
     stream: TcpStream,
     framing: Framing,
-    /// Bytes until the next title, if it has some, and the last one.
+    /// Bytes until the next title, if it gets titles, and the last one.
     until_title: Option<usize>,
     title: String,
 }
 
 impl Station {
-    /// One at the server, which plays so many frames a second.
+    /// Opens a station at the server that plays at this rate of frames.
     pub fn opens(
         line: &Line,
         port: u16,
@@ -135,22 +136,22 @@ impl Station {
         self.air.lock().unwrap()
     }
 
-    /// How many have listened to it directly.
+    /// Returns how many clients have connected directly.
     pub fn connections(&self) -> u32 {
         self.air().connections
     }
 
-    /// The number of the next frame.
+    /// Returns the number of the next frame.
     pub fn number(&self) -> u32 {
         self.air().number
     }
 
-    /// Plays so many frames a second from now on.
+    /// Sets the rate, in frames per second.
     pub fn plays_at(&self, per_second: f64) {
         self.air().per_second = per_second;
     }
 
-    /// Is not there any more; its programme goes on.
+    /// Closes listener and connections; the station's contents continue.
     pub fn dies(&self, death: Death) {
         let mut air = self.air();
         air.listener = None;
@@ -162,7 +163,7 @@ impl Station {
         }
     }
 
-    /// Is there again, where it was.
+    /// Reopens at the same address.
     pub fn reopens(&self, line: &Line, framing: Framing) {
         let listener = line.net.within("server", || TcpListener::bind(self.at)).unwrap().unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -176,7 +177,7 @@ impl Drop for Station {
         if let Ok(mut air) = self.air.lock() {
             air.is_over = true;
         }
-        // One that has panicked plays no more.
+        // A station that has panicked plays no more.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -205,7 +206,7 @@ impl Air {
         let Some(Ok((stream, _))) = self.listener.as_ref().map(TcpListener::accept) else { return };
         self.connections += 1;
         let has_titles = self.programme.title.is_some();
-        // Who leaves before it is answered is no listener.
+        // A client that leaves before the response is no listener.
         self.playing.extend(Player::admit(stream, self.framing, has_titles).ok());
     }
 
@@ -213,7 +214,7 @@ impl Air {
         let frame = (self.programme.frame)(self.number);
         let title = self.programme.title.map(|title| title(self.number)).unwrap_or_default();
         self.number += 1;
-        // Who has gone hears nothing more.
+        // Clients that have gone are removed.
         self.playing.retain_mut(|player| player.play(&frame, &title).is_ok());
     }
 }

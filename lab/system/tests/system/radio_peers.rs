@@ -1,4 +1,5 @@
-//! Other people's programs at both ends of a live stream: ffmpeg and Icecast make one, mpg123 plays it.
+//! Independent programs at both ends of a live stream: ffmpeg and Icecast send one, mpg123 plays
+//! it.
 
 use crate::common::{Line, SOON};
 use crate::nginx::listens;
@@ -9,21 +10,22 @@ use std::time::Duration;
 use testkit::{Running, root_or_skip, service_module, wait_for};
 
 const PATH: &str = "/live/one.mp3";
-/// A tone that rises, so that no two frames are alike, and how much of it is in a file.
+/// Source of a rising tone, so that no two frames are alike; the next constant is its length in a
+/// file.
 const TONE: &str = "aevalsrc=0.5*sin(2*PI*(200+20*t)*t):s=44100";
 const SECONDS: &str = "40";
-/// MP3 of 128 kbit/s, each frame of which can be decoded by itself.
+/// Encoder options for MP3 of 128 kbit/s, each frame of which can be decoded by itself.
 const MP3: [&str; 10] =
     ["-c:a", "libmp3lame", "-b:a", "128k", "-ac", "2", "-reservoir", "0", "-write_xing", "0"];
 /// Bytes that a decoder makes of a frame: 1,152 samples of 16 bits, twice.
 const PCM_FRAME: usize = 1152 * 2 * 2;
-/// Frames of a decoder that hears the end of what came before them.
+/// First frames of a decoder that still depend on frames before them.
 const UNSETTLED: usize = 3;
 /// Frames that a player plays: 4 s.
 const PLAYED: usize = 153;
 const PLAY_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// What ffmpeg makes of the tone, and what mpg123 makes of that file.
+/// Returns ffmpeg's encoding of the tone, and mpg123's decoding of that file.
 fn tone(line: &Line, folder: &Path) -> (Vec<u8>, Vec<u8>) {
     let [mp3, wav] = ["tone.mp3", "tone.wav"].map(|name| folder.join(name));
     let [mp3_path, wav_path] = [&mp3, &wav].map(|path| path.display().to_string());
@@ -34,7 +36,7 @@ fn tone(line: &Line, folder: &Path) -> (Vec<u8>, Vec<u8>) {
     (std::fs::read(mp3).unwrap(), samples(&wav))
 }
 
-/// The frames of layer III in a file: a header, and what its padding says.
+/// Splits a file into frames of layer III by their headers and padding.
 fn split(file: &[u8]) -> Vec<Vec<u8>> {
     let (mut frames, mut rest) = (Vec::new(), file);
     while let [0xff, 0xfb, third, ..] = rest {
@@ -48,7 +50,7 @@ fn split(file: &[u8]) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Samples of a WAV file.
+/// Returns the samples of a WAV file.
 fn samples(file: &Path) -> Vec<u8> {
     let mut wav = std::fs::read(file).unwrap();
     let at = wav.windows(4).position(|four| four == b"data").unwrap();
@@ -62,7 +64,8 @@ fn player(line: &Line, url: &str, wav: &Path) -> Running {
     Running::start(&line.net.namespace("client").unwrap(), &argv).unwrap()
 }
 
-/// What a player said; it has decoded all that it was to play without a word about the stream.
+/// Returns a player's output after a check that it decoded all frames without a complaint about the
+/// stream.
 fn played(player: Running) -> String {
     let output = player.wait(PLAY_TIME_MAX).unwrap();
     let said = output.stderr;
@@ -73,7 +76,8 @@ fn played(player: Running) -> String {
     said
 }
 
-/// What was played is what the file has there, sample by sample; the number of its first frame.
+/// Checks that the played samples are the file's at some position; returns the number of their
+/// first frame.
 fn place_of(played: &[u8], reference: &[u8]) -> usize {
     assert_eq!(played.len() / PCM_FRAME, PLAYED);
     let mut there = reference.chunks_exact(PCM_FRAME);
@@ -91,7 +95,7 @@ fn mpg123_plays_a_shared_stream_sample_by_sample_and_shows_its_titles() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let (mp3, reference) = tone(&line, folder.path());
@@ -120,7 +124,7 @@ fn mpg123_plays_a_shared_stream_sample_by_sample_and_shows_its_titles() {
     assert_eq!(station.connections(), 1, "one for both");
 }
 
-/// Icecast at the server, to which somebody may send.
+/// Icecast at the server, to which a source may send.
 struct Icecast<'line> {
     line: &'line Line,
     _server: Running,
@@ -130,7 +134,7 @@ struct Icecast<'line> {
 const PASSWORD: &str = "station";
 
 impl<'line> Icecast<'line> {
-    /// With ffmpeg, which sends it a tone.
+    /// Starts Icecast with ffmpeg, which sends it a tone.
     fn start(line: &'line Line, folder: &Path) -> Self {
         let at = line.server(PORT);
         let folder_path = folder.display();
@@ -151,7 +155,7 @@ impl<'line> Icecast<'line> {
         );
         let file = folder.join("icecast.xml");
         std::fs::write(&file, configuration).unwrap();
-        // It does not run as root; who it is instead writes the logs.
+        // Icecast does not run as root; its user has to own the logs.
         std::os::unix::fs::chown(folder, Some(65_534), Some(65_534)).unwrap();
         let file = file.display().to_string();
         let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
@@ -166,7 +170,7 @@ impl<'line> Icecast<'line> {
         Self { line, _server: server, _source: source }
     }
 
-    /// What its administrator is answered.
+    /// Sends an administrator's request; returns the answer.
     fn says(&self, request: &str) -> Option<String> {
         let url = format!("http://{}/admin/{request}", self.line.server(PORT));
         let user = format!("admin:{PASSWORD}");
@@ -175,7 +179,7 @@ impl<'line> Icecast<'line> {
         output.status.success().then_some(output.stdout)
     }
 
-    /// Its listeners; none while there is no stream.
+    /// Returns the number of its listeners; `None` while there is no stream.
     fn listeners(&self) -> Option<u32> {
         let said = self.says("stats.xml")?;
         let (_, mount) = said.split_once(&format!("<source mount=\"{PATH}\">"))?;
@@ -183,7 +187,7 @@ impl<'line> Icecast<'line> {
         listeners.split_once('<')?.0.parse().ok()
     }
 
-    /// It plays something else now.
+    /// Sets the title that it plays.
     fn has_title(&self, title: &str) {
         let request = format!("metadata?mount={PATH}&mode=updinfo&song={title}");
         self.says(&request).expect("Icecast takes a title");
@@ -196,7 +200,7 @@ fn icecast_and_ffmpeg_are_heard_by_mpg123_and_shared_where_the_operator_says_so(
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let (_, reference) = tone(&line, folder.path());

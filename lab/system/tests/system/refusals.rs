@@ -1,4 +1,4 @@
-//! What the API refuses, with a message that says why and what was meant; nothing changes.
+//! Requests that the API refuses, with a message that names reason and remedy; nothing changes.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use api::client::ClientError;
 use api::{ErrorCode, ErrorInfo, RuleRequest};
 use testkit::{Service, root_or_skip, service_module};
 
-/// The smallest module: forwards everything.
+/// Smallest module: forwards everything.
 const PASS: &str =
     r#"(memory (export "memory") 1) (func (export "on_packet") (result i32) (i32.const 0))"#;
 

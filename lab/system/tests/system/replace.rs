@@ -1,4 +1,4 @@
-//! Services that come and go while traffic runs.
+//! Services that are deployed, replaced and removed while traffic runs.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -8,9 +8,9 @@ use crate::common::{Ends, Line, PAYLOAD_ADDRESS, SOON, module};
 use testkit::{Books, Service, root_or_skip, service_module, wait_for};
 
 const PORT: u16 = 7000;
-/// 2,000 packets a second.
+/// Interval of packets: 2,000 per second.
 const GAP: Duration = Duration::from_micros(500);
-/// Three seconds of them.
+/// Packets of three seconds.
 const PACKETS: u32 = 6000;
 /// Deployments and removals in that time.
 const CHANGES: u32 = 10;
@@ -36,7 +36,7 @@ fn packets_that_a_slow_service_still_has_are_not_overtaken_when_it_goes() {
 
 fn comes_and_goes(name: &str, wasm: &[u8]) {
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     // Compiled before the traffic starts; the code is kept.
     let service = Service { rules: &["proto udp dport 7000"], ..Service::default() };
     line.node.deploy(wasm, &service).unwrap();
@@ -84,8 +84,8 @@ fn comes_and_goes(name: &str, wasm: &[u8]) {
     assert!(served > 100, "the service had {served} packets");
 }
 
-/// A module that writes into each packet how many it has counted, its version and its level.
-/// What it counts lies at 0x9000; `more` are further fields, `first` what it does at first.
+/// Returns a module that writes its count, its version and its level into each packet. The count is
+/// at 0x9000; `more` are further fields, `first` the code at the start of `on_packet`.
 fn numbered(version: u32, imports: &str, first: &str, more: &str) -> Vec<u8> {
     let fields = format!(
         r#"{imports}
@@ -106,12 +106,12 @@ fn numbered(version: u32, imports: &str, first: &str, more: &str) -> Vec<u8> {
     module("counted", manifest, &fields.replace("PAYLOAD", &PAYLOAD_ADDRESS.to_string()))
 }
 
-/// Versions that share their memory as it is.
+/// Returns a version that takes over the memory as it is.
 fn in_memory(version: u32) -> Vec<u8> {
     numbered(version, "", "", "")
 }
 
-/// Versions with other constants, which hand their count over.
+/// Returns a version with other constants, which hands its count over by callbacks.
 fn by_hooks(version: u32) -> Vec<u8> {
     let imports = r#"
 (import "tam" "state_write" (func $write (param i32 i32) (result i32)))
@@ -126,7 +126,7 @@ fn by_hooks(version: u32) -> Vec<u8> {
     numbered(version, imports, "", &more)
 }
 
-/// What a receiver learns from one packet.
+/// Values in one received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
     number: u32,
@@ -135,8 +135,8 @@ struct Seen {
     level: u32,
 }
 
-/// Ten packets every 5 ms until told to stop; then a few more that nobody awaits. `act` runs
-/// meanwhile, and says when it is over.
+/// Sends ten packets every 5 ms until told to stop, and then a few more that are not awaited, while
+/// `act` runs; returns the number sent and the packets received.
 fn under_traffic(line: &Line, act: impl FnOnce()) -> (u32, Vec<Seen>) {
     let (receiver, sender) = (line.udp("server", PORT), line.udp("client", 0));
     sender.connect(line.server(PORT)).unwrap();
@@ -190,7 +190,7 @@ fn replaced_under_traffic(name: &str, version: fn(u32) -> Vec<u8>) {
     }
     for level in ["user", "kernel", "nic"] {
         let line = Line::up();
-        line.acquaint();
+        line.resolve_neighbours();
         let service = Service { rules: &["proto udp dport 7000"], level, ..Service::default() };
         let deployed = line.node.deploy(&version(1), &service).unwrap();
         assert_eq!(deployed.service.level, level, "{}", deployed.service.level_reason);
@@ -225,7 +225,7 @@ fn replaced_under_traffic(name: &str, version: fn(u32) -> Vec<u8>) {
     }
 }
 
-/// How many of the numbers follow the one before.
+/// Returns how many of the numbers follow the one before.
 fn in_order(numbers: &[u32]) -> usize {
     numbers.windows(2).filter(|pair| pair[1] == pair[0] + 1).count()
 }
@@ -247,7 +247,7 @@ fn a_version_that_fails_at_once_is_put_back() {
     }
     for level in ["user", "kernel", "nic"] {
         let line = Line::up();
-        line.acquaint();
+        line.resolve_neighbours();
         let service = Service { rules: &["proto udp dport 7000"], level, ..Service::default() };
         line.node.deploy(&in_memory(1), &service).unwrap();
         let before = line.books();
@@ -301,7 +301,7 @@ fn state_is_lost_only_when_it_was_asked_for() {
     assert_eq!(deployed.service.rules.len(), 1);
 }
 
-/// A file with the service `counted` in this version, and what else there is.
+/// Returns a node file with the service `counted` in this version, and `more`.
 fn file(digest: &str, more: &str) -> String {
     format!(
         "[[service]]\nname = \"counted\"\nmodule = \"{digest}\"\n\
@@ -317,7 +317,7 @@ fn an_applied_version_takes_over_what_the_one_before_knows() {
     // At one level: how a version takes over is the same as without a file, which is shown above at each.
     let level = "nic";
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let digests: Vec<String> = (1..=3).map(|n| line.store(&in_memory(n))).collect();
     let at_level = format!("level = \"{level}\"\n");
     line.apply(&file(&digests[0], &at_level));
@@ -370,7 +370,7 @@ fn an_applied_version_that_fails_at_once_takes_the_whole_change_back() {
     }
     let level = "nic";
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let second = |digest: &str| {
         let module = format!("[[service]]\nname = \"second\"\nmodule = \"{digest}\"\n");
         format!("level = \"{level}\"\n{module}rules = [\"proto udp dport 7001\"]\n")

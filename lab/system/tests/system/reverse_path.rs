@@ -1,12 +1,12 @@
-//! Reverse path filters of the kernel beside a node: what a cell gives to the kernel comes in by a
-//! device of the node's, to which no route leads back.
+//! Reverse path filters of the kernel beside a node: packets that a cell hands to the kernel enter
+//! by a device of the node's, to which no route leads back.
 
 use crate::common::{Line, PROGRAM_TIME_MAX, SOON};
 use testkit::{Net, NodeUnderTest, Service, root_or_skip, service_module, wait_for};
 
 const PORT: u16 = 7000;
 const DATAGRAMS: usize = 20;
-/// Values of `all`, and of the node's device then.
+/// Values of the sysctl for `all`, and of the node's device then.
 const FILTERS: [(&str, &str); 4] = [("1", "2"), ("2", "0"), ("0", "0"), ("1", "2")];
 
 fn set_filter(net: &Net, value: &str) {
@@ -22,10 +22,10 @@ fn what_a_cell_gives_to_the_kernel_passes_its_reverse_path_filter() {
     }
     let net = Net::line(1500).unwrap();
     set_filter(&net, "1");
-    // Its packets have no route with which they could leave, and another source than they came with.
+    // Its packets have no egress route, and a different source address.
     let node = NodeUnderTest::start_with(&net, "r1", "fast_path = \"never\"").unwrap();
     let line = Line { node, net };
-    line.acquaint();
+    line.resolve_neighbours();
     let inside = format!("{}/32", line.net.v4("client", "r1").unwrap());
     let address = line.net.v4("r1", "server").unwrap().to_string();
     let parameters = &[("inside", &inside[..]), ("address", &address[..])];

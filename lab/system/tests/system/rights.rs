@@ -1,11 +1,11 @@
-//! What a user without rights is told.
+//! Messages for a user without rights.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use testkit::{root_or_skip, tam};
 
-/// The user and group "nobody" of every Linux.
+/// User and group id of "nobody".
 const NOBODY: u32 = 65_534;
 
 #[test]
@@ -13,7 +13,7 @@ fn a_node_without_rights_says_what_it_needs() {
     if !root_or_skip("rights") {
         return;
     }
-    // Where nobody can read it.
+    // A folder that the user "nobody" cannot read.
     let folder = tempfile::tempdir_in("/tmp").unwrap();
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let program = folder.path().join("tam");

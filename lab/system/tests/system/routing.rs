@@ -1,5 +1,5 @@
-//! A routing daemon beside each node: BIRD speaks OSPF or BGP over the nodes' ports, what it
-//! learns is what the front door forwards by, and what it withdraws is gone there, too.
+//! Routing daemon beside each node: BIRD speaks OSPF or BGP over the nodes' ports; the front door
+//! forwards by the routes that it learns, and no longer by those that it withdraws.
 //!
 //! ```text
 //!                 ┌─ 10.77.2.0/24, preferred ─┐
@@ -7,7 +7,7 @@
 //!  10.77.1.0/24   └─ 10.77.3.0/24 ────────────┘
 //! ```
 //!
-//! The lab's own routes to the far networks are taken away: without BIRD nothing crosses.
+//! The lab's own routes to the far networks are removed: without BIRD nothing crosses.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
@@ -41,14 +41,15 @@ ends = ["r2", "server"]
 /// Datagrams of one count.
 const DATAGRAMS: u64 = 200;
 const PORT: u16 = 7000;
-/// BIRD's own timers: hellos of a second, BGP's of some seconds until it tries again.
+/// Time for BIRD to converge by its own timers: hellos of a second, BGP's of some seconds until it
+/// tries again.
 const CONVERGENCE: Duration = Duration::from_secs(30);
 
-/// One of the two routers and what differs there.
+/// Router with the settings in which the two differ.
 struct Side {
     name: &'static str,
     number: u8,
-    /// The network of its own host, and the other router's.
+    /// Network of its own host; the next field is the other router's.
     own: &'static str,
     far: &'static str,
     host: &'static str,
@@ -59,7 +60,8 @@ const SIDES: [Side; 2] = [
     Side { name: "r2", number: 2, own: "10.77.4.0/24", far: "10.77.1.0/24", host: "server" },
 ];
 
-/// What both protocols need: devices as they come and go, and learned routes in the kernel.
+/// Returns the configuration that both protocols need: devices as they appear, and learned routes
+/// in the kernel.
 fn common(side: &Side) -> String {
     format!(
         "log stderr all;\nrouter id 10.0.0.{};\nprotocol device {{ scan time 1; }}\n\
@@ -68,7 +70,8 @@ fn common(side: &Side) -> String {
     )
 }
 
-/// OSPF by multicast hellos over both links; the host's network is a stub.
+/// Returns the configuration of OSPF by multicast hellos over both links; the host's network is a
+/// stub.
 fn ospf(side: &Side) -> String {
     let far = if side.number == 1 { "to-r2" } else { "to-r1" };
     let link = |device: &str, cost| {
@@ -86,7 +89,8 @@ fn ospf(side: &Side) -> String {
     )
 }
 
-/// A session of external BGP over each link, its packets with a TTL of 1.
+/// Returns the configuration of a session of external BGP over each link, its packets with a TTL of
+/// 1.
 fn bgp(side: &Side) -> String {
     let (own, other) = (side.number, 3 - side.number);
     let session = |link, preference| {
@@ -103,7 +107,7 @@ fn bgp(side: &Side) -> String {
     common(side) + &host + &session(2, 200) + &session(3, 100)
 }
 
-/// The lab with a node and a BIRD in each router.
+/// Lab with a node and a BIRD in each router.
 struct Routed {
     // Dropped in this order.
     birds: Vec<Running>,
@@ -134,8 +138,7 @@ impl Routed {
         routed
     }
 
-    /// The next hop of each router to the other's network, as the kernel has it; empty
-    /// without a route.
+    /// Returns the kernel's next hop of each router to the other's network; empty without a route.
     fn gateways(&self) -> [String; 2] {
         SIDES.each_ref().map(|side| {
             let listed = run(&self.net, side.name, &["ip", "-j", "route", "show", side.far]);
@@ -144,7 +147,7 @@ impl Routed {
         })
     }
 
-    /// Waits until both routers have their way over this link.
+    /// Waits until both routers route over this link.
     fn converges(&self, link: u8) {
         let wanted = [2, 1].map(|end| format!("10.77.{link}.{end}"));
         let there = || (self.gateways() == wanted).then_some(());
@@ -152,7 +155,7 @@ impl Routed {
         assert!(converged, "over {link}: {:?}{}", self.gateways(), self.views());
     }
 
-    /// What BIRD answers; that there is no OSPF is an answer, too.
+    /// Runs a query of BIRD; its report that there is no OSPF is an answer, too.
     fn birdc(&self, side: &Side, what: &[&str]) -> Output {
         let socket = self.socket(side).display().to_string();
         let argv = [&["birdc", "-s", &socket, "show"], what].concat();
@@ -163,7 +166,7 @@ impl Routed {
         self.files.path().join(format!("{}.sock", side.name))
     }
 
-    /// What each router's BIRD and node see, for whoever reads of a failure.
+    /// Describes the state of each router's BIRD and node, for failure messages.
     fn views(&self) -> String {
         let mut views = String::new();
         for (side, node) in SIDES.iter().zip(&self.nodes) {
@@ -175,14 +178,15 @@ impl Routed {
         views
     }
 
-    /// Waits until the better link is neither a way nor in what the routers tell each other.
+    /// Waits until the better link is neither a route nor in the routers' announcements.
     ///
-    /// OSPF tells no sooner than 5 s behind the last time (MinLSInterval, RFC 2328 appendix B).
-    /// Of a link that came back before that, BIRD 2.0.12 tells nothing, since it has nothing
-    /// new to tell, and does not look for a way over it again.
+    /// OSPF sends a new announcement no sooner than 5 s after the last one (MinLSInterval, RFC 2328
+    /// appendix B). BIRD 2.0.12 announces nothing about a link that came back before that, since
+    /// nothing has changed for it, and does not compute a route over it again.
     fn loses_the_better_link(&self) {
         self.converges(3);
-        // All that they have been told, also of what they do not reach. BGP has no such list.
+        // All announcements that they have received, also of unreachable networks. BGP has no such
+        // list.
         let told = |side: &Side| {
             let told = self.birdc(side, &["ospf", "state", "all"]).stdout;
             assert!(told.contains("10.77.3.0/24") != told.contains("no OSPF"), "{told}");
@@ -197,8 +201,8 @@ impl Routed {
         run(&self.net, "r2", &["ip", "link", "set", device, state]);
     }
 
-    /// Both ways are known to the neighbours' tables, too.
-    fn acquaint(&self) {
+    /// Resolves the neighbours on both paths.
+    fn resolve_neighbours(&self) {
         let server = self.net.v4("server", "r2").unwrap().to_string();
         run(&self.net, "client", &["ping", "-c2", "-i0.2", "-W5", &server]);
     }
@@ -210,16 +214,16 @@ impl Routed {
         socket
     }
 
-    /// What ended so at a port of a node.
+    /// Returns the packets with this outcome at a port of a node.
     fn outcome(&self, node: usize, port: &str, outcome: &str) -> u64 {
         let stats = self.nodes[node].stats().unwrap();
         let port = stats.ports.into_iter().find(|it| it.port == port).unwrap();
         port.outcomes.get(outcome).copied().unwrap_or(0)
     }
 
-    /// Datagrams from client to server: all come, and r2 had all from this port of its.
+    /// Sends datagrams from client to server: all arrive, and r2 received all by this port.
     fn carries(&self, port: &str) {
-        self.acquaint();
+        self.resolve_neighbours();
         let (server, client) = (self.udp("server", "r2", PORT), self.udp("client", "r1", 0));
         client.connect(server.local_addr().unwrap()).unwrap();
         let before = ["left", "right"].map(|port| self.outcome(1, port, "forwarded"));
@@ -242,8 +246,8 @@ fn run(net: &Net, node: &str, argv: &[&str]) -> String {
     output.stdout
 }
 
-/// Routes appear, traffic follows them on the fast path, through changes of links and beside
-/// services that take everything that comes in.
+/// Checks that routes appear and that traffic follows them on the fast path, through changes of
+/// links and beside services that get all packets.
 fn routed(config: impl Fn(&Side) -> String) {
     let routed = Routed::up(config);
     routed.converges(2);
@@ -251,7 +255,7 @@ fn routed(config: impl Fn(&Side) -> String) {
     routed.carries("left");
     assert!(routed.outcome(0, "left", "forwarded") >= before + DATAGRAMS, "by r1's fast path, too");
 
-    // The better way goes, and comes back.
+    // The better link goes down, and comes back.
     routed.link("to-r1", "down");
     routed.loses_the_better_link();
     routed.carries("right");

@@ -1,5 +1,5 @@
-//! Modules that never end: wherever they run, they have had less than 10 ms of a processor when
-//! they are ended, by the kernel's account of the cell, and below user level by the node's.
+//! Modules that never end: at user level they have had less than 10 ms of a processor when they are
+//! ended, by the kernel's account of the cell, and below user level by the node's.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use testkit::{Service, root_or_skip, wait_for};
 use crate::common::{Line, SOON, module};
 use crate::levels::BELOW;
 
-/// What is promised.
+/// Bound that is promised.
 const AT_MOST: Duration = Duration::from_millis(10);
-/// Calls of each kind until one has had less. A host that others use, too, takes the core away in the
-/// middle of a call, and the time that passes meanwhile is on the account; a call that is ended too
-/// late is so each time.
+/// Calls of each kind until one has had less. A shared host may take the core away in the middle of
+/// a call, and the time that passes meanwhile is on the account; a call that is ended too late is
+/// so each time.
 const ATTEMPTS: usize = 25;
 const PORT: u16 = 7000;
 const RULES: &[&str] = &["proto udp dport 7000"];
 
 const PLAIN: &str = r#"(memory (export "memory") 1 64)
     (func (export "on_packet") (result i32) (i32.const 0))"#;
-/// Never returns, whatever is expected behind it.
+/// Code that never returns, whatever type is expected after it.
 const ENDLESS: &str = "(loop (br 0))";
 
-/// A module whose hook never ends.
+/// Returns a module whose callback never ends.
 fn with_hook(hook: &str) -> String {
     format!("{PLAIN} {hook}")
 }
@@ -34,7 +34,7 @@ fn user(name: &str, manifest: &str, fields: &str) -> Vec<u8> {
 }
 
 impl Line {
-    /// A session and its service, whose packets are those of a test.
+    /// Creates a session and its service, which gets the test's packets.
     fn with_runaway(&self, name: &str, wasm: &[u8], level: &'static str) {
         let memory = Some("4MiB".to_owned());
         let request = SessionRequest { name: name.to_owned(), memory, ..SessionRequest::default() };
@@ -52,17 +52,17 @@ impl Line {
         traps.get("time_limit").copied().unwrap_or(0)
     }
 
-    /// Returns the time that the cell's executor has had a processor: the first field of `schedstat`
-    /// (Documentation/scheduler/sched-stats). What a session is charged has the time, too, in which
-    /// others had it.
+    /// Returns the processor time of the cell's executor: the first field of `schedstat`
+    /// (Documentation/scheduler/sched-stats). The time charged to a session includes that in which
+    /// other processes had the core.
     fn cell_time(&self) -> Duration {
         let path = format!("/proc/{}/schedstat", self.node.cell().unwrap());
         let stat = std::fs::read_to_string(path).unwrap();
         Duration::from_nanos(stat.split_ascii_whitespace().next().unwrap().parse().unwrap())
     }
 
-    /// Measures what each call had that was ended while `act` was done again and again, until one had
-    /// what is promised; the least of them.
+    /// Repeats `act` until a call that it ended had at most the promised time; returns the
+    /// shortest.
     fn least(
         &self,
         name: &str,
@@ -98,7 +98,7 @@ fn a_module_that_never_ends_has_at_most_ten_milliseconds_wherever_it_runs() {
         (func (export "on_packet") (result i32) {ENDLESS} (i32.const 0))"#
     );
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     line.with_runaway("on-packet", &user("on-packet", "", &on_packet), "user");
     let sender = line.sender_to(PORT);
     let send = |_| assert_eq!(sender.send(b"never").unwrap(), 5);
@@ -106,7 +106,7 @@ fn a_module_that_never_ends_has_at_most_ten_milliseconds_wherever_it_runs() {
     assert!(least < AT_MOST, "on_packet had {least:?}");
     line.node.client().remove_session("on-packet", true).unwrap();
 
-    // Where it cannot be interrupted it has fuel, and that takes time.
+    // In-kernel programs cannot be interrupted; fuel bounds them, and fuel takes time.
     for level in ["nic", "kernel"] {
         let wasm =
             module("below", &format!("window = 64\nmemory_pages_max = 1\n{BELOW}"), &on_packet);

@@ -1,4 +1,4 @@
-//! Sessions at a real node: made, used, shown, changed and removed while packets flow.
+//! Sessions at a real node: created, used, shown, changed and removed while packets flow.
 
 use std::process::{Command, Output};
 
@@ -28,7 +28,7 @@ impl Line {
         Command::new(tam()).args(["--node", &node]).args(arguments).output().unwrap()
     }
 
-    /// What a command says; it must succeed.
+    /// Runs a command that must succeed; returns its output.
     fn said(&self, arguments: &[&str]) -> String {
         let output = self.tam(arguments);
         assert!(output.status.success(), "{arguments:?}: {output:?}");
@@ -44,7 +44,7 @@ impl Line {
         sessions.into_iter().map(|session| session.name).collect()
     }
 
-    /// `monitor` in the session `gold`, with the packets of ICMP.
+    /// Returns a line with `monitor` in the session `gold`, for ICMP packets.
     fn with_gold(cpu: &[&str]) -> Self {
         let line = Self::up();
         line.node.client().create_session(&request("gold", cpu)).unwrap();
@@ -66,7 +66,7 @@ fn a_session_is_made_used_shown_and_changed_while_its_service_runs() {
     let service = Service { session: "gold", rules: &["proto icmp"], ..Service::default() };
     line.node.deploy(&passing("monitor"), &service).unwrap();
     line.said(&["rule", "add", "proto tcp dport 23", "--drop", "--session", "gold"]);
-    line.acquaint();
+    line.resolve_neighbours();
     let gold = line.session("gold");
     assert_eq!(
         (gold.services.as_slice(), gold.rules.len()),
@@ -104,7 +104,7 @@ fn a_session_is_made_used_shown_and_changed_while_its_service_runs() {
     assert_eq!(line.sessions(), ["system", "best-effort"]);
     assert!(line.node.service("monitor").is_err());
     assert_eq!(line.node.client().rules().unwrap().rules, []);
-    line.acquaint();
+    line.resolve_neighbours();
     // Another one of that name begins from zero.
     line.node.client().create_session(&request("gold", &[])).unwrap();
     assert_eq!(line.session("gold").used.total.packets, 0);
@@ -193,7 +193,7 @@ fn sessions_outlive_daemons_and_the_node() {
         return;
     }
     let mut line = Line::with_gold(&["20ms/100ms"]);
-    line.acquaint();
+    line.resolve_neighbours();
     let before = line.session("gold");
     assert!(before.used.total.packets > 0);
     let as_before = |line: &Line| {
@@ -223,7 +223,7 @@ fn sessions_outlive_daemons_and_the_node() {
     assert_eq!(line.sessions().len(), 4);
     let gold = line.session("gold");
     assert_eq!((gold.promised.weight, gold.promised.cpu), (300, before.promised.cpu.clone()));
-    line.acquaint();
+    line.resolve_neighbours();
     assert_eq!(line.session("gold").services, ["monitor"]);
 }
 
@@ -247,7 +247,7 @@ fn a_file_has_its_sessions_applied_with_everything_else_and_taken_back() {
     let added = ["session-added", "session-added", "service-added", "rule-added", "rule-added"];
     assert_eq!(kinds, added);
     assert_eq!(line.sessions(), ["system", "best-effort", "gold", "silver"]);
-    line.acquaint();
+    line.resolve_neighbours();
     let counted = line.node.service("monitor").unwrap().stats.packets;
     assert!(counted > 0);
 
@@ -282,7 +282,7 @@ fn a_file_has_its_sessions_applied_with_everything_else_and_taken_back() {
     assert_eq!(line.sessions(), ["system", "best-effort"]);
 }
 
-/// What somebody has who may make sessions of these names.
+/// Returns the grant of a principal that may create sessions of these names.
 fn grant(sessions: &[&str]) -> Grant {
     use trust::Operation::{Deploy, Read, Remove, Rule, Session, Store};
     Grant {

@@ -1,4 +1,4 @@
-//! Shares of a port hold whoever sends in the end: the node itself, or the kernel for it.
+//! Shares of a port hold for every sender: the node itself, or the kernel on its behalf.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use crate::packet::packet_line;
 
 const RATE: &str = "20Mbit/s";
 const LEVELS: [&str; 3] = ["nic", "kernel", "user"];
-/// A routing table that the kernel's rules lead to as the main one does.
+/// Command that adds a rule of the kernel, which leads to the main routing table.
 const RULE: [&str; 7] = ["ip", "rule", "add", "priority", "100", "lookup", "main"];
-/// Netfilter in use: a chain that takes nothing away.
+/// Ruleset that puts netfilter in use: a chain that drops nothing.
 const NETFILTER: &str = "table ip t {\n chain f {\n type filter hook forward priority 0;\n }\n}";
 
-/// Session and service of each level; each of them is promised a fifth of the port `right`.
+/// Creates session and service at each level; each reserves a fifth of the port `right`.
 fn serve(line: &Line, verdict: u32, levels: &[&str]) {
     let code = format!(
         r#"(memory (export "memory") 1 1) (func (export "on_packet") (result i32) (i32.const {verdict}))"#
@@ -34,8 +34,8 @@ fn serve(line: &Line, verdict: u32, levels: &[&str]) {
     }
 }
 
-/// No session sends more than its fifth of the rate, and its account says what it sends. A busy
-/// host can make it less: the rate itself is `tam bench isolation`'s.
+/// Checks that no session sends more than its fifth of the rate, and that its account matches its
+/// packets. A busy host can make it less: the rate itself is measured by `tam bench isolation`.
 fn assert_held(line: &Line, why: &str) {
     let sent = || LEVELS.map(|level| line.sent_by(level).sent_bytes);
     let before = sent();
@@ -71,7 +71,7 @@ fn a_share_of_a_port_holds_whatever_keeps_its_packets_off_the_fast_path() {
         return;
     }
     let line = Line::at_rate(RATE);
-    line.acquaint();
+    line.resolve_neighbours();
     serve(&line, 0, &LEVELS);
     assert_held(&line, "the fast path");
     gro(&line, "off");
@@ -92,7 +92,7 @@ fn a_share_of_a_port_holds_for_what_modules_reroute_and_with_a_fast_path_always(
         return;
     }
     let line = Line::at_rate_with(RATE, "fast_path = \"always\"");
-    line.acquaint();
+    line.resolve_neighbours();
     serve(&line, 0x100, &LEVELS);
     assert_held(&line, "reroute");
     gro(&line, "off");
@@ -106,7 +106,7 @@ fn a_share_of_a_port_is_held_after_its_device_came_back_as_another() {
         return;
     }
     let line = Line::at_rate(RATE);
-    line.acquaint();
+    line.resolve_neighbours();
     serve(&line, 0, &LEVELS);
     let (router, server) = ("to-server", line.net.end("server", "r1").unwrap());
     let (near, far) = (line.net.end("r1", "server").unwrap().v4, server.v4);
@@ -155,7 +155,7 @@ fn a_share_of_a_tun_port_is_held() {
         |text: String| text + "[[port]]\nname = \"vpn\"\nkind = \"tun\"\nrate = \"2Mbit/s\"\n";
     let node = NodeUnderTest::start_edited(&net, "r1", "", add).unwrap();
     let line = Line { node, net };
-    line.acquaint();
+    line.resolve_neighbours();
     line.run("r1", &["ip", "route", "add", "10.99.0.0/24", "dev", DEVICE]);
     let router = line.net.v4("r1", "client").unwrap().to_string();
     line.run("client", &["ip", "route", "replace", "10.99.0.0/24", "via", &router]);

@@ -1,4 +1,4 @@
-//! Modules that nobody has signed whom the node believes, and versions that would go back.
+//! Modules without a signature that the node trusts, and versions older than the last.
 
 use abi::Unverified;
 use api::{DeployRequest, ErrorCode};
@@ -14,7 +14,7 @@ fn pass(version: &str) -> Vec<u8> {
     module_with_manifest(&manifest, fields)
 }
 
-/// What `tam sign` writes beside a module.
+/// Returns the signature file that `tam sign` writes beside a module.
 fn signed(wasm: &[u8], by: &SecretKey) -> String {
     let checked = Unverified(wasm).check().unwrap();
     let image = module_store::layout::documents(wasm, &checked.manifest).unwrap().entry.digest;
@@ -23,7 +23,7 @@ fn signed(wasm: &[u8], by: &SecretKey) -> String {
     file.to_string()
 }
 
-/// A node that runs what this key has signed.
+/// Returns a line whose node runs modules signed by this key.
 fn believing(signer: &SecretKey) -> Line {
     let net = Net::line(1500).unwrap();
     let signers = format!("signers = [\"{}\"]", signer.public());

@@ -1,5 +1,5 @@
-//! A device that takes no redirected frames: its packets go by way of the kernel, and the node
-//! says why.
+//! Device that accepts no redirected frames: its packets take the kernel's path, and the node
+//! reports why.
 
 use testkit::{Net, NodeUnderTest, Service, root_or_skip, service_module, wait_for};
 
@@ -34,7 +34,7 @@ fn an_egress_without_redirect_is_served_by_the_kernel_and_named() {
     }
 
     let line = Line { node, net };
-    line.acquaint();
+    line.resolve_neighbours();
     let before = line.books();
     for service in [None, Some("monitor")] {
         if let Some(name) = service {

@@ -1,4 +1,5 @@
-//! Kernel drops of what the node leaves to the kernel: counted once, named, told, captured.
+//! Packets that the kernel drops after the node left them to it: counted once, with a reason,
+//! reported and captured.
 
 use crate::capture::packets_of_request;
 use crate::common::{Line, SOON, is_udp_to, module};
@@ -7,7 +8,7 @@ use crate::packet::packet_line;
 use api::EventKind;
 use testkit::{Service, root_or_skip, wait_for};
 
-/// Ports whose packets netfilter drops: the first plainly, the second behind a module.
+/// L4 ports whose packets netfilter drops: the first plainly, the second after a module.
 const PLAIN: u16 = 7001;
 const SERVED: u16 = 7002;
 const RULES: &[&str] = &["proto udp dport 7002"];
@@ -15,7 +16,7 @@ const FILTER: &str = "table ip filter {
   chain through { type filter hook forward priority filter; udp dport 7001-7002 drop; }
 }";
 const DROPPED: &str = "stack.netfilter_drop";
-/// Leaves it to the kernel.
+/// Module that returns `reroute`, which leaves the packet to the kernel.
 const REROUTING: &str = r#"
 (memory (export "memory") 1)
 (func (export "on_packet") (result i32) (i32.const 0x100))"#;
@@ -32,7 +33,7 @@ fn what_the_kernel_drops_of_what_packet_ports_leave_it_is_counted_without_a_fron
         return;
     }
     let line = packet_line(1500);
-    line.acquaint();
+    line.resolve_neighbours();
     nft(&line.net, FILTER);
     let wasm = module("rerouting", "window = 64", REROUTING);
     line.node.deploy(&wasm, &Service { rules: RULES, ..Service::default() }).unwrap();
@@ -57,7 +58,7 @@ fn what_the_kernel_drops_of_what_it_is_left_is_counted_named_told_and_captured()
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     nft(&line.net, FILTER);
     wait_noticed(&line, true);
     let wasm = module("rerouting", "window = 64", REROUTING);

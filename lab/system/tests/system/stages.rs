@@ -1,4 +1,4 @@
-//! The three stages: the operator's services before and behind a principal's.
+//! Three stages: the operator's services before and after a principal's.
 
 use crate::common::Line;
 use crate::levels::{BELOW, stamped, stamper};
@@ -26,7 +26,7 @@ fn a_packet_meets_the_operators_service_then_a_principals_then_the_operators_aga
         [["user"; 3], ["nic"; 3], ["kernel"; 3], ["nic", "kernel", "user"], ["nic", "user", "nic"]];
     for levels in ways {
         let line = Line::up();
-        line.acquaint();
+        line.resolve_neighbours();
         let rules = ["proto udp dport 7000"];
         let stages = [("first", "system", "in"), ("second", "", ""), ("third", "system", "out")];
         for ((name, session, stage), level) in stages.into_iter().zip(levels) {

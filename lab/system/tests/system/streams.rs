@@ -1,4 +1,4 @@
-//! Services of streams: connections that a node takes, and whose ends do not notice.
+//! Stream services: connections that a node intercepts, and whose ends do not notice.
 
 use crate::clean_end::kill;
 use crate::common::{Line, SOON, module, steps_of_work};
@@ -13,7 +13,7 @@ use testkit::{Net, NodeUnderTest, Running, Service, root_or_skip, service_module
 
 pub const PORT: u16 = 7000;
 
-/// A module that wants to see nothing.
+/// Returns a module without callbacks.
 pub fn passes() -> Vec<u8> {
     let text = r#"(module $passes (memory (export "memory") 1)
         (func (export "proxy_abi_version_0_2_1")))"#;
@@ -25,14 +25,14 @@ pub fn deploy(line: &Line, rules: &[&str]) {
     line.node.deploy(&passes(), &service).unwrap();
 }
 
-/// Has connections to an L4 port go through a module.
+/// Deploys a module for connections to an L4 port.
 pub fn deploys(line: &Line, name: &str, port: u16, module: &[u8], parameters: &[(&str, &str)]) {
     let rules = [&*format!("proto tcp dport {port}")];
     let service = Service { name, rules: &rules, parameters, ..Service::default() };
     line.node.deploy(module, &service).unwrap();
 }
 
-/// Live streams below `/live/` are shared.
+/// Deploys the reflector for live streams below `/live/`.
 pub fn deploys_reflector(line: &Line) {
     let module = service_module("reflector").unwrap();
     let parameters = [("capabilities", "reflect"), ("configuration", "paths /live/")];
@@ -58,7 +58,7 @@ pub fn connect(line: &Line, to: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Both ends of a new connection.
+/// Returns both ends of a new connection.
 pub fn pair(line: &Line, listener: &TcpListener) -> (TcpStream, TcpStream) {
     let client = connect(line, listener.local_addr().unwrap());
     (client, listener.accept().unwrap().0)
@@ -79,7 +79,7 @@ fn read_all(stream: &mut TcpStream) -> Vec<u8> {
     bytes
 }
 
-/// The server gets all of it, and so does the client what the server sends back, until both end.
+/// Sends bytes to the server, which sends them back, until both ends close; checks both directions.
 fn there_and_back(client: &mut TcpStream, mut accepted: TcpStream, sent: &[u8]) {
     std::thread::scope(|scope| {
         let upload = scope.spawn(|| {
@@ -95,8 +95,8 @@ fn there_and_back(client: &mut TcpStream, mut accepted: TcpStream, sent: &[u8]) 
     });
 }
 
-/// One of IPv4 and one of IPv6 that a service has: both ends see each other's addresses, and 4 MiB
-/// both ways.
+/// Checks an IPv4 and an IPv6 connection of a service: both ends see each other's addresses, and 4
+/// MiB arrive in both directions.
 pub fn two_connections_have_every_byte(line: &Line) -> api::StreamStats {
     let sent = noise(4 << 20);
     for v6 in [false, true] {
@@ -120,7 +120,7 @@ fn connections_go_through_a_service_with_their_addresses_and_every_byte() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     deploy(&line, &[&format!("proto tcp dport {PORT}")]);
     let stats = two_connections_have_every_byte(&line);
     assert!(stats.cpu_ns > 0, "it has worked");
@@ -135,7 +135,7 @@ fn a_service_of_streams_goes_with_its_connections_and_leaves_nothing() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let before = kernel_state(&line);
     deploy(&line, &[&format!("proto tcp dport {PORT}")]);
     let listener = server(&line, false, PORT);
@@ -155,13 +155,13 @@ fn a_service_of_streams_goes_with_its_connections_and_leaves_nothing() {
     accepted.read_exact(&mut [0]).unwrap();
 }
 
-/// What an interception makes in the router's namespace.
+/// Returns the kernel state that an interception creates in the router's namespace.
 pub fn kernel_state(line: &Line) -> String {
     let rules = line.run("r1", &["ip", "rule"]) + &line.run("r1", &["ip", "-6", "rule"]);
     rules + &line.run("r1", &["nft", "list", "ruleset"])
 }
 
-/// A byte each way.
+/// Sends a byte in each direction.
 pub fn talks(client: &mut TcpStream, server: &mut TcpStream) {
     server.set_read_timeout(Some(SOON)).unwrap();
     client.write_all(b"q").unwrap();
@@ -176,7 +176,7 @@ fn a_new_version_has_what_comes_and_open_connections_stay() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     deploy(&line, &[&format!("proto tcp dport {PORT}")]);
     let listener = server(&line, false, PORT);
     let mut pairs = Vec::new();
@@ -208,7 +208,7 @@ fn connections_outlive_their_daemon_and_new_ones_come_with_the_next() {
         return;
     }
     let mut line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let before = kernel_state(&line);
     deploy(&line, &[&format!("proto tcp dport {PORT}")]);
     let listener = server(&line, false, PORT);
@@ -357,7 +357,7 @@ fn a_lost_cell_is_followed_by_one_that_takes_connections() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     deploy(&line, &[&format!("proto tcp dport {PORT}")]);
     let listener = server(&line, false, PORT);
     let (mut client, mut accepted) = pair(&line, &listener);
@@ -392,7 +392,7 @@ fn serves_files(line: &Line, folder: &std::path::Path) -> Running {
     server
 }
 
-/// What curl gets: the head, and the body.
+/// Runs curl; returns the head and the body.
 fn curl(line: &Line, path: &str) -> (String, Vec<u8>) {
     let folder = tempfile::tempdir().unwrap();
     let body = folder.path().join("body");
@@ -402,7 +402,7 @@ fn curl(line: &Line, path: &str) -> (String, Vec<u8>) {
     (head, std::fs::read(&body).unwrap_or_default())
 }
 
-/// A filter for HTTP with this in its callbacks for a request's and a response's head.
+/// Returns an HTTP filter with this code in its callbacks for a request's and a response's head.
 fn http_filter(on_request: &str, on_response: &str) -> Vec<u8> {
     let text = format!(
         r#"(module $seen
@@ -427,7 +427,7 @@ fn a_filter_edits_what_a_client_and_a_server_say_and_every_byte_of_the_body_arri
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let folder = tempfile::tempdir().unwrap();
     let bodies = [("small", noise(10)), ("large", noise(3 << 20))];
     for (name, body) in &bodies {
@@ -448,7 +448,7 @@ fn a_filter_edits_what_a_client_and_a_server_say_and_every_byte_of_the_body_arri
     assert_eq!(stats(&line).accepted, 3);
 }
 
-/// A filter for TCP that counts the bytes that it is shown of both directions.
+/// Returns a TCP filter that counts the bytes of both directions.
 pub fn counts_bytes() -> Vec<u8> {
     let text = r#"(module $counts
         (import "env" "proxy_define_metric"
@@ -473,7 +473,7 @@ fn a_filter_for_tcp_is_shown_every_byte() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     deploys(&line, "streams", PORT, &counts_bytes(), &[("protocol", "tcp")]);
     let sent = noise(1 << 20);
     let listener = server(&line, false, PORT);
@@ -493,7 +493,7 @@ fn requests_of_a_filter_that_falls_go_by_its_services_policy() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("file"), "here").unwrap();
     let _server = serves_files(&line, folder.path());
@@ -517,7 +517,7 @@ fn compress_codes_what_a_client_accepts_and_every_byte_comes_back() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let folder = tempfile::tempdir().unwrap();
     let text: String = (0..40_000).map(|at| format!("line {at} of some text\n")).collect();
     std::fs::write(folder.path().join("text.txt"), &text).unwrap();
@@ -562,7 +562,7 @@ fn listeners_of_a_station_share_one_connection_and_the_first_may_leave() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     deploys_reflector(&line);
     let programme = Programme::numbered();
     let station = Station::opens(&line, PORT, programme, 200.0, Framing::UntilClose);

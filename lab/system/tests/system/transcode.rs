@@ -1,4 +1,4 @@
-//! Video that comes to a module as pictures: codecs beside a node, what they may do, and their end.
+//! Video that a module gets as pictures: codecs beside a node, their rights, and their end.
 
 use crate::clean_end::{gone, kill};
 use crate::common::{Ends, Line, SOON};
@@ -15,7 +15,7 @@ const PORT: u16 = 8090;
 const WISH: &str = "width=160 height=120 rate=10 pixels=gray8";
 /// Bytes of a picture with its header.
 const PICTURE: usize = 16 + 160 * 120;
-/// A codec's first picture, or its end, on a machine that does other things.
+/// Time for a codec's first picture, or its end, on a busy machine.
 const SOME_TIME: Duration = Duration::from_secs(20);
 
 fn can_run(test: &str) -> bool {
@@ -29,7 +29,7 @@ fn can_run(test: &str) -> bool {
     has
 }
 
-/// A module that has all bodies come as pictures, and says in its log what it is answered.
+/// Returns a module that requests all bodies as pictures, and logs the answers.
 fn transcodes() -> Vec<u8> {
     let text = format!(
         r#"(module
@@ -60,10 +60,10 @@ fn transcodes() -> Vec<u8> {
     wat::parse_str(text).unwrap()
 }
 
-/// A line whose node has video come as pictures.
+/// Returns a line whose node decodes video into pictures.
 fn line(session: &str) -> Line {
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     if !session.is_empty() {
         let cpu = vec!["1ms/40ms".to_owned()];
         let request = SessionRequest { name: session.to_owned(), cpu, ..SessionRequest::default() };
@@ -90,7 +90,7 @@ fn film(seconds: u32, format: &str) -> Vec<u8> {
     output.stdout
 }
 
-/// What ffmpeg itself makes of a film.
+/// Returns ffmpeg's own output for a film.
 fn expected(film: &[u8], format: &str) -> Vec<u8> {
     let input = ["-v", "error", "-nostdin", "-f", format, "-i", "pipe:0", "-an", "-vf"];
     let filters = "setpts=PTS-STARTPTS,fps=10,scale=160:120:flags=fast_bilinear";
@@ -113,7 +113,7 @@ fn expected(film: &[u8], format: &str) -> Vec<u8> {
     pictures
 }
 
-/// Pixels of all pictures of a body.
+/// Returns the pixels of all pictures of a body.
 fn pixels(body: &[u8]) -> Vec<u8> {
     let pictures = body.chunks_exact(PICTURE);
     assert!(pictures.remainder().is_empty(), "{} bytes", body.len());
@@ -126,7 +126,7 @@ fn listener(line: &Line) -> TcpListener {
     line.net.within("server", bind).unwrap().unwrap()
 }
 
-/// Processes that the daemon started and that have become a codec.
+/// Returns the daemon's child processes that run a codec.
 fn codecs(daemon: u32) -> Vec<u32> {
     let numbers = std::fs::read_dir("/proc").unwrap();
     let numbers = numbers.filter_map(|it| it.ok()?.file_name().to_str()?.parse().ok());
@@ -187,7 +187,7 @@ fn video_comes_as_the_pictures_that_ffmpeg_gives_and_its_session_pays() {
     assert!(paid.is_some(), "{:?}", cpu());
 }
 
-/// Serves whoever asks, each beside the others, until it is told.
+/// Serves clients concurrently, until `over` is set.
 fn serves<'scope, 'env>(
     scope: &'scope std::thread::Scope<'scope, 'env>,
     listener: &'scope TcpListener,
@@ -210,7 +210,7 @@ fn serves<'scope, 'env>(
     });
 }
 
-/// Gives a film to whoever asks.
+/// Serves a film to each client.
 fn cinema<'scope, 'env>(
     scope: &'scope std::thread::Scope<'scope, 'env>,
     listener: &'scope TcpListener,
@@ -225,7 +225,7 @@ fn cinema<'scope, 'env>(
     });
 }
 
-/// Size, palette and bytes of each frame that a device gets (docs/guides/transcode.md).
+/// Returns size, palette and bytes of each frame that a device gets (docs/guides/transcode.md).
 fn frames(mut body: &[u8]) -> Vec<(u16, u16, u8, usize)> {
     let mut frames = Vec::new();
     while let Some((head, behind)) = body.split_first_chunk::<20>() {
@@ -245,7 +245,7 @@ fn a_device_and_a_browser_play_a_film_through_a_node() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let rules = [&*format!("proto tcp dport {PORT}")];
     let parameters = [("capabilities", "transcode")];
     let (rules, parameters) = (&rules[..], &parameters[..]);
@@ -304,7 +304,7 @@ fn browser() -> Option<&'static str> {
     ["chromium", "chromium-browser", "google-chrome"].into_iter().find(runs)
 }
 
-/// A stream that goes on until it is told: its film comes slowly, again and again.
+/// Serves a stream that repeats its film slowly, until `over` is set.
 fn endless<'scope, 'env>(
     scope: &'scope std::thread::Scope<'scope, 'env>,
     listener: &'scope TcpListener,
@@ -323,7 +323,7 @@ fn endless<'scope, 'env>(
     });
 }
 
-/// Somebody who watches, and has seen a picture.
+/// Returns the connection of a client that has received a picture.
 fn watcher(line: &Line) -> TcpStream {
     let to = line.server(PORT);
     let mut stream = line.net.within("client", || TcpStream::connect(to)).unwrap().unwrap();

@@ -1,4 +1,5 @@
-//! Modules that trap and modules that never end: what happens to their packets and to others.
+//! Modules that trap and modules that never end: the handling of their packets, and of other
+//! sessions'.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use testkit::{Service, root_or_skip};
 const PORT: u16 = 7000;
 const RULES: &[&str] = &["proto udp dport 7000"];
 
-/// Traps on the third packet of each instance.
+/// Module that traps on the third packet of each instance.
 const EVERY_THIRD: &str = r#"
 (memory (export "memory") 1)
 (global (export "tam_counter_seen") i32 (i32.const 0x9000))
@@ -23,7 +24,7 @@ fn a_packet_that_traps_is_dropped_and_the_instance_replaced() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let wasm = module("third", "window = 64", EVERY_THIRD);
     line.node.deploy(&wasm, &Service { rules: RULES, ..Service::default() }).unwrap();
     let (receiver, sender) = (line.udp("server", PORT), line.udp("client", 0));
@@ -48,10 +49,11 @@ fn a_packet_that_traps_is_dropped_and_the_instance_replaced() {
     assert!(service.stats.last_trap.unwrap().contains("unreachable"));
 }
 
-/// Attempts of the test below. On a machine with other work to do some are late; a mechanism
-/// that does not work is late each time.
+/// Attempts of the test below. On a busy machine some are late; a mechanism that does not work is
+/// late each time.
 const ATTEMPTS: usize = 9;
-/// 10 ms of processor time are promised; the next packet has its way and a busy machine on top.
+/// Time within which the next packet arrives: 10 ms of processor time are promised, and its path
+/// and a busy machine come on top.
 const NEXT_ARRIVES_WITHIN: Duration = Duration::from_millis(20);
 
 #[test]
@@ -60,7 +62,7 @@ fn an_endless_loop_costs_one_packet_and_ten_milliseconds() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let wasm = module(
         "loop",
         "window = 64",

@@ -17,12 +17,12 @@ use crate::common::{Line, PROGRAM_TIME_MAX, SOON, module};
 const DEVICE: &str = "vpn";
 const SELF: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 2);
 const TUN_PORT: &str = "[[port]]\nname = \"vpn\"\nkind = \"tun\"\n";
-/// An Ethernet header.
+/// Length of an Ethernet header.
 const ETHERNET: usize = 14;
-/// What `monitor` marks with.
+/// DSCP with which `monitor` marks.
 const MARK: u8 = 46;
 
-/// A program at the other end of the TUN device.
+/// Program at the other end of the TUN device.
 struct Tunnel(OwnedFd);
 
 impl Tunnel {
@@ -39,7 +39,7 @@ impl Tunnel {
         assert_eq!(sent, frame.len() - ETHERNET);
     }
 
-    /// The next IP packet that `wanted` says yes to, behind an Ethernet header of zeros.
+    /// Returns the next IP packet that `wanted` accepts, after an Ethernet header of zeros.
     fn receive(&self, wanted: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
         let mut buffer = vec![0; 9216];
         wait_for(SOON, || {
@@ -51,13 +51,13 @@ impl Tunnel {
     }
 }
 
-/// The usual lab and a node with a TUN port, to which the network behind it is routed.
+/// Returns the usual lab and a node with a TUN port, to which the network behind it is routed.
 fn with_tun() -> Line {
     let net = Net::line(1500).unwrap();
     let add = |text: String| text + TUN_PORT;
     let node = NodeUnderTest::start_edited(&net, "r1", "", add).unwrap();
     let line = Line { node, net };
-    line.acquaint();
+    line.resolve_neighbours();
     line.run("r1", &["ip", "route", "add", "10.99.0.0/24", "dev", DEVICE]);
     let router = line.net.v4("r1", "server").unwrap().to_string();
     line.run("server", &["ip", "route", "add", "10.99.0.0/24", "via", &router]);
@@ -76,7 +76,7 @@ fn outcome(line: &Line, name: &str) -> u64 {
     port.outcomes[name]
 }
 
-/// A datagram to the server, and one back; the server's has the mark, or not.
+/// Sends a datagram to the server, and one back; the server's has the mark, or not.
 fn there_and_back(line: &Line, tunnel: &Tunnel, sink: &UdpSocket, mark: Option<u8>) {
     let port = sink.local_addr().unwrap().port();
     let frame = to_server(line).udp(4000, port).payload(b"by the tunnel").build();

@@ -1,5 +1,5 @@
-//! Sessions take turns at user level: who was promised time has it beside modules that never end,
-//! and a call whose turn is over goes on where it was.
+//! Turns of sessions at user level: a session with a reservation gets its time beside modules that
+//! never end, and a call whose turn is over continues where it was.
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,14 +11,15 @@ use testkit::{Service, root_or_skip, wait_for};
 use crate::common::{Ends, Line, SOON, module, steps_of_work};
 
 const VICTIM: u16 = 7000;
-/// Each hostile session has the port behind it by its number.
+/// L4 port before those of the hostile sessions: number n has this one plus n.
 const HOSTILE: u16 = 7100;
 
-/// Never ends.
+/// Module that never ends.
 const ENDLESS: &str = r#"(memory (export "memory") 1 1)
     (func (export "on_packet") (result i32) (loop (br 0)) (i32.const 0))"#;
 
-/// Counts its packets behind so many steps, and has the count in the first bytes of the payload.
+/// Returns a module that counts its packets after `steps` steps of work, and writes the count into
+/// the first bytes of the payload.
 pub fn counting(steps: u32) -> String {
     let work = steps_of_work(steps);
     format!(
@@ -38,7 +39,7 @@ fn user(name: &str, fields: &str) -> Vec<u8> {
 }
 
 impl Line {
-    /// Makes a session that is promised so much.
+    /// Creates a session with this reservation.
     pub fn with_session<'a>(
         &self,
         name: &str,
@@ -60,7 +61,7 @@ impl Line {
         self.node.deploy(wasm, &service).unwrap();
     }
 
-    /// Sessions that reserved nothing, each with a module that never ends.
+    /// Creates sessions without reservations, each with a module that never ends.
     fn with_hostile(&self, count: u16) {
         for number in 0..count {
             let name = format!("hostile-{number}");
@@ -79,7 +80,7 @@ impl Line {
     }
 }
 
-/// Numbers of the packets that come, until none has come for a while.
+/// Returns the numbers of the packets that come, until none has for a while.
 pub fn numbers(receiver: &UdpSocket) -> Vec<u32> {
     let mut payload = [0; 64];
     let mut numbers = Vec::new();
@@ -96,7 +97,7 @@ fn who_was_promised_time_loses_no_packet_beside_modules_that_never_end() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     line.with_session("gold", Some("1ms/4ms"), Some("1MiB"));
     line.serve("gold", &user("count", &counting(100)), "victim", VICTIM);
     line.with_hostile(5);
@@ -136,7 +137,7 @@ fn a_call_whose_turn_is_over_goes_on_where_it_was_also_for_messages_and_another_
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     // A call takes about 600 µs: three turns of 200 µs, of which a busy machine takes a part.
     line.with_session("slow", Some("200us/2ms"), Some("1MiB"));
     line.serve("slow", &user("count", &counting(600_000)), "slow", VICTIM);
@@ -170,7 +171,7 @@ fn what_its_queue_has_no_room_for_is_dropped_on_its_account_and_nobody_elses() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     line.with_session("short", Some("50us/4ms"), Some("16KiB"));
     line.with_session("gold", Some("1ms/4ms"), Some("1MiB"));
     line.serve("short", &user("count", &counting(30_000)), "short", VICTIM + 1);
@@ -208,7 +209,7 @@ fn a_session_that_goes_in_the_middle_of_a_call_leaves_no_packet_memory_behind() 
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     line.with_session("gold", Some("1ms/4ms"), None);
     let at_rest = line.free_frames();
     for _ in 0..5 {

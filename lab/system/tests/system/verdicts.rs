@@ -1,4 +1,4 @@
-//! Verdicts on the wire: where a packet goes, with which bytes, and what the kernel adds.
+//! Verdicts on the wire: the path of a packet, its bytes, and the kernel's changes.
 
 use crate::common::{Line, PAYLOAD_ADDRESS, SOON, is_udp_to, module};
 use testkit::{Net, NodeUnderTest, RawPort, Service, root_or_skip, service_module};
@@ -8,7 +8,7 @@ use wire::{FrameBuilder, parse_frame};
 const PORT: u16 = 7000;
 const RULES: &[&str] = &["proto udp dport 7000"];
 
-/// Returns the 32-bit number at the begin of the UDP payload.
+/// Returns a module whose verdict is the 32-bit number at the beginning of the UDP payload.
 fn answer() -> Vec<u8> {
     let fields = format!(
         r#"(memory (export "memory") 1)
@@ -53,7 +53,7 @@ fn drops_are_counted_by_the_names_of_their_reasons() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     line.node.deploy(&answer(), &Service { rules: RULES, ..Service::default() }).unwrap();
     let (receiver, sender) = (line.udp("server", PORT), line.udp("client", 0));
     let before = line.books();
@@ -75,7 +75,7 @@ fn drops_are_counted_by_the_names_of_their_reasons() {
     assert_eq!(balance.drops, expected.map(|(name, n)| (name.to_owned(), n)).into());
 }
 
-/// Redirects to the port that its parameter names.
+/// Module that redirects to the port that its parameter names.
 pub const REDIRECT: &str = r#"
 (import "tam" "param_load" (func $param (param i32 i32 i32 i32) (result i32)))
 (import "tam" "port_find" (func $port (param i32 i32) (result i32)))
@@ -161,7 +161,7 @@ fn reroutes(line: &ThreeHosts) {
     assert_eq!(line.node.service("reroute").unwrap().stats.to_kernel, 1);
 }
 
-/// A third host behind the router.
+/// Line with a third host behind the router.
 struct ThreeHosts {
     node: NodeUnderTest,
     net: Net,
@@ -225,7 +225,7 @@ fn a_ttl_that_ends_in_a_service_is_answered_by_the_kernel() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let all = Service { rules: &["any"], ..Service::default() };
     line.node.deploy(&service_module("monitor").unwrap(), &all).unwrap();
     let client = RawPort::open(&line.net, "client", "r1").unwrap();

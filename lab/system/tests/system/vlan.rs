@@ -6,7 +6,7 @@ use crate::common::{Line, SOON, dscp, is_udp_to};
 use testkit::{RawPort, Service, root_or_skip, service_module};
 
 const PORT: u16 = 7000;
-/// Expedited forwarding (RFC 3246): what `monitor` marks with.
+/// DSCP with which `monitor` marks: expedited forwarding (RFC 3246).
 const MARK: u8 = 46;
 
 fn deploy_monitor(line: &Line, rules: &[&str]) {
@@ -20,7 +20,7 @@ fn a_tagged_frame_is_matched_by_its_vlan_and_marked() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     deploy_monitor(&line, &["vlan 0"]);
     let client = RawPort::open(&line.net, "client", "r1").unwrap();
     let server = RawPort::open(&line.net, "server", "r1").unwrap();
@@ -40,7 +40,7 @@ fn a_frame_of_a_vlan_that_the_router_lacks_is_dropped_at_each_level() {
     }
     for level in ["nic", "kernel", "user"] {
         let line = Line::up();
-        line.acquaint();
+        line.resolve_neighbours();
         let client = RawPort::open(&line.net, "client", "r1").unwrap();
         let server = RawPort::open(&line.net, "server", "r1").unwrap();
         let service = Service { rules: &["vlan 5"], level, ..Service::default() };
@@ -62,7 +62,7 @@ fn tags_beyond_what_rules_can_be_asked_about_are_the_kernels_without_rules() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let client = RawPort::open(&line.net, "client", "r1").unwrap();
     let server = RawPort::open(&line.net, "server", "r1").unwrap();
     for (outcome, arrive) in [("kernel_vlan_depth", 2), ("drop_vlan_depth", 0)] {
@@ -87,7 +87,7 @@ fn two_tags_without_a_rule_are_the_kernels() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let client = RawPort::open(&line.net, "client", "r1").unwrap();
     client.send(&line.frame().vlan(10).vlan(20).udp(4000, PORT).build()).unwrap();
     assert_eq!(line.books().node.ports[0].outcomes["kernel_vlan_depth"], 1);
@@ -99,7 +99,7 @@ fn all_fragments_of_a_datagram_match_the_rule_of_its_l4_port() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     deploy_monitor(&line, &["proto udp dport 7000"]);
     let client = RawPort::open(&line.net, "client", "r1").unwrap();
     let server = RawPort::open(&line.net, "server", "r1").unwrap();

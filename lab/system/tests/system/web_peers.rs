@@ -1,4 +1,5 @@
-//! curl, wrk and nginx at both ends of services of streams: what arrives is what there is.
+//! Clients curl and wrk and the server nginx at the ends of stream services: the received bytes are
+//! those served.
 
 use crate::common::Line;
 use crate::nginx::Nginx;
@@ -7,7 +8,7 @@ use sha2::{Digest, Sha256};
 use std::path::Path;
 use testkit::{root_or_skip, service_module};
 
-/// What is served: its name, and its bytes.
+/// Served file: its name, and its bytes.
 type File = (&'static str, Vec<u8>);
 
 fn files() -> Vec<File> {
@@ -43,12 +44,12 @@ fn sha256(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))
 }
 
-/// A service in the way: none at first.
+/// Service on the path; the first entry has none.
 struct Way {
     name: &'static str,
     module: Option<Vec<u8>>,
     parameters: &'static [(&'static str, &'static str)],
-    /// It leaves heads as they are.
+    /// True if it leaves heads unchanged.
     keeps_heads: bool,
 }
 
@@ -71,10 +72,11 @@ fn ways() -> Vec<Way> {
     ]
 }
 
-/// Connections to servers stay for the next client of the same address.
+/// Manifest setting by which connections to servers are kept for the next client of the same
+/// address.
 const KEEPS_SERVERS: &[(&str, &str)] = &[("capabilities", "keep-servers")];
 
-/// A filter that is shown all of each message and leaves it as it is.
+/// Returns a filter that is called for all of each message and changes nothing.
 fn shows_all() -> Vec<u8> {
     let callback = |name: &str| {
         format!("(func (export \"proxy_on_{name}\") (param i32 i32 i32) (result i32) i32.const 0)")
@@ -87,7 +89,7 @@ fn shows_all() -> Vec<u8> {
     wat::parse_str(text).unwrap()
 }
 
-/// What one call of curl got: status and fields, without the time of day, and the body's digest.
+/// Result of one call of curl: status and fields, without the time of day, and the body's digest.
 #[derive(Debug, PartialEq, Eq)]
 struct Got {
     status: String,
@@ -95,7 +97,7 @@ struct Got {
     body: String,
 }
 
-/// Calls curl with these arguments, behind which the URL stands.
+/// Calls curl with these arguments, followed by the URL.
 fn curl(line: &Line, scratch: &Path, arguments: &[&str], path: &str) -> Got {
     let url = format!("http://{}/{path}", line.server(PORT));
     let body = scratch.join("body");
@@ -117,7 +119,7 @@ fn curl(line: &Line, scratch: &Path, arguments: &[&str], path: &str) -> Got {
     Got { status, fields, body: sha256(&body) }
 }
 
-/// What is asked for, and how.
+/// Request: path and options.
 #[derive(Debug)]
 struct Request<'a> {
     path: &'static str,
@@ -165,7 +167,7 @@ fn requests(is_known: &str) -> Vec<Request<'_>> {
 }
 
 impl Request<'_> {
-    /// The file, where all of it comes, decoded.
+    /// Returns the file, if the response has all of it, decoded.
     fn whole<'files>(&self, files: &'files [File]) -> Option<&'files [u8]> {
         let is_whole = matches!(self.how[..], [] | ["-0"] | ["--compressed"]);
         let is_file = files.iter().any(|(name, _)| *name == self.path);
@@ -180,7 +182,7 @@ fn what_curl_gets_of_nginx_is_the_same_with_every_kind_of_service_in_between() {
     }
     let line = Line::up();
     let nginx = Nginx::start(&line, PORT);
-    line.acquaint();
+    line.resolve_neighbours();
     let (files, scratch) = (files(), tempfile::tempdir().unwrap());
     files.iter().for_each(|(name, content)| nginx.serves(name, content));
     let etag = curl(&line, scratch.path(), &[], "meg.txt").field("ETag");
@@ -216,10 +218,10 @@ fn what_curl_gets_of_nginx_is_the_same_with_every_kind_of_service_in_between() {
     assert!(directly.iter().filter(is_chunked).count() >= 3, "{directly:#?}");
 }
 
-/// Files that `compress` codes.
+/// Names of the files that `compress` encodes.
 const CODED: [&str; 3] = ["thousand.txt", "some.txt", "meg.txt"];
 
-/// What came through a service is what came without it.
+/// Compares a response through a service with the one without it.
 fn compare(way: &Way, request: &Request, got: &Got, before: &Got, files: &[File]) {
     let what = format!("{}: {request:?}: {got:#?}", way.name);
     let codes = request.how.contains(&GZIP);
@@ -240,7 +242,7 @@ fn compare(way: &Way, request: &Request, got: &Got, before: &Got, files: &[File]
 }
 
 impl Got {
-    /// The status without the version.
+    /// Returns the status without the version.
     fn code(&self) -> &str {
         self.status.split_once(' ').map_or("", |(_, code)| code)
     }
@@ -249,7 +251,7 @@ impl Got {
         !self.field("Content-Encoding").is_empty()
     }
 
-    /// What a field says; nothing without it.
+    /// Returns the value of a field; empty without it.
     fn field(&self, name: &str) -> String {
         let mut fields = self.fields.iter().filter_map(|field| field.split_once(": "));
         let field = fields.find(|field| field.0.eq_ignore_ascii_case(name));
@@ -257,8 +259,8 @@ impl Got {
     }
 }
 
-/// What curl uploads, with a length, in chunks, and after it has asked whether it may, is in nginx'
-/// folder.
+/// Checks that curl's uploads, with a length, in chunks, and after `Expect: 100-continue`, are in
+/// nginx' folder.
 fn uploads(line: &Line, nginx: &Nginx, way: &str, scratch: &Path) {
     let file = scratch.join("upload");
     let path = file.display().to_string();
@@ -291,7 +293,7 @@ fn clients_of_one_address_share_connections_to_nginx_where_the_operator_says_so(
     }
     let line = Line::up();
     let _nginx = Nginx::start(&line, PORT);
-    line.acquaint();
+    line.resolve_neighbours();
     let url = format!("http://{}/connection", line.server(PORT));
     for (parameters, is_shared) in [(&[][..], false), (KEEPS_SERVERS, true)] {
         deploys(&line, "streams", PORT, &shows_all(), parameters);
@@ -319,7 +321,7 @@ fn one_connection_of_curl_has_many_files_through_a_filter_and_many_connections_h
     }
     let line = Line::up();
     let nginx = Nginx::start(&line, PORT);
-    line.acquaint();
+    line.resolve_neighbours();
     let (files, scratch) = (files(), tempfile::tempdir().unwrap());
     files.iter().for_each(|(name, content)| nginx.serves(name, content));
     let paths: Vec<String> = ["", "ssi/"]
@@ -366,7 +368,7 @@ fn wrk_sees_no_error_through_a_filter_and_through_compress() {
     }
     let line = Line::up();
     let nginx = Nginx::start(&line, PORT);
-    line.acquaint();
+    line.resolve_neighbours();
     nginx.serves("page.txt", &"Many words, again and again. ".repeat(800).into_bytes());
     let url = format!("http://{}/page.txt", line.server(PORT));
     for way in ways().into_iter().filter(|way| matches!(way.name, "tcp" | "http" | "compress")) {

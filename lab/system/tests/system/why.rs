@@ -1,4 +1,4 @@
-//! `tam why`: the reasons that counted, and what would become of a packet, asked beforehand.
+//! `tam why`: the reasons that have counted packets, and the predicted outcome of a packet.
 
 use crate::common::{Line, SOON, module};
 use api::{ExplainRequest, Explanation, WhyReason};
@@ -25,7 +25,7 @@ fn what_would_become_of_a_packet_is_what_becomes_of_it_and_the_question_counts_n
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let wasm = module("passing", "window = 64", PASSING);
     let deployed =
         line.node.deploy(&wasm, &Service { rules: RULES, ..Service::default() }).unwrap();
@@ -89,7 +89,7 @@ fn reasons_that_counted_are_listed_with_rule_module_session_and_what_to_do() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let dropping = rule(&line, "proto udp dport 7001", "drop");
     let wasm = module(
         "trapping",

@@ -1,24 +1,24 @@
-//! Real labs, with real packets. Needs root; says so otherwise.
+//! Tests of real labs with real packets. They need root, and skip with a note otherwise.
 
 use std::time::Instant;
 
 use super::*;
 use crate::{Lab, record_pid};
 
-/// A lab of this test process, removed when the test ends, however it ends.
+/// Lab of this test process, removed when the test ends, however it ends.
 struct Scratch {
     name: String,
     plan: Plan,
 }
 
 impl Scratch {
-    /// None when the test cannot run; the reason is printed.
+    /// Makes a lab; returns `None` and prints the reason when the test cannot run.
     fn up(purpose: &str, body: &str) -> Option<Self> {
         let scratch = Self::planned(purpose, body)?;
         match up(&scratch.plan, &mut |_| {}) {
             Ok(_) => Some(scratch),
             Err(error) if error.to_string().contains("lacks the kind 'vlan'") => {
-                // Nothing stays of a lab that this kernel cannot make.
+                // A lab that this kernel cannot make leaves nothing.
                 let left = netns::list().unwrap();
                 let prefix = format!("tam-{}-", scratch.plan.lab);
                 assert!(!left.iter().any(|name| name.starts_with(&prefix)), "{left:?}");
@@ -38,7 +38,7 @@ impl Scratch {
         Some(Self { name, plan })
     }
 
-    /// What a command that must succeed prints.
+    /// Runs a command that must succeed; returns its output.
     fn run(&self, node: &str, words: &str) -> String {
         let output = self.try_run(node, words);
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -177,7 +177,7 @@ fn a_link_with_a_delay_has_a_bridge_without_addresses_in_it() {
         assert!(said.contains("LOWER_UP") && said.contains(&format!("mtu {mtu} ")), "{said}");
         assert_eq!(lab.run("link-1", &format!("ip -oneline address show dev {device}")), "");
     }
-    // Nothing is in the hosts but what a link has without it.
+    // The hosts have only the devices of an ordinary link.
     assert!(lab.run("a", "ip -oneline link").contains("to-b@"));
     assert!(lab.run("b", "ip -oneline address").contains("10.77.1.2/24"));
     // No node bridges: nothing passes.
@@ -243,7 +243,7 @@ fn processes_end_with_their_lab_and_others_do_not() {
     stranger.wait().unwrap();
 }
 
-/// Makes the record say that the process began before it did.
+/// Changes the record's start time of the process to an earlier one.
 fn pretend_older(lab: &str, router: &str) {
     let path = PathBuf::from(STATE_DIRECTORY).join(format!("{lab}.json"));
     let mut state = load(lab).unwrap();

@@ -1,18 +1,18 @@
 //! Shortest paths: at every node a route to the network of every link that it is not on.
 //!
-//! Breadth first, so hop counts; equal ways are decided by the order of the links in the file.
-//! Hosts are never on the way, as they do not forward: a network is reached through the
-//! router at its end. Every node on a shortest path is one hop nearer than the one before, so
-//! the routes of all nodes together have no loop.
+//! Breadth first by hop counts; equal paths are decided by the order of the links in the file.
+//! Hosts are never on a path, as they do not forward: a network is reached through the router at
+//! its end. Every node on a shortest path is one hop nearer than the one before, so the routes of
+//! all nodes together have no loop.
 
 use std::collections::VecDeque;
 
-use super::{LinkWish, NodeKind, NodeWish, PlannedLink, PlannedRoute};
+use super::{LinkSpec, NodeKind, NodeSpec, PlannedLink, PlannedRoute};
 
-/// The routes of each node, in the order of the nodes; of each, in the order of the links.
+/// Returns the routes of each node, in the order of the nodes; of each, in the order of the links.
 pub(crate) fn routes(
-    nodes: &[NodeWish],
-    links: &[LinkWish],
+    nodes: &[NodeSpec],
+    links: &[LinkSpec],
     planned: &[PlannedLink],
 ) -> Vec<Vec<PlannedRoute>> {
     let neighbours = neighbours(nodes.len(), links);
@@ -27,22 +27,22 @@ pub(crate) fn routes(
         .collect()
 }
 
-/// The first step of a path: over which link, to which of its ends.
+/// First hop of a path: a link, and which of its ends is the next node.
 #[derive(Clone, Copy)]
 struct Step {
     link: usize,
     end: usize,
 }
 
-/// How far a node is, and how the way there begins.
+/// Path to a node: its length, and its first hop.
 #[derive(Clone, Copy)]
 struct Path {
     hops: usize,
     first: Step,
 }
 
-/// Per node its links, each as the step to the other end.
-fn neighbours(nodes: usize, links: &[LinkWish]) -> Vec<Vec<(usize, Step)>> {
+/// Returns the links of each node, each as the step to the other end.
+fn neighbours(nodes: usize, links: &[LinkSpec]) -> Vec<Vec<(usize, Step)>> {
     let mut neighbours = vec![Vec::new(); nodes];
     for (link, wish) in links.iter().enumerate() {
         let [first, second] = wish.ends;
@@ -54,7 +54,7 @@ fn neighbours(nodes: usize, links: &[LinkWish]) -> Vec<Vec<(usize, Step)>> {
 
 fn shortest_paths(
     from: usize,
-    nodes: &[NodeWish],
+    nodes: &[NodeSpec],
     neighbours: &[Vec<(usize, Step)>],
 ) -> Vec<Option<Path>> {
     let mut paths: Vec<Option<Path>> = vec![None; nodes.len()];
@@ -77,8 +77,8 @@ fn shortest_paths(
     paths
 }
 
-/// How the way to a link's network begins: towards the nearer of its routers.
-fn first_step(link: &LinkWish, nodes: &[NodeWish], paths: &[Option<Path>]) -> Option<Step> {
+/// Returns the first hop to a link's network: towards the nearer of its routers.
+fn first_step(link: &LinkSpec, nodes: &[NodeSpec], paths: &[Option<Path>]) -> Option<Step> {
     link.ends
         .iter()
         .filter(|&&end| nodes[end].kind == NodeKind::Router)

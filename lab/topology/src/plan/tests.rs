@@ -1,4 +1,4 @@
-//! Plans without a system: what a file means, and why a file is refused.
+//! Tests of plans without a system: the plan of a file, and the reason why one is refused.
 
 use proptest::prelude::*;
 
@@ -23,7 +23,7 @@ mtu = 9000
 vlan = 10
 "#;
 
-/// Written by hand from the rules in this module's heading.
+/// Plan written by hand from the rules in this module's heading.
 const DEMO_PLAN: &str = r#"{
   "schema_version": 1,
   "lab": "demo",
@@ -222,7 +222,7 @@ fn a_file_that_is_no_topology_is_refused() {
 }
 
 #[test]
-fn one_link_more_than_there_are_networks_is_refused() {
+fn links_beyond_the_number_of_networks_are_refused() {
     let nodes = "name = 'p'\n[[host]]\nname = 'a'\n[[router]]\nname = 'b'\n".to_owned();
     let links = |count: usize| "[[link]]\nends = ['a', 'b']\n".repeat(count);
     let most = Lab::parse(&(nodes.clone() + &links(LINKS_MAX)), "t.toml").unwrap();
@@ -234,7 +234,7 @@ fn one_link_more_than_there_are_networks_is_refused() {
     );
 }
 
-/// Routers in a random tree with more links across, and hosts at some of them.
+/// Generates routers in a random tree with more links across, and hosts at some of them.
 fn topology() -> impl Strategy<Value = String> {
     let routers = prop::collection::vec(any::<prop::sample::Index>(), 1..12);
     let across = prop::collection::vec(any::<(prop::sample::Index, prop::sample::Index)>(), 0..8);
@@ -265,7 +265,8 @@ fn topology() -> impl Strategy<Value = String> {
     })
 }
 
-/// Follows the routes as the kernel would, from a node to an address. The nodes on the way.
+/// Follows the routes as the kernel would, from a node to an address; returns the nodes on the
+/// path.
 fn way<'plan>(plan: &'plan Plan, from: &'plan PlannedNode, to: IpAddr) -> Vec<&'plan str> {
     let prefix = |end: &LinkEnd| if to.is_ipv4() { end.v4 } else { end.v6 };
     let owner = |address: IpAddr| {

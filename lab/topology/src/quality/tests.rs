@@ -1,4 +1,4 @@
-//! What links are said to do, and how it is refused.
+//! Tests of the qualities of links, and of refused values.
 
 use super::*;
 use crate::{Lab, NodeKind, Plan};
@@ -70,7 +70,7 @@ fn a_refused_quality_says_the_line_and_what_belongs_there() {
 }
 
 proptest! {
-    /// What is written for the service and for people is what was read.
+    /// Parameters written for the service are read back as the same quality.
     #[test]
     fn a_quality_that_is_written_is_read_again(
         times in prop::array::uniform6(0_u64..=60_000_000),

@@ -1,4 +1,4 @@
-//! wasmi, an interpreter that shares no code with wasmtime.
+//! Engine wasmi, an interpreter that shares no code with wasmtime.
 
 use wasmi::errors::{ErrorKind, TableError};
 use wasmi::{Config, Engine, Linker, Module, Store, TrapCode, Val, ValType};
@@ -6,14 +6,14 @@ use wasmi::{Config, Engine, Linker, Module, Store, TrapCode, Val, ValType};
 use super::{FUEL, Peer, PeerError, bits, returned, values};
 use crate::outcome::{Ending, Outcome};
 
-/// An instance in wasmi.
+/// Instance in wasmi.
 pub struct Wasmi {
     store: Store<()>,
     instance: wasmi::Instance,
 }
 
 impl Wasmi {
-    /// The engine, which all instances of a run share.
+    /// Returns the engine, which all instances of a run share.
     #[must_use]
     pub fn engine() -> Engine {
         let mut config = Config::default();
@@ -21,10 +21,10 @@ impl Wasmi {
         Engine::new(&config)
     }
 
-    /// An instance of a module that imports nothing.
+    /// Instantiates a module that imports nothing.
     ///
     /// # Errors
-    /// When it is not valid there, or its start traps.
+    /// The module is not valid there, or its start function traps.
     pub fn new(engine: &Engine, bytes: &[u8]) -> Result<Self, PeerError> {
         let module = Module::new(engine, bytes).map_err(|error| module_error(&error))?;
         let mut store = Store::new(engine, ());
@@ -74,7 +74,7 @@ fn value(ty: &ValType, bits: u64) -> Option<Val> {
     }
 }
 
-/// One of its traps has no code.
+/// Returns the reason of a trap, also of the one that has no trap code in wasmi.
 fn ended(error: &wasmi::Error) -> Option<Ending> {
     match error.kind() {
         ErrorKind::Table(TableError::CopyOutOfBounds) => Some(Ending::TableOutOfBounds),

@@ -1,31 +1,31 @@
-//! wasmtime.
+//! Engine wasmtime.
 
 use wasmtime::{Config, Engine, Linker, Module, RefType, Store, Trap, Val, ValType};
 
 use super::{FUEL, Peer, PeerError, bits, returned, values};
 use crate::outcome::{Ending, Outcome};
 
-/// An instance in wasmtime.
+/// Instance in wasmtime.
 pub struct Wasmtime {
     store: Store<()>,
     instance: wasmtime::Instance,
 }
 
 impl Wasmtime {
-    /// The engine, which all instances of a run share.
+    /// Returns the engine, which all instances of a run share.
     ///
     /// # Errors
-    /// When it cannot be made on this machine.
+    /// The engine cannot be made on this machine.
     pub fn engine() -> Result<Engine, PeerError> {
         let mut config = Config::new();
         config.consume_fuel(true);
         Engine::new(&config).map_err(|error| module_error(&error))
     }
 
-    /// An instance of a module that imports nothing.
+    /// Instantiates a module that imports nothing.
     ///
     /// # Errors
-    /// When it is not valid there, or its start traps.
+    /// The module is not valid there, or its start function traps.
     pub fn new(engine: &Engine, bytes: &[u8]) -> Result<Self, PeerError> {
         let module = Module::new(engine, bytes).map_err(|error| module_error(&error))?;
         let mut store = Store::new(engine, ());
@@ -49,7 +49,7 @@ impl Peer for Wasmtime {
         self.store.set_fuel(FUEL).map_err(|error| error.to_string())?;
         match function.call(&mut self.store, &values, &mut results) {
             Ok(()) => returned(results.iter().map(|value| match value {
-                // Which function it is has another number in every engine.
+                // Every engine numbers functions differently.
                 Val::FuncRef(function) => Some(u64::from(function.is_some())),
                 _ => bits(value.i32(), value.i64()),
             })),

@@ -1,7 +1,7 @@
-//! Modules that compute: bounded loops, calls, memory and tables whose
-//! addresses mostly fit, so that a call gets far before it traps, if it does.
+//! Modules that compute: bounded loops, calls, memory and tables whose addresses mostly fit, so
+//! that a call gets far before it traps, if it does.
 //!
-//! `wasm-smith` finds odd shapes; this finds wrong values, registers and spills.
+//! `wasm-smith` finds odd shapes; this generator finds wrong values, registers and spills.
 
 mod body;
 
@@ -14,50 +14,49 @@ use wasm_encoder::{
 use super::rng::Rng;
 use body::{Body, STATEMENTS};
 
-/// Pages of a memory, at most: enough to grow, little to compare.
+/// Most pages of a memory: enough to grow, little to compare.
 pub(super) const PAGES_MAX: u32 = 4;
 
-/// Mutable globals: two of each type.
+/// Mutable integer globals: two of each type.
 const GLOBALS: [ValType; 4] = [ValType::I32, ValType::I32, ValType::I64, ValType::I64];
 /// Bytes of memory that surely exist: one page.
 const MEMORY: u32 = 0x1_0000;
-/// The mutable global behind them: a reference.
+/// Index of the mutable global after them, a reference.
 const REFERENCE: u32 = GLOBALS.len() as u32;
-/// Elements of the first table.
+/// Number of elements of the first table.
 const TABLE: u64 = 12;
-/// The second table changes: what it begins with, and may have.
+/// Initial and largest length of the second table, which changes.
 const CHANGING: u64 = 5;
 const CHANGING_MAX: u64 = 9;
-/// What the passive segments have, which are the first of their kinds.
+/// Lengths of the passive segments, which are the first of their kinds.
 const PASSIVE_ELEMENTS: u64 = 5;
 const PASSIVE_BYTES: u64 = 40;
-/// Parameters and results of a function, at most.
+/// Most parameters and results of a function.
 const PARAMETERS_MAX: u64 = 4;
 const RESULTS_MAX: u64 = 3;
 
-/// The type of a function.
+/// Type of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Signature {
     parameters: Vec<ValType>,
     results: Vec<ValType>,
 }
 
-/// What the functions of a module know of it.
+/// Properties of the module that its functions depend on.
 struct Plan {
-    /// The type of each function is the one of its own number.
+    /// Type of each function, by its index.
     signatures: Vec<Signature>,
-    /// Functions below this one are in the table and call nothing through it.
+    /// Number of the first functions, which are in the table and call nothing through it.
     in_table: u32,
     grows: bool,
-    /// Whether there are operators that change the second table, and such that copy from
-    /// the first.
+    /// True if operators may change the second table, and if they may copy from the first.
     changes: bool,
     copies: bool,
-    /// Statements of each function, at most.
+    /// Most statements of each function.
     statements: u32,
 }
 
-/// The module of a seed.
+/// Returns the module of a seed.
 pub(super) fn module(rng: &mut Rng) -> Vec<u8> {
     let plan = Plan::new(rng);
     let (mut types, mut functions) = (TypeSection::new(), FunctionSection::new());
@@ -145,7 +144,7 @@ fn memory() -> MemorySection {
     memories
 }
 
-/// Some places of the table stay empty.
+/// Returns the elements of the table, some of which stay null.
 fn elements(rng: &mut Rng, plan: &Plan) -> ElementSection {
     let mut elements = ElementSection::new();
     let any = |rng: &mut Rng| rng.below(u64::from(plan.in_table)) as u32;
@@ -168,7 +167,7 @@ fn elements(rng: &mut Rng, plan: &Plan) -> ElementSection {
     elements
 }
 
-/// The segments, and how many they are.
+/// Returns the data segments and their number.
 fn data(rng: &mut Rng) -> (DataSection, u32) {
     const LENGTH: u64 = 300;
     let mut data = DataSection::new();

@@ -1,4 +1,4 @@
-//! A bounded module and arguments from a seed.
+//! Bounded module and arguments of a seed.
 
 use arbitrary::Unstructured;
 use wasm_smith::{Config, InstructionKind, InstructionKinds, MemoryOffsetChoices, Module};
@@ -8,30 +8,30 @@ use wasmparser::{ExternalKind, Parser, Payload, ValType, Validator, WasmFeatures
 use super::compose::{self, PAGES_MAX};
 use super::rng::Rng;
 
-/// Rounds of loops and calls on one instance; then every function is `unreachable`.
+/// Iterations of loops and calls on one instance, after which every function is `unreachable`.
 const ROUNDS: u32 = 300;
 /// Random bytes that a module is made of.
 const ENTROPY: usize = 1 << 14;
 
-/// A module and what of it is looked at.
+/// Module, with its exports that are compared.
 pub(super) struct Generated {
     pub(super) bytes: Vec<u8>,
     pub(super) functions: Vec<Export>,
     /// Exported integer globals: name and index.
     pub(super) globals: Vec<(String, u32)>,
     pub(super) memory: Option<String>,
-    /// Whether it has references to things of the host, which wasmtime takes with its
-    /// garbage collector only.
+    /// True if it has references to objects of the host, which wasmtime accepts with its garbage
+    /// collector only.
     pub(super) has_externals: bool,
 }
 
-/// An exported function of integers.
+/// Exported function of integers.
 pub(super) struct Export {
     pub(super) name: String,
     pub(super) parameters: Vec<ValueType>,
 }
 
-/// The module of a seed, if it has a function to call; its numbers come from `rng`.
+/// Returns the module of a seed, if it has a function to call; its numbers come from `rng`.
 pub(super) fn module(seed: u64, rng: &mut Rng) -> Option<Generated> {
     if seed % 2 == 1 {
         return Generated::of(compose::module(rng));
@@ -43,8 +43,8 @@ pub(super) fn module(seed: u64, rng: &mut Rng) -> Option<Generated> {
     Generated::of(module.to_bytes())
 }
 
-/// Every seed has its own mix: with tables or with bulk memory, large or small,
-/// free to trap or not.
+/// Returns a configuration of the seed's own: with tables or with bulk memory, large or small, free
+/// to trap or not.
 fn config(rng: &mut Rng) -> Config {
     use InstructionKind::{Control, MemoryInt, NumericInt, Parametric, Reference, Variable};
     let references = rng.below(2) == 0;
@@ -93,8 +93,8 @@ fn config(rng: &mut Rng) -> Config {
 }
 
 impl Generated {
-    /// Reads what a module, which imports nothing, exports; nothing if that is no function
-    /// of integers.
+    /// Reads the exports of a module that imports nothing; `None` if none is a function of
+    /// integers.
     pub(super) fn of(bytes: Vec<u8>) -> Option<Self> {
         let mut types = Vec::new();
         let mut functions = Vec::new();

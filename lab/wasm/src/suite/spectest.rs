@@ -1,7 +1,7 @@
-//! What the suite's own host has (the interpreter's README lists it), as a
-//! module; only what is imported, for most modules have a memory of their own.
+//! Suite's own host (listed in the interpreter's README) as a module. It has only the exports that
+//! are imported, since most modules have a memory of their own.
 
-/// Name and definition.
+/// Name and definition of each export.
 const DEFINITIONS: [(&str, &str); 13] = [
     ("global_i32", "(global (export \"global_i32\") i32 (i32.const 666))"),
     ("global_i64", "(global (export \"global_i64\") i64 (i64.const 666))"),
@@ -18,7 +18,7 @@ const DEFINITIONS: [(&str, &str); 13] = [
     ("print_f64_f64", "(func (export \"print_f64_f64\") (param f64 f64))"),
 ];
 
-/// The module with these of its exports; nothing when one does not exist.
+/// Returns the module with these of its exports; `None` when one does not exist.
 pub(super) fn module(names: &[&str]) -> Option<Vec<u8>> {
     let is_wanted = |(name, _): &&(&str, &str)| names.contains(name);
     let definitions: String =

@@ -1,13 +1,13 @@
-//! The count: right, wrong, refused by reason; and what of it is committed.
+//! Tally of the suite: right, wrong, refused by reason; and the committed part of it.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Reasons that lie in what eBPF is, so that the goal leaves them out.
+/// Reasons inherent to eBPF, which the goal leaves out.
 const OUTSIDE: [&str; 4] = ["float", "recursion", "simd", "threads"];
 
-/// What a run of the suite gave.
+/// Results of a run of the suite.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     counts: Counts,
@@ -19,9 +19,9 @@ pub struct Tally {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Counts {
-    /// Run in the kernel, with the right outcome.
+    /// Assertions that ran in the kernel with the right outcome.
     pub right: u64,
-    /// Refused, by the code of the reason.
+    /// Refused assertions, by the code of the reason.
     pub refused: BTreeMap<String, u64>,
 }
 
@@ -39,19 +39,19 @@ impl Tally {
         self.wrong.push(message);
     }
 
-    /// The numbers.
+    /// Returns the numbers.
     #[must_use]
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// File and line of what was refused, by the code of the reason.
+    /// Returns file and line of refused assertions, by the code of the reason.
     #[must_use]
     pub fn refused_ones(&self) -> &BTreeMap<String, Vec<String>> {
         &self.refused
     }
 
-    /// Assertions with a wrong outcome, and what was compiled and did not load.
+    /// Returns assertions with a wrong outcome, and exports that were compiled and did not load.
     #[must_use]
     pub fn wrong_ones(&self) -> &[String] {
         &self.wrong
@@ -59,7 +59,8 @@ impl Tally {
 }
 
 impl Counts {
-    /// Of the assertions that need no floats, SIMD, threads or recursion, how many run: in percent.
+    /// Returns the percentage that runs of the assertions that need no floats, SIMD, threads or
+    /// recursion.
     #[must_use]
     pub fn share_run(&self) -> f64 {
         let inside = self.refused.iter().filter(|(reason, _)| !OUTSIDE.contains(&reason.as_str()));

@@ -1,11 +1,11 @@
 //! Modules made to break a limit of the compiler, the verifier or the machine.
 //!
-//! All are packet modules as text. Unless they say otherwise, what they do
-//! depends on the packet, so that nothing of it is known beforehand.
+//! All are packet modules as text. Unless they say otherwise, their behaviour depends on the
+//! packet, so that nothing of it is known at compile time.
 
 use std::fmt::Write;
 
-/// A packet module of these fields and this body of `on_packet`.
+/// Returns a packet module of these fields and this body of `on_packet`.
 pub fn module(fields: &str, body: &str) -> String {
     format!(
         "(module (memory (export \"memory\") 1) {fields}\n\
@@ -13,24 +13,24 @@ pub fn module(fields: &str, body: &str) -> String {
     )
 }
 
-/// A byte of the packet, another for each `n` up to 64.
+/// Returns code that loads a byte of the packet, another for each `n` up to 64.
 fn byte(n: usize) -> String {
     format!("(i32.load8_u (i32.const {}))", 0x8102 + n % 64)
 }
 
-/// What a number is added up in.
+/// Returns code that adds a value to the checksum `$sum`.
 fn add(value: &str) -> String {
     format!("(local.set $sum (i32.add (i32.mul (local.get $sum) (i32.const 31)) {value}))")
 }
 
-/// So many operators in one function, one behind the other.
+/// Returns one function with `operators` operators in sequence.
 pub fn straight(operators: usize) -> String {
     // One of these is seven.
     let body: String = (0..operators / 7).map(|n| add(&byte(n))).collect();
     module("", &format!("{body} (i32.and (local.get $sum) (i32.const 1))"))
 }
 
-/// Blocks within each other, each with a way out of all.
+/// Returns nested blocks, each with a branch out of all.
 pub fn nested(depth: usize) -> String {
     let mut body = "(block $out ".to_owned();
     for n in 0..depth {
@@ -41,7 +41,7 @@ pub fn nested(depth: usize) -> String {
     module("", &format!("{body} (i32.const 0)"))
 }
 
-/// Loops within each other, each going on while a bit of what it computes is set.
+/// Returns nested loops, each repeated while a bit of a computed value is set.
 pub fn nested_loops(depth: usize) -> String {
     let mut body = String::new();
     for n in 0..depth {
@@ -54,7 +54,7 @@ pub fn nested_loops(depth: usize) -> String {
     module("", &format!("{body} (i32.const 0)"))
 }
 
-/// Decisions one behind the other, each leaving something else in memory.
+/// Returns branches in sequence, each leaving another value in memory.
 pub fn branches(count: usize) -> String {
     let one = |n: usize| {
         let at = 0x9000 + 4 * (n % 4096);
@@ -63,7 +63,7 @@ pub fn branches(count: usize) -> String {
     module("", &((0..count).map(one).collect::<String>() + "(i32.const 0)"))
 }
 
-/// Flags that are set here and there and all asked at the end: two ways each.
+/// Returns flags that are set in different places and all tested at the end: two paths each.
 pub fn flags(count: usize) -> String {
     let locals: String = (0..count).map(|n| format!("(local $f{n} i32)")).collect();
     let set = |n: usize| format!("(if {} (then (local.set $f{n} (i32.const 1))))", byte(n));
@@ -72,7 +72,7 @@ pub fn flags(count: usize) -> String {
     module("", &format!("{locals} {body} (i32.and (local.get $sum) (i32.const 1))"))
 }
 
-/// A switch to so many places.
+/// Returns a switch with `targets` targets.
 pub fn switch(targets: usize) -> String {
     let mut body = "(block $end ".to_owned();
     body += &"(block ".repeat(targets);
@@ -85,7 +85,7 @@ pub fn switch(targets: usize) -> String {
     module("", &format!("{body} (i32.store (i32.const 0x9000) (local.get $sum)) (i32.const 0)"))
 }
 
-/// Functions that are too large to be inlined, each calling the next one twice.
+/// Returns functions that are too large to be inlined, each calling the next one twice.
 pub fn chain(depth: usize) -> String {
     let functions = functions(depth, 100, |n| {
         let next = n + 1;
@@ -98,7 +98,7 @@ pub fn chain(depth: usize) -> String {
     module(&functions, &format!("(i32.and (call $f0 {}) (i32.const 1))", byte(0)))
 }
 
-/// So many functions, all called by one switch and again.
+/// Returns `count` functions, all called by one switch and again.
 pub fn many_functions(count: usize) -> String {
     let functions = functions(count, 40, |_| "(local.get 0)".to_owned());
     let calls =
@@ -107,7 +107,7 @@ pub fn many_functions(count: usize) -> String {
     module(&functions, &format!("{body} (i32.and (local.get $sum) (i32.const 1))"))
 }
 
-/// Functions of one number: so many statements of some seven operators, and then `last`.
+/// Returns numbered functions of `statements` statements of some seven operators, and then `last`.
 fn functions(count: usize, statements: usize, last: impl Fn(usize) -> String) -> String {
     let one = |n: usize| {
         let work: String = (0..statements)
@@ -124,10 +124,10 @@ fn functions(count: usize, statements: usize, last: impl Fn(usize) -> String) ->
     (0..count).map(one).collect()
 }
 
-/// So many values that are all alive across a call.
+/// Returns `values` values that are all live across a call.
 pub fn alive(values: usize) -> String {
     let locals: String = (0..values).map(|n| format!("(local $v{n} i32)")).collect();
-    // Each another one: equal ones would be one.
+    // All values differ, since equal ones would be merged.
     let value = |n: usize| format!("(i32.mul {} (i32.const {}))", byte(n), 2 * n + 3);
     let set: String = (0..values).map(|n| format!("(local.set $v{n} {})", value(n))).collect();
     let sum: String = (0..values).map(|n| add(&format!("(local.get $v{n})"))).collect();
@@ -139,7 +139,7 @@ pub fn alive(values: usize) -> String {
     )
 }
 
-/// A table of so many elements, called through.
+/// Returns a table of `elements` elements, called through.
 pub fn table(elements: usize, functions_in_it: usize) -> String {
     let functions = functions(functions_in_it, 100, |_| "(local.get 0)".to_owned());
     let list: String = (0..elements).map(|n| format!("$f{} ", n % functions_in_it)).collect();
@@ -150,7 +150,7 @@ pub fn table(elements: usize, functions_in_it: usize) -> String {
     module(&fields, &format!("(i32.and {call} (i32.const 1))"))
 }
 
-/// Bodies that do not end.
+/// Bodies that never end.
 pub const ENDLESS: [(&str, &str); 6] = [
     ("an empty loop", "(loop $l (br $l)) (i32.const 0)"),
     (
@@ -172,5 +172,5 @@ pub const ENDLESS: [(&str, &str); 6] = [
     ("a loop that calls", "(loop $l (call $work) (br $l)) (i32.const 0)"),
 ];
 
-/// What the last of [`ENDLESS`] calls.
+/// Function that the last of [`ENDLESS`] calls.
 pub const WORK: &str = "(func $work (local $n i32) (loop $l (local.set $n (i32.add (local.get $n) (i32.const 1))) (br_if $l (i32.lt_u (local.get $n) (i32.const 100)))))";

@@ -1,4 +1,4 @@
-//! A module under attack, in the kernel, and one beside it that must not notice.
+//! Module under attack in the kernel, and a witness beside it that must not be affected.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,20 +11,20 @@ use wasm_to_bpf::{Entry, Flavour, Options, Program, layout};
 pub const WINDOW: u32 = 64;
 /// Limits of a worker that compiles one module: `node/cell/src/compile.rs`.
 const COMPILE_TIME_MAX: Duration = Duration::from_secs(20);
-/// What the verifier takes.
+/// Most instructions that the verifier accepts.
 const INSTRUCTIONS_MAX: usize = 1_000_000;
 /// Fuel of a call that shall not end.
 pub const FUEL: u64 = 1 << 20;
 pub const FLAVOURS: [Flavour; 2] = [Flavour::Xdp, Flavour::Tc];
 
-/// How an attack ended.
+/// End of an attack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The compiler's word for why not.
+    /// The compiler refused with this code.
     Refused(&'static str),
-    /// The verifier cannot follow it.
+    /// The verifier gave up on its complexity.
     TooComplex,
-    /// It runs.
+    /// The module runs.
     Runs,
 }
 
@@ -53,7 +53,7 @@ fn processor_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// A module in the kernel.
+/// Module in the kernel.
 pub struct Subject {
     pub instance: Instance,
     pub program: Loaded,
@@ -71,7 +71,7 @@ impl Subject {
         }
     }
 
-    /// Runs a packet: the verdict, or why it trapped.
+    /// Runs a packet; returns the verdict, or the trap code.
     pub fn run(&self, packet: &[u8]) -> Result<u32, u32> {
         let length = packet.len() as u64;
         let mut metadata = [0; 64];
@@ -92,14 +92,14 @@ impl Subject {
     }
 }
 
-/// It drops each packet with its number as the reason.
+/// Module that drops each packet with its number as the reason.
 pub const WITNESS: &str = r#"(module (memory (export "memory") 1)
     (global $n (mut i32) (i32.const 0))
     (func (export "on_packet") (result i32)
       (global.set $n (i32.add (global.get $n) (i32.const 1)))
       (i32.or (i32.const 1) (i32.shl (global.get $n) (i32.const 16)))))"#;
 
-/// A program that was there before the attack.
+/// Program that was loaded before the attack.
 pub struct Witness {
     subject: Subject,
     packets: u32,

@@ -1,4 +1,4 @@
-//! An axis of a plot: places of its values, its range, its ticks and what stands beside them.
+//! Axis of a plot: positions of its values, its range, its ticks and their labels.
 
 use std::ops::Range;
 
@@ -6,15 +6,15 @@ use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, Value
 
 use super::super::{Point, Quantity};
 
-/// Room above the highest point: as a factor, and in powers of ten.
+/// Space above the highest point: as a factor, and in powers of ten.
 const HEADROOM: f64 = 1.08;
 const HEADROOM_LOG: f64 = 0.15;
 /// Most ticks of an axis: labels of the longest numbers fit beside each other.
 const TICKS_MAX: usize = 8;
-/// Fewest powers of ten that are ticks enough; below this 2 and 5 of each are ticks, too.
+/// Number of powers of ten below which 2 and 5 of each are ticks, too.
 const POWERS_MIN: usize = 3;
 
-/// From values to places on an axis and back.
+/// Mapping between values and positions on an axis.
 #[derive(Clone, Copy)]
 pub(super) struct Axis {
     pub(super) quantity: Quantity,
@@ -22,7 +22,7 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// Returns the place of a point; `None` where a logarithm has no place for it.
+    /// Returns the position of a point; `None` for a value that has no logarithm.
     pub(super) fn place(self, point: &Point) -> Option<f64> {
         self.at(self.quantity.of(point)?)
     }
@@ -38,7 +38,7 @@ impl Axis {
         if self.is_log { 10f64.powf(place) } else { place }
     }
 
-    /// Returns the range that has all places, with room above them.
+    /// Returns the range of all positions, with space above them.
     pub(super) fn range(self, places: impl Iterator<Item = f64> + Clone, room: bool) -> Range<f64> {
         let most = places.clone().reduce(f64::max).unwrap_or(1.0);
         if self.is_log {
@@ -54,7 +54,7 @@ impl Axis {
         if self.is_log { log_ticks(range) } else { linear_ticks(range) }
     }
 
-    /// Returns what stands beside a tick; `range` says how exact it is to be.
+    /// Returns the label of a tick; `range` determines its precision.
     pub(super) fn label(self, place: f64, range: &Range<f64>) -> String {
         match self.is_log {
             true => short(self.value(place)),
@@ -67,7 +67,7 @@ impl Axis {
     }
 }
 
-/// A range of places with its ticks, for plotters: its own ones fall on odd numbers.
+/// Range of positions with its ticks, for plotters, whose own ticks fall on odd numbers.
 pub(super) struct Ticked {
     axis: Axis,
     range: Range<f64>,
@@ -115,7 +115,7 @@ fn unit_of(most: f64) -> (f64, &'static str) {
     }
 }
 
-/// Returns the distance of ticks: 1, 2 or 5 of a power of ten.
+/// Returns the distance between ticks: 1, 2 or 5 of a power of ten.
 fn step_of(range: &Range<f64>) -> f64 {
     let rough = (range.end - range.start).max(f64::MIN_POSITIVE) / TICKS_MAX as f64;
     let power = 10f64.powf(rough.log10().floor());
@@ -142,7 +142,7 @@ fn log_ticks(range: &Range<f64>) -> Vec<f64> {
     between.filter(|place| range.contains(place)).collect()
 }
 
-/// A number as people read it: 0.32, 3.2, 32, 320, 3.2 k, 3.2 M.
+/// Formats a number with a suffix: 0.32, 3.2, 32, 320, 3.2 k, 3.2 M.
 fn short(value: f64) -> String {
     let (value, unit) = match value {
         9.995e5.. => (value / 1e6, " M"),

@@ -1,13 +1,13 @@
-//! How far servers are: a thread carries frames between the node's line and the servers, and
-//! holds those of a server for its round trip.
+//! Distance of servers: a thread that carries frames between the node's line and the servers, and
+//! delays those of a server by its round trip.
 //!
 //! ```text
 //! d0 ─────────── at once ───────────▶ e0
 //! d0 ◀── when they are due ── held ── e0
 //! ```
 //!
-//! TCP at both ends sees the round trip, whichever way has the delay: in its handshake, in slow
-//! start, and at its end.
+//! TCP at both ends sees the round trip, whichever direction has the delay: in its handshake, in
+//! slow start, and at its end.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -25,12 +25,12 @@ use crate::line::{FAR_END, Line, NEAR_END};
 use crate::streams::LOAD_CPU;
 use crate::streams::worker::Worker;
 
-/// Between two looks whether it is over.
-const LOOK_INTERVAL: Duration = Duration::from_millis(5);
-/// Frames that are held at most: 40 of each of 400 connections, four times what a new one sends
-/// at once. One more is lost, as on a line.
+/// Interval at which the end is checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// Most frames held: 40 of each of 400 connections, four times the initial window. Further ones are
+/// lost, as on a line.
 const HELD_MAX: usize = 16_384;
-/// Of an Ethernet frame: where its ethertype and the IPv4 source address are.
+/// Offsets in an Ethernet frame: ethertype and IPv4 source address.
 const ETHERTYPE: std::ops::Range<usize> = 12..14;
 const SOURCE: std::ops::Range<usize> = 26..30;
 const IPV4: [u8; 2] = [0x08, 0x00];
@@ -48,7 +48,7 @@ pub(super) fn start(line: &Line, all: Arc<[Site]>) -> Result<Worker> {
     };
     let (near, far) = (open(NEAR_END)?, open(FAR_END)?);
     let mut carrier = Carrier { near, far, all, held: Held::default(), buffer: Buffer::default() };
-    Ok(Worker::start(LOAD_CPU, move || carrier.turn()))
+    Ok(Worker::start(LOAD_CPU, move || carrier.step()))
 }
 
 struct Carrier {
@@ -60,9 +60,9 @@ struct Carrier {
 }
 
 impl Carrier {
-    /// Waits for a frame, or until one is due.
-    fn turn(&mut self) -> Result<()> {
-        let wait = self.held.wait(Instant::now()).min(LOOK_INTERVAL);
+    /// Waits until a frame arrives or one is due, and handles it.
+    fn step(&mut self) -> Result<()> {
+        let wait = self.held.wait(Instant::now()).min(POLL_INTERVAL);
         let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(wait.subsec_nanos()) };
         let mut sockets = [self.near.as_fd(), self.far.as_fd()]
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
@@ -86,7 +86,7 @@ impl Carrier {
     }
 }
 
-/// What finds no room in a device's queue is lost, as on a line.
+/// Sends a frame; one that finds no space in the device's queue is lost, as on a line.
 fn send(socket: &FrameSocket, bytes: &[u8], unfinished: Unfinished) -> Result<()> {
     match socket.send(&[bytes], unfinished) {
         Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => {
@@ -96,14 +96,14 @@ fn send(socket: &FrameSocket, bytes: &[u8], unfinished: Unfinished) -> Result<()
     }
 }
 
-/// The IPv4 address that a frame comes from.
+/// Returns the IPv4 source address of a frame.
 fn source(frame: &[u8]) -> Option<Ipv4Addr> {
     let is_ipv4 = frame.get(ETHERTYPE)? == IPV4;
     let address: [u8; 4] = frame.get(SOURCE)?.try_into().ok()?;
     is_ipv4.then(|| address.into())
 }
 
-/// What is due at some time, the earliest first; of one time in the order in which it came.
+/// Queue by due time, the earliest first; entries of one time in order of arrival.
 #[derive(Debug)]
 struct Held<T> {
     kept: BTreeMap<(Instant, u64), T>,
@@ -124,7 +124,7 @@ impl<T> Held<T> {
         }
     }
 
-    /// How long nothing is due.
+    /// Returns the time until the first entry is due.
     fn wait(&self, now: Instant) -> Duration {
         let first = self.kept.first_key_value();
         first.map_or(Duration::MAX, |((until, _), _)| until.saturating_duration_since(now))
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_comes_when_it_is_due_and_in_its_order() {
+    fn held_frames_come_when_due_and_in_order() {
         let begin = Instant::now();
         let at = |milliseconds| begin + Duration::from_millis(milliseconds);
         let mut held = Held::default();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn one_too_many_is_lost() {
+    fn a_frame_beyond_the_limit_is_lost() {
         let now = Instant::now();
         let mut held = Held::default();
         (0..=HELD_MAX).for_each(|what| held.hold(now, what));

@@ -1,7 +1,8 @@
-//! A thread that is all web servers: who asks an address gets that server's page, at its rate.
+//! Thread that acts as all web servers: a request to an address gets that server's page, at its
+//! rate.
 //!
-//! A slow server's bytes come as a slow way's do, a whole segment at a time. The round trip is
-//! not made here (`distance`).
+//! A slow server's bytes come as over a slow link, a whole segment at a time. The round trip is
+//! added elsewhere (`distance`).
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -17,13 +18,13 @@ use crate::streams::LOAD_CPU;
 use crate::streams::dial::{For, Watched};
 use crate::streams::worker::Worker;
 
-/// Between two looks which segments are due: a seventh of the fastest server's interval.
-const LOOK_INTERVAL: Duration = Duration::from_millis(2);
-/// Payload of a frame of 1,514 bytes, behind TCP's timestamps.
+/// Interval at which due segments are checked: a seventh of the fastest server's interval.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// Payload of a frame of 1,514 bytes, after TCP's timestamps.
 const SEGMENT: usize = 1448;
-/// Of a request.
+/// Longest head of a request, in bytes.
 const HEAD_MAX: usize = 4096;
-/// The listening socket among the watched ones.
+/// Number of the listening socket among the watched ones.
 const LISTENER: u64 = 0;
 
 /// Serves until it is dropped.
@@ -47,14 +48,14 @@ struct Servers {
     next: u64,
 }
 
-/// A client whose request is not here yet.
+/// Client whose request has not arrived yet.
 struct Asking {
     stream: TcpStream,
     site: usize,
     head: Vec<u8>,
 }
 
-/// A client that gets its answer.
+/// Client that is being sent its response.
 struct Served {
     stream: TcpStream,
     site: usize,
@@ -65,15 +66,15 @@ struct Served {
 
 impl Servers {
     fn turn(&mut self) -> Result<()> {
-        for number in self.sockets.ready(LOOK_INTERVAL)? {
+        for number in self.sockets.ready(POLL_INTERVAL)? {
             match number {
                 LISTENER => self.admit()?,
-                _ => self.hear(number)?,
+                _ => self.read_request(number)?,
             }
         }
         let (now, all) = (Instant::now(), &self.all);
         self.served.retain_mut(|served| {
-            all.get(served.site).is_some_and(|site| served.goes_on(now, site))
+            all.get(served.site).is_some_and(|site| served.send_due(now, site))
         });
         Ok(())
     }
@@ -95,8 +96,8 @@ impl Servers {
         }
     }
 
-    /// A request, or a part of one. Who says something else, or goes, is nobody's client.
-    fn hear(&mut self, number: u64) -> Result<()> {
+    /// Reads a request, or a part of one. A client that sends anything else, or leaves, is dropped.
+    fn read_request(&mut self, number: u64) -> Result<()> {
         let Some(asking) = self.asking.get_mut(&number) else { return Ok(()) };
         let mut buffer = [0; HEAD_MAX];
         let is_whole = match asking.stream.read(&mut buffer) {
@@ -115,7 +116,7 @@ impl Servers {
         }
         let Some(Asking { stream, site, .. }) = self.asking.remove(&number) else { return Ok(()) };
         if let Some(served) = self.all.get(site).filter(|_| is_whole) {
-            // What a client says behind its request is of no interest.
+            // Bytes after the request are ignored.
             self.sockets.remove(&stream)?;
             let answer = answer(&served.page);
             self.served.push(Served { stream, site, begun: Instant::now(), answer, sent: 0 });
@@ -125,14 +126,14 @@ impl Servers {
 }
 
 impl Served {
-    /// Sends what is due; whether there is more to come.
-    fn goes_on(&mut self, now: Instant, site: &Site) -> bool {
+    /// Sends the bytes that are due; returns true if more follow.
+    fn send_due(&mut self, now: Instant, site: &Site) -> bool {
         let due = due(site, now.saturating_duration_since(self.begun), self.answer.len());
         while self.sent < due {
             match self.stream.write(self.answer.get(self.sent..due).unwrap_or_default()) {
                 Ok(length) if length > 0 => self.sent += length,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
-                // It has gone.
+                // The client has gone.
                 _ => return false,
             }
         }
@@ -148,8 +149,8 @@ fn answer(page: &[u8]) -> Vec<u8> {
     [head.as_bytes(), page].concat()
 }
 
-/// Bytes of an answer that a server has sent after such a time: the first segment at once, and
-/// each other one when there was time for it.
+/// Returns the bytes of a response that a server has sent after such a time: the first segment at
+/// once, and each other one when its time has passed.
 fn due(site: &Site, after: Duration, length: usize) -> usize {
     let bytes = after.as_secs_f64() * site.rate.0 as f64 / 8.0;
     let segments = (bytes / SEGMENT as f64) as usize + 1;

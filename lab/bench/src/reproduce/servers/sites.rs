@@ -1,4 +1,4 @@
-//! The web servers of a run: how far each is, how fast, and what its page is. The same each time.
+//! Web servers of a run: distance, rate and page of each. The same each time.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
@@ -8,36 +8,36 @@ use units::BitsPerSecond;
 
 use crate::compress::text::{self, Random};
 
-/// Round trips of the clouds, in milliseconds.
+/// Round trips of the clouds of servers, in milliseconds.
 pub(super) const CLOUDS: [u32; 4] = [10, 40, 100, 200];
-/// How far one of a cloud can be from its middle, as a share of that.
+/// Largest deviation of a server from its cloud's round trip, as a share of that.
 const CLOUD_SPREAD: f64 = 0.15;
-/// Lengths of pages, in bytes; each power of ten has as many.
+/// Page lengths in bytes, spread evenly over powers of ten.
 const LENGTHS: Range<f64> = 2e3..6e4;
-/// Of servers that are far below the paper's 800 kbit/s, and of the others, in bit/s.
+/// Rates of servers far below the paper's 800 kbit/s, and of the others, in bit/s.
 const SLOW: Range<f64> = 8e3..3e4;
 const FAST: Range<f64> = 4e5..8e5;
-/// The share of slow ones; of the connections that are there at once they have nearly all.
+/// Share of slow servers; nearly all simultaneous connections are theirs.
 const SLOW_SHARE: f64 = 0.65;
-/// The first server's address ends like this, 1.0; those of others follow it.
+/// Number of the first server, whose address ends in 1.0; those of others follow it.
 const NUMBER_FIRST: u16 = 256;
-/// In an address: not by the service.
+/// Bit of an address that bypasses the service.
 const PLAIN: u16 = 1 << 15;
-/// Servers that have an address.
+/// Most servers that have an address.
 pub(super) const SITES_MAX: usize = 20_000;
 const _: () = assert!(SITES_MAX + NUMBER_FIRST as usize <= PLAIN as usize);
 const PORT: u16 = 80;
 const SEED: u64 = 6;
 
-/// Where the way to a server leads: each has an address for both.
+/// Path to a server: each has an address for both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    /// Through the service.
+pub(super) enum Variant {
+    /// Path through the service.
     Compressed,
     Plain,
 }
 
-impl Way {
+impl Variant {
     pub(super) const BOTH: [Self; 2] = [Self::Compressed, Self::Plain];
 
     pub(super) const fn name(self) -> &'static str {
@@ -51,23 +51,23 @@ impl Way {
 /// A web server.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Site {
-    /// Which of [`CLOUDS`] it belongs to.
+    /// Index in [`CLOUDS`].
     pub(super) cloud: usize,
     pub(super) round_trip: Duration,
     pub(super) rate: BitsPerSecond,
-    /// Its index.html.
+    /// Contents of its index.html.
     pub(super) page: Vec<u8>,
 }
 
 impl Site {
-    /// Whether it is one of the paper's slow servers.
+    /// Returns true if it is one of the paper's slow servers.
     pub(super) fn is_slow(&self) -> bool {
         (self.rate.0 as f64) < SLOW.end
     }
 }
 
-/// So many servers, none of which takes longer than `time_max` for its page alone: a slow one has
-/// a smaller page, so that a run ends.
+/// Returns `count` servers, none of which takes longer than `time_max` for its page alone: a slow
+/// one has a smaller page, so that a run ends.
 pub(super) fn sites(count: usize, time_max: Duration) -> Vec<Site> {
     let mut random = Random(SEED);
     (0..count.min(SITES_MAX)).map(|number| site(&mut random, number, time_max)).collect()
@@ -91,22 +91,22 @@ fn site(random: &mut Random, number: usize, time_max: Duration) -> Site {
     }
 }
 
-/// The place of a fraction in a range of powers.
+/// Returns the value at a fraction of a range on a logarithmic scale.
 fn between(range: &Range<f64>, fraction: f64) -> f64 {
     range.start * (range.end / range.start).powf(fraction)
 }
 
-/// Where a server is.
-pub(super) fn address(number: usize, way: Way) -> SocketAddr {
+/// Returns the address of a server on a path.
+pub(super) fn address(number: usize, way: Variant) -> SocketAddr {
     let way = match way {
-        Way::Compressed => 0,
-        Way::Plain => PLAIN,
+        Variant::Compressed => 0,
+        Variant::Plain => PLAIN,
     };
     let [high, low] = ((number.min(SITES_MAX) as u16 + NUMBER_FIRST) | way).to_be_bytes();
     SocketAddr::from(([10, 203, high, low], PORT))
 }
 
-/// Whose address it is.
+/// Returns the number of the server with this address.
 pub(super) fn number(address: Ipv4Addr) -> Option<usize> {
     let [10, 203, high, low] = address.octets() else { return None };
     let place = u16::from_be_bytes([high, low]) & !PLAIN;
@@ -141,12 +141,12 @@ mod tests {
     }
 
     #[test]
-    fn each_server_has_an_address_for_both_ways() {
+    fn servers_have_an_address_for_both_paths() {
         for at in [0, 1, 255, 256, 999, SITES_MAX - 1] {
-            for way in Way::BOTH {
+            for way in Variant::BOTH {
                 let SocketAddr::V4(address) = address(at, way) else { panic!("no IPv4") };
                 assert_eq!(number(*address.ip()), Some(at));
-                assert_eq!(address.ip().octets()[2] >= 128, way == Way::Plain);
+                assert_eq!(address.ip().octets()[2] >= 128, way == Variant::Plain);
             }
         }
         assert_eq!(number(Ipv4Addr::new(10, 203, 0, 9)), None);

@@ -1,4 +1,4 @@
-//! What is said of passes, and servers that are as far as they should be; no node.
+//! Tests of the results of passes, and of the distance of servers, without a node.
 
 use super::*;
 use crate::line::Line;
@@ -58,7 +58,7 @@ fn servers_answer_from_as_far_as_they_are() {
     let all: Arc<[Site]> = sites::sites(20, Duration::from_secs(1)).into();
     let servers = far::start(&beyond.namespace, Arc::clone(&all)).unwrap();
     let distance = distance::start(&line, Arc::clone(&all)).unwrap();
-    let addresses: Vec<_> = (0..20).map(|number| sites::address(number, Way::Plain)).collect();
+    let addresses: Vec<_> = (0..20).map(|number| sites::address(number, Variant::Plain)).collect();
     let visit = || visits::visit(&addresses, 7, &mut |_, _| Ok(()));
     let visited = netns::in_namespace(&line.source, visit).unwrap().unwrap();
     assert!((1..=7).contains(&visited.at_once), "{}", visited.at_once);

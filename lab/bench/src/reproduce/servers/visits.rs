@@ -1,5 +1,4 @@
-//! A test machine that loads one page of each of many servers, some hundred at once, in one
-//! thread.
+//! Test machine that loads one page of each of many servers, some hundred at once, in one thread.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,37 +11,38 @@ use rustix::net::{self, RecvFlags};
 
 use crate::streams::dial::{For, Watched, ask, dial};
 
-/// At most between two looks at the clock.
-const LOOK_INTERVAL: Duration = Duration::from_millis(2);
-/// Connections begun in a second: fast servers are done meanwhile, slow ones come to be hundreds.
+/// Longest time between two checks of the clock.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// New connections per second, so that fast servers finish meanwhile and slow ones add up to
+/// hundreds.
 const ARRIVALS: f64 = 200.0;
-/// A transfer that takes longer has failed: four times what the slowest server needs.
+/// Time after which a transfer has failed: four times the slowest server's.
 const TIME_MAX: Duration = Duration::from_secs(80);
-/// Between two calls of `each_second`.
+/// Interval of `each_second`.
 const LOOKED: Duration = Duration::from_secs(1);
-/// Of an answer: more than the longest page with its head.
+/// Longest response: more than the longest page with its head.
 const ANSWER_MAX: usize = 1 << 20;
 /// Bytes of a read.
 const READ: usize = 65_536;
 
-/// One transfer.
+/// Result of one transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Visit {
-    /// From the first SYN until the last FIN was here.
+    /// Time from the first SYN to the arrival of the last FIN.
     pub(super) time: Duration,
-    /// As it came; a transfer that failed has none.
+    /// Response as received, or the error.
     pub(super) answer: Result<Vec<u8>, String>,
 }
 
-/// All transfers.
+/// Results of all transfers.
 #[derive(Clone, Debug)]
 pub(super) struct Visited {
-    /// In the order of the addresses.
+    /// Transfers in the order of the addresses.
     pub(super) visits: Vec<Visit>,
-    /// Connections that were there at once, at most.
+    /// Most simultaneous connections.
     pub(super) at_once: usize,
     pub(super) took: Duration,
-    /// The longest time for which nothing was looked at.
+    /// Longest time between two polls.
     pub(super) pause: Duration,
 }
 
@@ -53,15 +53,15 @@ struct Loading {
     answer: Vec<u8>,
 }
 
-/// What has become of a read.
+/// Result of a read.
 enum Read {
     Nothing,
     Connected,
     Over(Result<(), String>),
 }
 
-/// Visits all, from the namespace of the calling thread; `each_second` is told how many are
-/// done and how many are under way.
+/// Loads all pages from the namespace of the calling thread; `each_second` gets the number of
+/// finished and of running transfers.
 pub(super) fn visit(
     all: &[SocketAddr],
     at_once_max: usize,
@@ -85,11 +85,11 @@ pub(super) fn visit(
     Ok(Visited { visits: machine.done.into_values().collect(), at_once, took, pause })
 }
 
-/// The test machine. Transfers have the numbers of their addresses.
+/// Test machine. Transfers have the numbers of their addresses.
 struct Machine<'a> {
     all: &'a [SocketAddr],
     sockets: Watched,
-    /// The first address that has not been visited yet.
+    /// Number of the next address to visit.
     next: usize,
     loading: BTreeMap<u64, Loading>,
     done: BTreeMap<u64, Visit>,
@@ -103,7 +103,7 @@ impl<'a> Machine<'a> {
         Ok(Self { all, sockets, next: 0, loading, done, buffer })
     }
 
-    /// Begins those that are due, as long as there is room for more at once.
+    /// Starts the transfers that are due, up to `at_once_max` at once.
     fn begin(&mut self, due: usize, at_once_max: usize) -> Result<()> {
         while self.next <= due && self.loading.len() < at_once_max {
             let Some(at) = self.all.get(self.next) else { break };
@@ -122,9 +122,9 @@ impl<'a> Machine<'a> {
     }
 
     fn hear(&mut self) -> Result<()> {
-        for number in self.sockets.ready(LOOK_INTERVAL)? {
+        for number in self.sockets.ready(POLL_INTERVAL)? {
             let Some(one) = self.loading.get_mut(&number) else { continue };
-            match one.goes_on(&mut self.buffer) {
+            match one.advance(&mut self.buffer) {
                 Read::Nothing => {}
                 Read::Connected => self.sockets.change(&one.socket, number, For::Reading)?,
                 Read::Over(over) => self.finish(number, over),
@@ -133,7 +133,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Ends those that have lasted too long.
+    /// Fails the transfers that have lasted too long.
     fn give_up(&mut self) {
         let is_late = |(_, one): &(&u64, &Loading)| one.begun.elapsed() > TIME_MAX;
         let late: Vec<u64> = self.loading.iter().filter(is_late).map(|(it, _)| *it).collect();
@@ -151,8 +151,8 @@ impl<'a> Machine<'a> {
 }
 
 impl Loading {
-    /// Asks once it is connected, and reads what is there.
-    fn goes_on(&mut self, buffer: &mut [u8]) -> Read {
+    /// Sends the request once connected, and reads available data.
+    fn advance(&mut self, buffer: &mut [u8]) -> Read {
         if !self.is_connected {
             self.is_connected = true;
             let request = "GET /index.html HTTP/1.0\r\nHost: site\r\nAccept-Encoding: gzip\r\n\r\n";

@@ -16,18 +16,18 @@ use association_client::{Caller, Settings};
 use testkit::{NodeUnderTest, root_or_skip, wait_for};
 use trust::{SecretKey, Seed, Token};
 
-/// More packets than wait of one association.
+/// Number of packets: more than may wait for one association.
 const MANY: u16 = 10_000;
 const WAIT: u64 = 128;
 
-/// The first router's node and a client of it on the host `client`.
+/// Node of the first router, and a client of it on the host `client`.
 struct Called {
     node: NodeUnderTest,
     at: SocketAddr,
 }
 
 impl World {
-    /// A node that is called by the client, with these repositories.
+    /// Returns a node that is called by the client, with these repositories.
     fn called(&self, repositories: &str) -> Called {
         let at = SocketAddr::from((self.address("r1", "client"), PORT));
         let more = format!("[associations]\nlisten = [\"{at}\"]\n{repositories}");
@@ -52,7 +52,7 @@ impl Called {
     }
 }
 
-/// The modules of these bytes, and nothing else.
+/// Returns a registry with the module of these bytes, and nothing else.
 fn registry_of(world: &World, wasm: Vec<u8>, delay: Duration) -> Registry {
     world.registry(delay, only(wasm))
 }
@@ -77,12 +77,12 @@ fn packets_wait_for_a_module_that_only_a_neighbour_has_and_their_principal_pays(
         let answer = caller.answer(SOON).unwrap().expect("all of them are answered, in order");
         assert_eq!(answer.payload, [number + 1]);
     }
-    // It ran while it was written to the disk.
+    // The module ran before it was on the disk.
     assert!(wait_for(SOON, || holds(&called.node, &digest).then_some(())).is_some());
     assert_eq!(told(&called.node, EventKind::ModuleFetched).len(), 1);
     let paid = billed(&called.node, key(ALICE).public(), "best-effort").unwrap();
     assert_eq!((paid.fetches, paid.fetched_bytes), (1, wasm.len() as u64));
-    // What comes and is not hers is not kept.
+    // A fetched module that the principal has no right to is not kept.
     let other = above.client().store_module(mirror("other")).unwrap().digest;
     caller.call(other.parse::<Digest>().unwrap().bytes(), b"x", Encrypted).unwrap();
     assert_eq!(caller.answer(SILENCE).unwrap(), None);
@@ -109,14 +109,14 @@ fn thousands_of_packets_for_what_nobody_has_make_one_fetch_and_most_do_not_wait(
     assert!(wait_for(SOON, || refused().then_some(())).is_some());
     let stats = called.node.stats().unwrap();
     let dropped = stats.associations.unwrap().dropped;
-    // The first of them come in one breath: some may find the ring full.
+    // The first packets arrive in a burst, for which the ring may be full.
     let ring: u64 = stats.ports.iter().map(|it| it.socket_ring_full + it.socket_dropped).sum();
     let all = dropped.values().sum::<u64>() + ring;
     assert_eq!(all, u64::from(MANY), "{dropped:?}, {ring} at the ring");
     assert!(dropped["active_waiting_full"] > u64::from(MANY) / 2, "{dropped:?}");
     assert_eq!((stats.demand.requests, stats.demand.missed), (1, 1));
     assert_eq!(registry.asked_for("/blobs/"), 1);
-    // Nobody is told that it is there, and nothing runs.
+    // Nothing reveals that the module exists, and nothing runs.
     assert_eq!(called.node.client().services().unwrap().services, []);
 }
 
@@ -182,7 +182,7 @@ fn strangers_packets_bring_only_what_the_node_names_by_its_digest_and_believes()
     stranger.call(strangers.bytes(), b"payload", Encrypted).unwrap();
     assert_eq!(stranger.answer(SILENCE).unwrap(), None);
     assert_eq!(node.stats().unwrap().demand.requests, 2);
-    // What only its name would make anyone's is not fetched for strangers.
+    // A module that only its name would permit for anyone is not fetched for strangers.
     stranger.call(named.bytes(), b"payload", Encrypted).unwrap();
     assert_eq!(stranger.answer(SILENCE).unwrap(), None);
     assert_eq!(node.stats().unwrap().demand.requests, 2);

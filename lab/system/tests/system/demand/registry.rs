@@ -1,4 +1,4 @@
-//! A registry of a test: what it answers, how slowly, and what it was asked.
+//! Registry of a test, with chosen answers and delays, and a record of its requests.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use testkit::Net;
 
-/// What is answered to a path: nothing at all, or status and body. Of a redirect the body is where
-/// it leads.
+/// Function from a path to its answer: `None` for no answer, or status and body. The body of a
+/// redirect is its target.
 type Answer = dyn Fn(&str) -> Option<(u16, Vec<u8>)> + Send + Sync;
 
-/// One that listens in the namespace of a host, without TLS.
+/// Registry that listens in the namespace of a host, without TLS.
 pub struct Registry {
     pub address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,
@@ -39,12 +39,12 @@ impl Registry {
         Self { address, asked }
     }
 
-    /// How often paths were asked for that have this in them.
+    /// Returns how many requested paths contain this text.
     pub fn asked_for(&self, part: &str) -> usize {
         self.asked.lock().unwrap().iter().filter(|path| path.contains(part)).count()
     }
 
-    /// As a node file has it.
+    /// Returns the registry's section of a node file.
     pub fn section(&self) -> String {
         let address = self.address;
         format!("[[repository]]\nregistry = \"{address}/modules\"\nplain_http = true\n")

@@ -1,50 +1,50 @@
-//! The ways out that hostile native code tries, and what becomes of each.
+//! Attempts of hostile native code to escape, and the expected result of each.
 
 use super::hostile::{Hostile, Outcome};
 use libc::{EAFNOSUPPORT, EFAULT, EINVAL, ENOENT, ENOEXEC, ENOSYS, EPERM, ESRCH, c_long};
 use std::io;
 
-/// What an attempt is made on.
+/// Targets of the attempts.
 pub struct Scene {
-    /// The daemon, whose memory and processes are worth having.
+    /// Process number of the daemon, whose memory and children an attacker wants.
     pub daemon: u32,
-    /// The cell of another node.
+    /// Process number of another node's cell.
     pub other: u32,
-    /// A place in the daemon's memory that can be read.
+    /// Readable address in the daemon's memory.
     pub address: u64,
 }
 
-/// One way out.
+/// Attempt to escape.
 pub struct Attempt {
-    /// What is tried.
+    /// Description of the attempt.
     pub name: &'static str,
-    /// What a process of root outside gets: without it the refusal would prove nothing.
+    /// Result for a process of root outside: without its success the refusal would prove nothing.
     pub outside: Expected,
-    /// What a cell gets.
+    /// Expected result for a cell.
     pub cell: Expected,
-    /// What a compile worker gets.
+    /// Expected result for a compile worker.
     pub worker: Expected,
-    /// Tries it.
+    /// Performs the attempt.
     pub act: fn(&mut Hostile, &Scene) -> io::Result<Outcome>,
 }
 
-/// What should become of a call.
+/// Expected result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// It is done.
+    /// The call succeeds.
     Done,
-    /// It comes as far as this error, which has nothing to do with rights.
+    /// The call fails with this error, which has nothing to do with rights.
     Fails(i32),
-    /// No kernel has it; where one did, it would be for the filter to refuse.
+    /// No kernel has the call; where one did, the filter would refuse it.
     Lacking,
-    /// It is not permitted.
+    /// The call is not permitted.
     Refused,
 }
 
 use Expected::{Done, Fails, Lacking, Refused};
 
 impl Expected {
-    /// Whether that is what happened.
+    /// Returns true if the outcome is the expected one.
     pub fn is(self, outcome: Outcome) -> bool {
         match self {
             Self::Done => matches!(outcome, Outcome::Done(_)),
@@ -57,12 +57,12 @@ impl Expected {
 
 type Act = fn(&mut Hostile, &Scene) -> io::Result<Outcome>;
 
-/// What both roles are refused.
+/// Returns an attempt that both roles are refused.
 const fn refused(name: &'static str, outside: Expected, act: Act) -> Attempt {
     Attempt { name, outside, cell: Refused, worker: Refused, act }
 }
 
-/// What only a cell may do, with its own memory.
+/// Returns an attempt that only a cell may make, with its own memory.
 const fn for_cells(name: &'static str, act: Act) -> Attempt {
     Attempt { name, outside: Done, cell: Done, worker: Refused, act }
 }
@@ -91,14 +91,14 @@ fn protect(it: &mut Hostile, access: i32) -> io::Result<Outcome> {
     }
 }
 
-/// Eight bytes from or to another process.
+/// Copies eight bytes from or to another process.
 fn copy(it: &mut Hostile, call: c_long, pid: u32, address: u64) -> io::Result<Outcome> {
     let here = it.words(&[0])?;
     let (local, remote) = (it.words(&[here, 8])?, it.words(&[address, 8])?);
     it.call(call, &[pid.into(), local, 1, remote, 1, 0])
 }
 
-/// `struct bpf_attr` of a map with one element, and of a program that returns 0.
+/// Calls bpf(2) with `struct bpf_attr` of a map with one element, and of a program that returns 0.
 fn bpf(it: &mut Hostile, command: u64) -> io::Result<Outcome> {
     let attributes = if command == 0 {
         it.words(&[4 << 32 | 2, 1 << 32 | 8, 0, 0, 0, 0, 0, 0, 0])?
@@ -110,7 +110,7 @@ fn bpf(it: &mut Hostile, command: u64) -> io::Result<Outcome> {
     it.call(libc::SYS_bpf, &[command, attributes, 72])
 }
 
-/// Has the process send itself out into the world: the child ends by itself, or is ended.
+/// Makes the process fork: the child ends by itself, or is killed.
 fn fork(it: &mut Hostile, call: c_long, arguments: &[u64]) -> io::Result<Outcome> {
     let outcome = it.call(call, arguments)?;
     if let Outcome::Done(child @ 1..) = outcome {
@@ -120,7 +120,7 @@ fn fork(it: &mut Hostile, call: c_long, arguments: &[u64]) -> io::Result<Outcome
     Ok(outcome)
 }
 
-/// Every way out.
+/// Attempts, in the order of the report.
 pub const ATTEMPTS: &[Attempt] = &[
     // Files.
     refused("open a file by its path", Done, |it, _| open(it, "/etc/passwd", libc::O_RDONLY)),

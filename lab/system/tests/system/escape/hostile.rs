@@ -1,11 +1,11 @@
-//! A process made hostile: it runs native code of the test's choice, with all that it has.
+//! Process made hostile: it runs native code of the test's choice, with its own rights.
 //!
 //! ```text
 //!  stopped by ptrace ─▶ registers: call, arguments ─▶ one step over `syscall` ─▶ what came back
 //! ```
 //!
-//! So a real cell, as shipped, with its own descriptors and behind its own filter, does what
-//! code that broke out of its module would do. Afterwards it goes on as if nothing had happened.
+//! So a real cell, as shipped, with its own descriptors and behind its own filter, acts as code
+//! that broke out of its module would. Afterwards it continues as if nothing had happened.
 
 use nix::sys::ptrace;
 use nix::sys::signal::Signal;
@@ -15,39 +15,39 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// `syscall`, and the way in for programs of 32 bits.
+/// Instruction `syscall`, and the entry of 32-bit programs.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 const INT_80: [u8; 2] = [0xcd, 0x80];
 /// Bytes of memory for arguments.
 const ROOM: u64 = 1 << 16;
 
-/// What became of a call.
+/// Outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was done; its result.
+    /// The call succeeded with this result.
     Done(u64),
-    /// It was refused with this error number.
+    /// The call failed with this error number.
     Refused(i32),
-    /// The process was ended for it.
+    /// The process was killed for the call.
     Died(Signal),
 }
 
-/// A process that does as it is told.
+/// Process under the test's control.
 pub struct Hostile {
     pid: Pid,
     memory: File,
     registers: libc::user_regs_struct,
-    /// Of an instruction that makes a system call.
+    /// Address of an instruction that makes a system call.
     place: u64,
-    /// Memory of its own for arguments, and how much is used.
+    /// Address of memory for arguments, and the bytes of it in use.
     room: u64,
     used: u64,
     is_alive: bool,
 }
 
 impl Hostile {
-    /// Takes over a process that waits for something. The thread that calls this gives it all
-    /// further orders.
+    /// Takes control of a process that waits for something. The calling thread has to make all
+    /// further calls.
     pub fn take_over(pid: u32) -> io::Result<Self> {
         let pid = Pid::from_raw(pid.cast_signed());
         ptrace::attach(pid)?;
@@ -118,7 +118,7 @@ impl Hostile {
         }
     }
 
-    /// Lays bytes into its memory; where.
+    /// Copies bytes into its memory; returns their address.
     pub fn bytes(&mut self, bytes: &[u8]) -> io::Result<u64> {
         let at = self.room + self.used;
         self.used += (bytes.len() as u64).next_multiple_of(16);
@@ -127,37 +127,37 @@ impl Hostile {
         Ok(at)
     }
 
-    /// The same for a text with a zero behind it.
+    /// Copies a text with a final zero into its memory; returns its address.
     pub fn text(&mut self, text: &str) -> io::Result<u64> {
         self.bytes(&[text.as_bytes(), b"\0"].concat())
     }
 
-    /// The same for words.
+    /// Copies words into its memory; returns their address.
     pub fn words(&mut self, words: &[u64]) -> io::Result<u64> {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         self.bytes(&bytes)
     }
 
-    /// What lies in its memory.
+    /// Reads its memory.
     pub fn read(&self, at: u64, length: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; length];
         self.memory.read_exact_at(&mut bytes, at)?;
         Ok(bytes)
     }
 
-    /// Forgets the arguments of the attempt before.
+    /// Frees the arguments of the previous attempt.
     pub fn begin(&mut self) {
         self.used = 0;
     }
 
-    /// Whether it runs still.
+    /// Returns true if the process still runs.
     pub const fn is_alive(&self) -> bool {
         self.is_alive
     }
 }
 
 impl Drop for Hostile {
-    /// It goes on where it was.
+    /// Releases the process, which continues where it was.
     fn drop(&mut self) {
         if self.is_alive {
             let _ = self.call(libc::SYS_munmap, &[self.room, ROOM]);
@@ -167,7 +167,7 @@ impl Drop for Hostile {
     }
 }
 
-/// Where these bytes lie in the memory of a process, in a part with this right.
+/// Returns the address of these bytes in the memory of a process, in a mapping with this right.
 fn find(pid: Pid, memory: &File, wanted: &[u8], right: &str) -> io::Result<Option<u64>> {
     for line in fs::read_to_string(format!("/proc/{pid}/maps"))?.lines() {
         let mut fields = line.split_ascii_whitespace();
@@ -203,7 +203,7 @@ fn find_between(memory: &File, wanted: &[u8], begin: u64, end: u64) -> Option<u6
     None
 }
 
-/// Where a secret lies in the memory of another process, by the rights of root.
+/// Returns the address of a secret in the memory of another process, by the rights of root.
 pub fn find_secret(pid: u32, secret: &[u8]) -> io::Result<Option<u64>> {
     let memory = File::open(format!("/proc/{pid}/mem"))?;
     find(Pid::from_raw(pid.cast_signed()), &memory, secret, "r")

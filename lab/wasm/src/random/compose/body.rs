@@ -1,4 +1,4 @@
-//! The body of one function: statements that end, expressions of a type.
+//! Body of one function: statements that end, expressions of a type.
 
 use wasm_encoder::{BlockType, Function, HeapType, InstructionSink, MemArg, MemArgTarget, ValType};
 
@@ -8,22 +8,23 @@ use super::{
 };
 use crate::random::rng::Rng;
 
-/// How deep expressions and statements nest.
+/// Nesting depth of expressions and statements.
 const EXPRESSION_DEPTH: u32 = 5;
 const STATEMENT_DEPTH: u32 = 3;
-/// Rounds of a loop, at most: loops of loops of calls still end soon.
+/// Most iterations of a loop: loops of loops of calls still end soon.
 const ROUNDS_MAX: u64 = 6;
-/// Statements of a function, at most: some modules are small, and show a fault at a glance.
+/// Most statements of a function, for three sizes of modules: a small one shows a fault at a
+/// glance.
 pub(super) const STATEMENTS: [u32; 3] = [2, 7, 24];
 
-/// A function in the making.
+/// Function being generated.
 pub(super) struct Body<'m> {
     rng: &'m mut Rng,
     plan: &'m Plan,
     index: u32,
     /// Types of parameters and locals.
     locals: Vec<ValType>,
-    /// Locals from this one on count rounds; nothing else writes them.
+    /// Index of the first local that counts iterations; nothing else writes these.
     counters: u32,
     loops: u32,
     statements: u32,
@@ -31,7 +32,7 @@ pub(super) struct Body<'m> {
 }
 
 impl<'m> Body<'m> {
-    /// Writes the function of that index.
+    /// Generates the function of that index.
     pub(super) fn write(rng: &'m mut Rng, plan: &'m Plan, index: u32) -> Function {
         let signature = &plan.signatures[index as usize];
         // Few locals, or more than there are registers.
@@ -112,7 +113,7 @@ impl<'m> Body<'m> {
         };
     }
 
-    /// An address on the stack; mostly within the memory, now and then anywhere.
+    /// Pushes an address, mostly within the memory, now and then anywhere.
     fn address(&mut self) -> MemArg {
         let offset = match self.rng.below(8) {
             0..=4 => self.rng.below(64),
@@ -203,7 +204,7 @@ impl<'m> Body<'m> {
         Some(results)
     }
 
-    /// A loop that counts up to a constant or to a number known when it runs.
+    /// Generates a loop that counts up to a constant or to a number computed at run time.
     fn round(&mut self, depth: u32) {
         let counter = self.counters + depth;
         let rounds = 1 + self.rng.below(ROUNDS_MAX) as i32;
@@ -261,7 +262,7 @@ impl<'m> Body<'m> {
         }
     }
 
-    /// A block that is left in its middle, perhaps with a value.
+    /// Generates a block that is left in its middle, perhaps with a value.
     fn leave(&mut self, depth: u32) {
         let ty = integer(self.rng);
         self.emit().block(BlockType::Result(ty));
@@ -336,7 +337,7 @@ impl<'m> Body<'m> {
         };
     }
 
-    /// The locals of a type, of all that come before `end`.
+    /// Returns the locals of a type with an index below `end`.
     fn locals_of(&self, ty: ValType, end: u32) -> Vec<u32> {
         (0..end).filter(|local| self.locals[*local as usize] == ty).collect()
     }
@@ -486,7 +487,7 @@ impl<'m> Body<'m> {
         };
     }
 
-    /// An operator that changes a table, or copies out of a passive segment.
+    /// Generates an operator that changes a table, or copies out of a passive segment.
     fn table(&mut self) {
         match self.rng.below(16) {
             0..=3 => {
@@ -539,7 +540,7 @@ impl<'m> Body<'m> {
         }
     }
 
-    /// A number that a reference or a table gives.
+    /// Pushes a number computed from a reference or a table.
     fn asked(&mut self) {
         if self.rng.below(3) == 0 {
             self.emit().table_size(1);
@@ -577,14 +578,14 @@ impl<'m> Body<'m> {
         }
     }
 
-    /// Destination, source and count; now and then beyond.
+    /// Pushes destination, source and count; now and then out of range.
     fn range(&mut self, to: u64, from: u64) {
         self.below(to);
         self.below(from);
         self.below(to / 2);
     }
 
-    /// A number below another, mostly.
+    /// Pushes a number, mostly below `limit`.
     fn below(&mut self, limit: u64) {
         match self.rng.below(12) {
             0 => self.expression(ValType::I32, 1),
