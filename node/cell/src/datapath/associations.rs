@@ -1,4 +1,4 @@
-//! Active packets in the cell: opened, given to the service that they call, answered.
+//! Active packets in the cell: opened, given to the service that they call, and answered.
 //!
 //! ```text
 //! frame ─ UDP? ─▶ handshake, fragment ─▶ the kernel's stack, to the daemon
@@ -6,11 +6,12 @@
 //!           └─▶ association's opener, or anyone ─▶ calls: digest ─▶ service ─▶ its payload runs
 //!                     └ refused: counted            │ unknown: ask the daemon, wait
 //!                                                   ▼
-//!                        bounce: sealed, addresses swapped, out by the port that it came in by
+//!                        bounce: sealed, addresses swapped, out by the arrival port
 //! ```
 //!
-//! Keys come from the daemon once and are here only; they go with the association, and with this
-//! process. Which service a packet calls, the daemon says: here is only what it said.
+//! Keys come from the daemon once and exist only here; they are zeroed with the association, and
+//! with this process. The daemon decides which service a packet calls; this module caches its
+//! answers.
 
 mod any;
 mod calls;
@@ -31,23 +32,24 @@ use std::hash::{BuildHasherDefault, Hasher};
 use units::{CoarseInstant, EntryId, Millis};
 use xsk::{FramePool, Packet};
 
-/// Bytes of an active packet's tag.
+/// Length of an active packet's tag in bytes.
 const TAG_LENGTH: usize = OVERHEAD - PAYLOAD_AT;
-/// Packets that wait for their service, of one association or of those from anyone: a burst of
-/// two batches.
+/// Packets waiting for their service, of one association or of all without one: a burst of two
+/// batches.
 const WAITING_EACH_MAX: usize = 128;
-/// The same of all together: a sixth of the packet memory of a small cell.
+/// Packets waiting for their service, of all associations together: a sixth of the packet memory of
+/// a small cell.
 const WAITING_MAX: usize = 2048;
-/// How long a packet waits: a module is fetched and compiled within that, or not at all.
+/// Time that a packet waits at most: a module is fetched and compiled within it, or not at all.
 const WAIT_MAX: Millis = Millis(10_000);
-/// Period over which questions to the daemon are counted.
+/// Period of the limit on questions to the daemon.
 const ASKED_PERIOD: Millis = Millis(1_000);
-/// Questions to the daemon in a second, of all associations; and of packets that nobody vouches
-/// for, whose digests cost nothing to make up.
+/// Questions to the daemon in a second: of all associations together, and of unauthenticated
+/// packets, whose digests cost nothing to forge.
 const ASKED_MAX: u32 = 512;
 const ASKED_BY_ANYONE_MAX: u32 = 64;
 
-/// One association.
+/// Association whose keys are in this cell.
 struct Held {
     opener: Opener,
     sealer: Sealer,
@@ -56,7 +58,7 @@ struct Held {
     waiting: usize,
 }
 
-/// Ids are drawn at random by this node: they are their own hash.
+/// Hasher of association ids, which this node draws at random: they are their own hash.
 #[derive(Default)]
 struct IdHash(u64);
 
@@ -72,12 +74,12 @@ impl Hasher for IdHash {
     }
 
     fn write_u32(&mut self, id: u32) {
-        // The table takes its two halves from both ends.
+        // The hash table uses bits of both ends.
         self.0 = u64::from(id) << 32 | u64::from(id);
     }
 }
 
-/// A packet that waits for its service.
+/// Packet that waits for its service.
 struct Waiting {
     packet: Packet,
     meta: PacketMeta,
@@ -85,51 +87,52 @@ struct Waiting {
     since: CoarseInstant,
 }
 
-/// What becomes of a frame that came for the node's associations.
+/// Decision on a frame that arrived for the node's associations.
 pub(crate) enum Taken {
-    /// Its payload is left of it: this service runs on it.
+    /// Call: this service runs on the payload, to which the frame was reduced.
     Call(EntryId),
-    /// It is the daemon's, or no whole packet: the kernel's stack has it.
+    /// Frame for the daemon, or part of a packet: the kernel's stack gets it.
     Kernel,
-    /// It ends here, and is counted.
+    /// Drop, which has been counted.
     End,
-    /// Its payload is left of it, and nobody knows yet who runs. The daemon is asked, if this is
-    /// the first.
+    /// Wait for the service, which is unknown: the frame was reduced to its payload. With a
+    /// question for the daemon, if this is the first such packet.
     Wait(Option<Question>),
 }
 
-/// All associations that this cell has the keys of.
+/// Associations whose keys this cell has.
 #[derive(Default)]
 pub(crate) struct Associations {
     held: HashMap<AssociationId, Box<Held>, BuildHasherDefault<IdHash>>,
     anyone: Calls,
     anyone_waiting: usize,
-    /// Of the packet that is handled now.
+    /// Carrier of the packet being handled.
     current: Carrier,
     waiting: VecDeque<Waiting>,
-    /// Those whose service is known now.
+    /// Packets whose service is known now.
     ready: VecDeque<(Waiting, EntryId)>,
-    /// Where packets of several frames of memory are put together.
+    /// Buffer to linearise packets of several frames.
     scratch: Vec<u8>,
-    /// Since when questions are counted, and how many were asked: by associations, by anyone.
+    /// Start of the period in which questions are counted, and their number: of associations, and
+    /// of unauthenticated packets.
     asked_since: CoarseInstant,
     asked: [u32; 2],
     report: AssociationReport,
 }
 
 impl Associations {
-    /// Returns what was counted.
+    /// Returns the counters.
     pub(crate) const fn report(&self) -> AssociationReport {
         self.report
     }
 
-    /// Counts a frame that the kernel's stack was to have and did not take.
+    /// Counts a frame for the kernel's stack that the kernel refused.
     pub(crate) const fn refused_by_kernel(&mut self) {
         self.report.to_kernel -= 1;
         self.report.kernel_refused += 1;
     }
 
-    /// Takes the keys of an association; `until` is on the cell's clock.
+    /// Installs the keys of an association; `until` is on the cell's clock.
     pub(crate) fn begin(&mut self, traffic: Traffic) {
         let (id, until) = (traffic.id, CoarseInstant::from_nanos(traffic.until));
         let (opener, sealer) = traffic.split();
@@ -138,7 +141,7 @@ impl Associations {
         self.report.live = self.held.len() as u64;
     }
 
-    /// Forgets the keys of an association, and drops what waited for it.
+    /// Removes the keys of an association, and drops its waiting packets.
     pub(crate) fn end(&mut self, id: AssociationId, pool: &mut FramePool) {
         self.held.remove(&id);
         self.report.live = self.held.len() as u64;
@@ -146,7 +149,8 @@ impl Associations {
         self.report.gone += dropped;
     }
 
-    /// Forgets all, and what anyone may call: another daemon knows nothing of them.
+    /// Removes all associations, and what unauthenticated packets may call: a new daemon knows
+    /// nothing of them.
     pub(crate) fn end_all(&mut self, pool: &mut FramePool) {
         self.held.clear();
         self.anyone = Calls::default();
@@ -155,13 +159,13 @@ impl Associations {
         self.report.gone += dropped;
     }
 
-    /// No digest means this service any more.
+    /// Removes a service from the cached answers.
     pub(crate) fn forget_service(&mut self, entry: EntryId) {
         self.anyone.forget(entry);
         self.held.values_mut().for_each(|held| held.calls.forget(entry));
     }
 
-    /// Looks at a frame, and opens it.
+    /// Classifies a frame, and opens an active packet.
     pub(crate) fn take(
         &mut self,
         packet: &mut Packet,
@@ -228,14 +232,14 @@ impl Associations {
         self.current.association = Some(id);
         self.current.protection = opened.protection;
         if !whole {
-            // It is as long as it was: the store fits.
+            // The length has not changed, so the store fits.
             let _ = packet.store(place.payload_at, &self.scratch);
         }
         let callee = held.calls.find(&digest, now);
         self.call(packet, place, (digest, role), TAG_LENGTH, callee, now)
     }
 
-    /// A packet that nobody vouches for: at least its checksum has to be right.
+    /// Reads an unauthenticated packet: its checksum must be right at least.
     fn read(&mut self, packet: &mut Packet, place: &Place, now: CoarseInstant) -> Taken {
         let whole = packet.is_whole();
         if !whole {
@@ -259,7 +263,7 @@ impl Associations {
         self.call(packet, place, (digest, role), 0, callee, now)
     }
 
-    /// What has been opened goes to whom it calls.
+    /// Directs an opened packet to the service that it calls.
     fn call(
         &mut self,
         packet: &mut Packet,
@@ -270,7 +274,7 @@ impl Associations {
         now: CoarseInstant,
     ) -> Taken {
         if role == Role::Answer {
-            // Nothing here has called.
+            // This node has sent no call.
             self.report.answers += 1;
             return Taken::End;
         }
@@ -331,7 +335,7 @@ impl Associations {
         }
     }
 
-    /// Keeps the packet that [`Taken::Wait`] was said of, if there is room.
+    /// Queues the packet for which [`Taken::Wait`] was returned, if the limits allow it.
     pub(crate) fn keep(
         &mut self,
         packet: Packet,
@@ -354,7 +358,7 @@ impl Associations {
         }
     }
 
-    /// The daemon has said which service a digest means, or that there is none for so long.
+    /// Applies the daemon's answer: the service of a digest, or a refusal for a time.
     pub(crate) fn answered(
         &mut self,
         question: Question,
@@ -381,7 +385,7 @@ impl Associations {
         }
     }
 
-    /// A packet that has waited for its service.
+    /// Returns a packet that has waited for its service, which is known now.
     pub(crate) fn next_ready(&mut self) -> Option<(Packet, PacketMeta, EntryId)> {
         let (waiting, entry) = self.ready.pop_front()?;
         self.current = waiting.carrier;
@@ -389,7 +393,7 @@ impl Associations {
         Some((waiting.packet, waiting.meta, entry))
     }
 
-    /// Drops what has waited for too long; when to look again, if something waits.
+    /// Drops packets that have waited for too long.
     pub(crate) fn expire(&mut self, now: CoarseInstant, pool: &mut FramePool) {
         let Some(oldest) = self.waiting.front() else { return };
         if now.saturating_since(oldest.since) >= WAIT_MAX {
@@ -426,8 +430,8 @@ impl Associations {
         taken
     }
 
-    /// Makes what a service left of the payload the answer to whoever called it: a frame for the
-    /// port that it came in by, whose MTU is `mtu`.
+    /// Turns the payload that a service left into the answer to its caller: a frame for the arrival
+    /// port, whose L3 MTU is `mtu`.
     pub(crate) fn answer(&mut self, packet: &mut Packet, mtu: usize) -> Result<(), Unanswered> {
         let carrier = &self.current;
         let sealer = match carrier.association {
@@ -458,25 +462,25 @@ impl Associations {
         }
         let headers = carrier.swapped(datagram);
         if !whole {
-            // Grown to hold it.
+            // The packet was grown to hold it.
             let _ = packet.store(payload_at, &self.scratch);
         }
         packet.store(0, &headers[..payload_at]).map_err(|_| Unanswered::NoRoom)
     }
 }
 
-/// Why nobody is answered.
+/// Cause for which a call gets no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unanswered {
-    /// The association has ended, or sealed all that it can.
+    /// The association has ended, or its keys have sealed all that they may.
     Gone,
-    /// The answer does not fit the port that it is to leave by.
+    /// The answer exceeds the MTU of its port.
     TooLong,
     /// There is no packet memory for it.
     NoRoom,
 }
 
-/// Puts a packet of several frames of memory together, from `at` on.
+/// Copies a packet of several frames, from `at` on, into `scratch`.
 #[cold]
 fn gather(packet: &Packet, at: usize, scratch: &mut Vec<u8>) {
     scratch.clear();

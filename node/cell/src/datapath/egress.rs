@@ -1,22 +1,22 @@
-//! What waits to leave by the ports of whose rates sessions were promised shares.
+//! Egress scheduling: packets that wait for ports with shares of their rates reserved by sessions.
 //!
 //! ```text
-//!   Exits::send ─▶ has the port shares? ─ no ─▶ its transmit ring
+//!   EgressPath::send ─▶ has the port shares? ─ no ─▶ its transmit ring
 //!                        │ yes
 //!                        ▼
-//!       room in the session's queue? ─ no ─▶ dropped: `egress_full`
+//!       credit in the session's queue? ─ no ─▶ dropped: `egress_full`
 //!                        │
-//!                        ▼                  leave: who is next, by core/session
+//!                        ▼                  transmit: who is next, by core/session
 //!                 core/session::egress ───────────────────────────────▶ transmit ring
 //! ```
 //!
-//! What waits here is in the same queue of the session as what waits for its turn: a packet that
-//! cannot leave takes the room of one that comes. Packets that modules at kernel level have sent
-//! come here with the room that they have taken, when their session's share is used up or others of
-//! it wait ([`Egress::come`]): they only leave. What the kernel is to route for a service waits here,
-//! too, for the port by which it will send it ([`Egress::shared_egress`]). What leaves straight from
-//! below passes by all this;
-//! it is looked at, so that the port is not given away twice.
+//! Packets waiting here use the same credit of the session as packets waiting for its turn: one
+//! that cannot leave takes the place of one that arrives. Packets that modules at kernel level sent
+//! arrive here with credit already taken, when their session's share is used up or others of the
+//! session wait ([`Egress::on_arrival`]): they only leave. Packets that the kernel is to route for
+//! a service wait here, too, for the port by which the kernel will send them
+//! ([`Egress::shared_egress`]). Packets sent directly from lower levels bypass this schedule; they
+//! are counted afterwards, so that the port's rate is not given away twice.
 
 use crate::datapath::asker::Asker;
 use crate::datapath::kernel::KernelPath;
@@ -32,32 +32,33 @@ use std::collections::BTreeMap;
 use units::{BitsPerSecond, Bytes, Nanos, Packets, PortId, SessionId};
 use xsk::{FramePool, Packet};
 
-/// What goes with each packet on an Ethernet: preamble, frame check sequence and gap.
+/// Overhead of a frame on an Ethernet in bytes: preamble, frame check sequence and gap.
 const ETHERNET_REST: Bytes = Bytes(24);
-/// How far packets may be ahead of the wire: two turns, since nothing leaves while one lasts.
+/// Time by which packets may be ahead of the wire: two turns, since nothing leaves during one.
 const AHEAD_MAX: Nanos = Nanos(200_000);
-/// What is caught up with when the kernel gave the core to somebody else: a tick of its scheduler.
+/// Longest interruption of the cell that is caught up with afterwards: a tick of the kernel's
+/// scheduler.
 const BEHIND_MAX: Nanos = Nanos::from_millis(4);
 
-/// How often it is looked at what left by a port straight from below.
+/// Period at which packets sent directly from lower levels are counted.
 const LOOK_MIN: Nanos = Nanos::from_millis(1);
-/// A wire that was busy for longer is not waited for.
+/// Longest time by which such packets delay others on the wire.
 const LOOK_MAX: Nanos = Nanos::from_millis(4);
 
-/// The way by which a packet leaves when it may.
+/// Destination of a packet that leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// Out of the port, as it is.
+    /// Egress port, with the packet unchanged.
     Port,
-    /// Into the kernel, which routes it.
+    /// Kernel, which routes the packet.
     Kernel,
-    /// Into the kernel by the device of the port that it came in by, as it came.
+    /// Kernel, by the device of the port by which the packet arrived, unchanged.
     Arrival { port: u16, is_ip: bool },
-    /// The same by the packet port that it came in by.
+    /// Kernel, by the packet port by which the packet arrived, unchanged.
     Back { arrival: u16, is_ip: bool },
 }
 
-/// A packet that leaves.
+/// Packet with its destination.
 #[derive(Debug)]
 pub(crate) struct Departing {
     pub(crate) packet: Packet,
@@ -65,7 +66,7 @@ pub(crate) struct Departing {
 }
 
 impl Departing {
-    /// Gives it to the kernel; whether that took it. The packet is gone.
+    /// Gives the packet to the kernel and recycles it. Returns false if the kernel did not take it.
     pub(crate) fn leave(
         self,
         ports: &Ports,
@@ -76,8 +77,8 @@ impl Departing {
         let Self { mut packet, by } = self;
         let back = match by {
             Exit::Back { arrival, is_ip } => ports.give_back(arrival, &mut packet, is_ip),
-            // What the port's device does not take has no other way: by the node's own device it would
-            // pass filters that are for its arrival.
+            // A packet that its port's device refuses is dropped: the node's own device has filters
+            // that are not meant for its arrival.
             Exit::Arrival { port, is_ip } => {
                 let is_ready = !is_ip || ports.address(port, &mut packet);
                 Some(is_ready && asker.is_some_and(|asker| asker.arrive(&packet, PortId(port))))
@@ -89,10 +90,10 @@ impl Departing {
         is_taken.unwrap_or(false)
     }
 
-    /// Gives it to whoever has it next: its port's ring, or the kernel.
+    /// Sends the packet to its port's ring, or to the kernel.
     ///
     /// # Errors
-    /// The packet, when its port's ring is full, or why it is gone.
+    /// With the packet, its port's ring is full; without, the packet was dropped for this reason.
     pub(crate) fn send(
         self,
         port: u16,
@@ -116,55 +117,55 @@ impl Departing {
     }
 }
 
-/// A packet that waits.
+/// Packet that waits for its session's share.
 struct Waiting {
     departing: Departing,
-    /// Where the front door learns of it.
+    /// Account record through which the front door learns when it has left.
     counted: Option<Counted>,
 }
 
-/// A port that can have shares.
+/// Port whose rate is known, and that can therefore have shares.
 struct Line {
     name: String,
     port: Port,
-    /// While somebody has a share of it.
+    /// Schedule of the port; `None` while no session has a share of it.
     schedule: Option<Schedule<Waiting>>,
-    /// The transmit ring had no room for it.
+    /// Packet for which the transmit ring had no space, to be sent first.
     stuck: Option<(SessionId, Waiting)>,
-    /// When it was looked at what passed by.
+    /// Time at which bypassing packets were counted.
     looked: Nanos,
 }
 
-/// See above.
+/// Egress schedules of all ports, and the accounts of port shares.
 #[derive(Default)]
 pub(crate) struct Egress {
     lines: Vec<Option<Line>>,
     sessions: BTreeMap<SessionId, Reservation>,
-    /// What leaves from here pays from the accounts from which what modules below send does: a
-    /// session has one share of a port. Here nobody is stopped by it.
+    /// Accounts of port shares, common with modules at lower levels: a session has one share of a
+    /// port. They never delay packets here.
     accounts: Lines,
-    /// Knows by which port the kernel would send a packet.
+    /// Means to ask the kernel by which port it would send a packet.
     asker: Option<Asker>,
-    /// Packets of each session that wait, by its number; and all of them.
+    /// Number of waiting packets of each session, by its number; and of all.
     waiting: Vec<u32>,
     total: usize,
-    /// When the next of them may leave.
+    /// Earliest time at which one of them may leave.
     next: Option<Nanos>,
     now: Nanos,
 }
 
-/// Why a packet cannot wait.
+/// Cause for which a packet is refused instead of queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     Full,
     TooLong,
 }
 
-/// What became of those that waited.
+/// Result of a transmission round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Left {
     pub(crate) sent: usize,
-    /// Whose port or way is gone.
+    /// Packets dropped because their port or destination no longer exists.
     pub(crate) lost: u64,
 }
 
@@ -202,19 +203,19 @@ fn port_of(facts: &PortFacts, rate: BitsPerSecond) -> Port {
 }
 
 impl Egress {
-    /// The sessions that every node has.
+    /// Creates schedules for the sessions that every node has.
     pub(crate) fn new() -> Self {
         let built_in = [SessionId::SYSTEM, SessionId::BEST_EFFORT];
         let sessions = built_in.map(|id| (id, Reservation::default())).into();
         Self { sessions, ..Self::default() }
     }
 
-    /// What is sent pays from these accounts.
+    /// Sets the accounts of port shares, from which packets are paid.
     pub(crate) fn pay_from(&mut self, accounts: bpf::Lines) {
         self.accounts.pay_from(accounts);
     }
 
-    /// Packets that the kernel is to route are asked about here.
+    /// Sets the means to ask the kernel by which port it would send a packet.
     pub(crate) fn ask(&mut self, asker: Asker) {
         self.asker = Some(asker);
     }
@@ -237,75 +238,77 @@ impl Egress {
         self.shares(port).then_some(port)
     }
 
-    /// Returns what does requests to the kernel, if the node has given it.
+    /// Returns the device for requests to the kernel, if the node has one.
     pub(crate) fn asker(&mut self) -> Option<&mut Asker> {
         self.asker.as_mut()
     }
 
-    /// A session pays from this account at a port, or from that of all without a share.
+    /// Sets the account that a session pays from at a port; `None`: that of all sessions without a
+    /// share.
     pub(crate) fn set_payer(&mut self, port: PortId, session: SessionId, account: Option<u32>) {
         self.accounts.set_payer(port, session, account);
     }
 
-    /// A packet has come that only has to leave, counted by the front door in this account and
-    /// epoch.
+    /// Counts the arrival of a packet that has only to leave, and that the front door counted in
+    /// this account and epoch.
     pub(crate) fn come(&mut self, line: u32, epoch: usize) -> Option<Counted> {
         self.accounts.come(line, epoch)
     }
 
-    /// It is gone, and does not wait any more.
+    /// Counts a packet as gone from its account.
     pub(crate) fn gone(&mut self, counted: Option<Counted>) {
         counted.into_iter().for_each(|counted| self.accounts.leave(counted));
     }
 
-    /// What of an epoch that is closed has not come is lost.
+    /// Settles an epoch that is closed: packets of it that have not arrived are lost.
     pub(crate) fn settle(&mut self, epoch: usize) {
         self.accounts.settle(epoch);
     }
 
-    /// The devices have all that left: what comes next from below need not wait behind it.
+    /// Publishes the accounts once the devices have sent everything: packets from lower levels need
+    /// not queue behind it.
     #[inline]
     pub(crate) fn have_left(&mut self) {
         self.accounts.publish_all();
     }
 
-    /// What time it is, once for all packets of a round.
+    /// Sets the time, once for all packets of a round.
     #[inline]
     pub(crate) fn set_time(&mut self, now: Nanos) {
         self.now = now;
     }
 
-    /// Whether the clock matters here.
+    /// Returns true if any port has a schedule, so that the time matters.
     #[inline]
     pub(crate) fn is_used(&self) -> bool {
         self.lines.iter().flatten().any(|line| line.schedule.is_some())
     }
 
-    /// Whether packets of this port have to wait for their session's part of its rate.
+    /// Returns true if packets of this port have to wait for their session's share of its rate.
     #[inline]
     pub(crate) fn shares(&self, port: u16) -> bool {
         let line = self.lines.get(usize::from(port)).and_then(Option::as_ref);
         line.is_some_and(|line| line.schedule.is_some())
     }
 
-    /// Whether something of the session waits.
+    /// Returns true if packets of the session wait.
     pub(crate) fn waits(&self, session: SessionId) -> bool {
         self.waiting.get(usize::from(session.0)).is_some_and(|&count| count > 0)
     }
 
-    /// Whether anything waits.
+    /// Returns true if any packet waits.
     #[inline]
     pub(crate) const fn is_waiting(&self) -> bool {
         self.total > 0
     }
 
-    /// When the next packet may leave, at the last look.
+    /// Returns the earliest time at which the next packet may leave, as of the last round.
     pub(crate) const fn poll_timeout(&self) -> Option<Nanos> {
         self.next
     }
 
-    /// A port is there, or is another one. Gives the packets that waited for it if nobody has a
-    /// share of it any more.
+    /// Adds or changes a port. Returns the packets that waited for it if no session has a share of
+    /// it any more.
     pub(crate) fn set_port(&mut self, facts: &PortFacts) -> Vec<(SessionId, Departing)> {
         let at = usize::from(facts.port.0);
         let Some(rate) = facts.rate else { return self.remove_port(facts.port) };
@@ -324,14 +327,15 @@ impl Egress {
         self.arrange(at)
     }
 
-    /// A port has no rate any more, or is gone. Gives what waited for it.
+    /// Removes a port, or one whose rate is no longer known. Returns the packets that waited for
+    /// it.
     pub(crate) fn remove_port(&mut self, port: PortId) -> Vec<(SessionId, Departing)> {
         let line = self.lines.get_mut(usize::from(port.0)).and_then(Option::take);
         line.map_or_else(Vec::new, |line| self.dissolve(line.schedule, line.stuck))
     }
 
-    /// A session is there, or has another reservation. Gives the packets that waited for ports of
-    /// which nobody has a share any more.
+    /// Adds a session, or changes its reservation. Returns the packets that waited for ports of
+    /// which no session has a share any more.
     pub(crate) fn set(&mut self, facts: &SessionFacts) -> Vec<(PortId, SessionId, Departing)> {
         self.sessions.insert(facts.id, facts.reservation.clone());
         for line in self.lines.iter_mut().flatten() {
@@ -343,7 +347,7 @@ impl Egress {
         self.arrange_all()
     }
 
-    /// A session is no more. Gives what waited of it, and for ports without shares.
+    /// Removes a session. Returns its waiting packets, and those for ports without shares now.
     pub(crate) fn forget(&mut self, id: SessionId) -> Vec<(PortId, SessionId, Departing)> {
         self.sessions.remove(&id);
         let mut left = Vec::new();
@@ -369,7 +373,8 @@ impl Egress {
         (0..).zip(ports).flat_map(of).collect()
     }
 
-    /// Begins to share a port, or ends it: when somebody has a share of it, and when nobody has.
+    /// Creates the schedule of a port when a session has a share of it, or removes it when none
+    /// has.
     fn arrange(&mut self, at: usize) -> Vec<(SessionId, Departing)> {
         let Some(line) = &mut self.lines[at] else { return Vec::new() };
         let has = |it: &Reservation| it.send.keys().any(|port| port.as_str() == line.name);
@@ -408,8 +413,8 @@ impl Egress {
         left.into_iter().map(|(id, waiting)| (id, waiting.into_departing(accounts))).collect()
     }
 
-    /// Has a packet wait until its session may send it; `counted`: what [`Egress::come`] said. If it
-    /// cannot, it is gone.
+    /// Queues a packet until its session may send it; `counted` is the result of
+    /// [`Egress::on_arrival`]. Returns the packet if it cannot be queued.
     pub(crate) fn enqueue(
         &mut self,
         port: u16,
@@ -441,7 +446,7 @@ impl Egress {
         }
         self.waiting[at] += 1;
         self.total += 1;
-        // It may be the next.
+        // The new packet may be the next to leave.
         self.next = Some(self.now);
         Ok(())
     }
@@ -453,7 +458,7 @@ impl Egress {
         self.total -= 1;
     }
 
-    /// Gives the rings what may leave by now.
+    /// Moves packets that may leave by now into the transmit rings.
     pub(crate) fn leave(
         &mut self,
         ports: &mut Ports,
@@ -471,7 +476,7 @@ impl Egress {
         left
     }
 
-    /// The same by one port; when the next may leave.
+    /// Moves packets of one port; returns the earliest time at which its next may leave.
     fn leave_by(
         &mut self,
         at: usize,
@@ -513,7 +518,8 @@ impl Egress {
         }
     }
 
-    /// What modules below sent by a port since the last look is on its wire, too.
+    /// Accounts for packets that lower levels sent by a port since the last time: they use its
+    /// wire, too.
     fn look_below(&mut self, at: usize) {
         let Some(line) = self.lines[at].as_mut() else { return };
         let since = self.now.saturating_sub(line.looked);
@@ -527,7 +533,7 @@ impl Egress {
 }
 
 impl Waiting {
-    /// It does not wait any more.
+    /// Ends the wait: counts the packet as gone from its account.
     fn into_departing(self, accounts: &mut Lines) -> Departing {
         self.counted.into_iter().for_each(|counted| accounts.leave(counted));
         self.departing

@@ -1,61 +1,62 @@
-//! Accounts of shares of ports, which modules below user level pay from, too: what packets of the
-//! cell cost there, and how many wait here, so that the front door has others wait behind them.
+//! Accounts of port shares, which modules below user level also pay from: what packets of the cell
+//! cost, and how many wait here, so that the front door queues others behind them.
 //!
 //! ```text
-//!  front door: up += 1 ─▶ TAP device ─▶ come ─┐
-//!                            enqueued here ───┴▶ waits ─▶ leave ─▶ the device has it: published
+//!  front door: up += 1 ─▶ TAP device ─▶ on_arrival ─┐
+//!                            enqueued here ─────────┴▶ waits ─▶ release ─▶ sent by the device: published
 //! ```
 //!
-//! What was sent up and never came is found as with rooms: packets carry an epoch's last bit, and
-//! what has not come a second after its end is lost ([`Lines::settle`]).
+//! Packets that were sent up and never arrived are found as with queue credits: packets carry the
+//! lowest bit of an epoch's number, and those missing a second after its end are lost
+//! ([`PortShareAccounts::settle`]).
 
 use crate::sched::numbered::Numbered;
 use bpf_maps::PORTS_MAX;
 use units::{Bytes, Packets, PortId, SessionId};
 
-/// Accounts of one port that are looked at together: with more they take turns.
+/// Accounts of one port that are read in one round; more are read in turns.
 const LOOKS_MAX: usize = 64;
 
-/// A packet that an account counts as waiting.
+/// Packet that an account counts as waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Counted {
     line: u32,
-    /// Which owner of the account it was.
+    /// Number of the account's owner, which tells a reused account apart.
     life: u32,
-    /// It was with a module at kernel level.
+    /// Set if the packet comes from a module at kernel level.
     pub(crate) is_of_kernel: bool,
 }
 
-/// What is known of an account.
+/// State of an account.
 #[derive(Debug, Default)]
 struct Line {
     life: u32,
-    /// What has come of what the front door sent, by epoch.
+    /// Packets that arrived of those that the front door sent, by epoch.
     came: [u64; 2],
-    /// What waits here.
+    /// Packets that wait here.
     here: u64,
-    /// `here` has become less, and the front door does not know.
+    /// Set if `here` has decreased and that is not published.
     is_behind: bool,
-    /// What had left straight from below at the last look.
+    /// Packets and bytes sent directly from lower levels, as of the last reading.
     seen: bpf::SentBelow,
 }
 
-/// See above.
+/// Accounts of port shares, shared with the front door.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     table: Option<bpf::Lines>,
-    /// Of those with a share: by port, then by session.
+    /// Accounts of sessions with a share, by port, then by session.
     payers: Vec<Numbered<u32>>,
     all: Numbered<Line>,
     lives: u32,
-    /// Those that are behind.
+    /// Accounts with unpublished decreases.
     behind: Vec<u32>,
-    /// The next one to look at, of each port.
+    /// Next session whose account is read, for each port.
     looked: Vec<usize>,
 }
 
 impl Lines {
-    /// What is sent pays from these accounts.
+    /// Sets the front door's table of accounts.
     pub(crate) fn pay_from(&mut self, table: bpf::Lines) {
         self.table = Some(table);
         for line in 0..PORTS_MAX as u32 {
@@ -63,7 +64,8 @@ impl Lines {
         }
     }
 
-    /// A session pays from this account at a port, or from that of all without a share.
+    /// Sets the account that a session pays from at a port; `None`: that of all sessions without a
+    /// share.
     pub(crate) fn set_payer(&mut self, port: PortId, session: SessionId, account: Option<u32>) {
         let (port, session) = (usize::from(port.0), usize::from(session.0));
         if self.payers.len() <= port {
@@ -81,7 +83,8 @@ impl Lines {
         }
     }
 
-    /// Whatever is under way is not for us; what is known already goes on.
+    /// Begins to track an account, unless it is tracked already. Packets under way belong to an
+    /// earlier owner.
     fn begin(&mut self, line: u32) {
         let Some(table) = &self.table else { return };
         if self.all.get(line as usize).is_some() {
@@ -94,13 +97,15 @@ impl Lines {
         self.all.insert(line as usize, new);
     }
 
-    /// The account of a session at a port: the first ones are those of all without a share.
+    /// Returns the account of a session at a port: the first ones are those of all sessions without
+    /// a share.
     fn line_of(&self, port: usize, session: SessionId) -> u32 {
         let own = self.payers.get(port).and_then(|of| of.get(usize::from(session.0))).copied();
         own.unwrap_or(port as u32)
     }
 
-    /// A packet of kernel level has come, which the front door has counted there, in that epoch.
+    /// Counts the arrival of a packet of kernel level that the front door counted in this account
+    /// and epoch.
     pub(crate) fn come(&mut self, line: u32, epoch: usize) -> Option<Counted> {
         let known = self.all.get_mut(line as usize)?;
         known.came[epoch] = known.came[epoch].wrapping_add(1);
@@ -108,7 +113,7 @@ impl Lines {
         Some(Counted { line, life: known.life, is_of_kernel: true })
     }
 
-    /// A packet of user level waits, and others are to wait behind it.
+    /// Counts a packet of user level as waiting, so that others wait behind it.
     #[inline]
     pub(crate) fn wait(&mut self, port: usize, session: SessionId) -> Option<Counted> {
         if session == SessionId::SYSTEM {
@@ -122,7 +127,7 @@ impl Lines {
         Some(counted)
     }
 
-    /// A packet leaves, and pays.
+    /// Pays for a packet that leaves.
     #[inline]
     pub(crate) fn pay(
         &self,
@@ -136,8 +141,8 @@ impl Lines {
         }
     }
 
-    /// It does not wait any more. The front door hears of it by [`Lines::publish_all`], once the
-    /// device has it.
+    /// Counts a packet as gone. The front door learns of it by [`PortShareAccounts::publish_all`],
+    /// once the device has sent it.
     #[inline]
     pub(crate) fn leave(&mut self, counted: Counted) {
         let known = self.all.get_mut(counted.line as usize);
@@ -148,7 +153,7 @@ impl Lines {
         }
     }
 
-    /// The devices have all that left.
+    /// Publishes all decreases, once the devices have sent the packets.
     #[inline]
     pub(crate) fn publish_all(&mut self) {
         while let Some(line) = self.behind.pop() {
@@ -159,8 +164,8 @@ impl Lines {
         }
     }
 
-    /// Says what waits. What left and is not with its device waits yet: `here` is less only
-    /// behind [`Lines::publish_all`].
+    /// Publishes how many packets wait. Those that left and are not yet sent by the device still
+    /// count: `here` decreases only with [`PortShareAccounts::publish_all`].
     fn publish(&self, line: u32) {
         let (Some(table), Some(known)) = (&self.table, self.all.get(line as usize)) else { return };
         if !known.is_behind {
@@ -169,7 +174,7 @@ impl Lines {
         }
     }
 
-    /// What of a closed epoch has not come is lost.
+    /// Settles a closed epoch: packets of it that have not arrived are lost.
     pub(crate) fn settle(&mut self, epoch: usize) {
         let Some(table) = &self.table else { return };
         let mut lost = Vec::new();
@@ -183,7 +188,8 @@ impl Lines {
         lost.into_iter().for_each(|line| self.publish(line));
     }
 
-    /// What has left by a port straight from below since the last look, of some of its accounts.
+    /// Returns what lower levels sent directly by a port since the last reading, for some of its
+    /// accounts.
     pub(crate) fn look_below(&mut self, port: usize) -> (Packets, Bytes) {
         let Some(table) = &self.table else { return Default::default() };
         let (mut packets, mut bytes) = (Packets(0), Bytes::ZERO);
@@ -204,7 +210,7 @@ impl Lines {
             look(line);
             session + 1
         });
-        // Behind the last one from the first again.
+        // After the last account, the first again.
         self.looked[port] = match next.fold((0, 0), |(_, count), next| (next, count + 1)) {
             (next, LOOKS_MAX) => next,
             _ => 0,

@@ -1,5 +1,5 @@
-//! Capture of the cell's packets: as they leave, as modules dropped them, with the verdict, and as
-//! they come by packet ports. Without a capture a packet pays for one comparison with nothing.
+//! Capture of the cell's packets: leaving, dropped by modules with the verdict, and arriving by
+//! packet ports. Without a capture, a packet costs one comparison.
 
 use crate::protocol::{Seen, TapFacts, Tapped};
 use abi::{PacketBytes, Verdict};
@@ -8,16 +8,16 @@ use engine::Trap;
 use units::{EntryId, PortId, RuleId, SessionId};
 use xsk::Packet;
 
-/// Packets that the daemon gets of one turn: what its socket has room for.
+/// Packets that the daemon gets from one turn, limited by the buffer of its socket.
 const TAPPED_PER_TURN_MAX: usize = 256;
 
-/// A capture that goes on.
+/// Running capture.
 #[derive(Debug)]
 pub(crate) struct Tap {
     facts: TapFacts,
-    /// Of the packet that is being handled.
+    /// Fields of the packet being handled.
     context: Tapped,
-    /// When the frame came that is being decided.
+    /// Arrival time of the frame being classified, in nanoseconds of the monotonic clock.
     came_ns: u64,
     waiting: Vec<Tapped>,
     lost: u64,
@@ -28,7 +28,7 @@ impl Tap {
         Self { facts, context: Tapped::default(), came_ns: 0, waiting: Vec::new(), lost: 0 }
     }
 
-    /// A packet's module has decided; what it dropped ends here.
+    /// Records the decision of a packet's module; captures the packet if it is dropped.
     pub(crate) fn decided(
         &mut self,
         (entry, session): (EntryId, SessionId),
@@ -53,14 +53,15 @@ impl Tap {
         }
     }
 
-    /// A module at kernel level has decided, as the metadata say: the packet leaves from here.
+    /// Records the decision of a module at kernel level, from the metadata of a packet that leaves
+    /// from here.
     pub(crate) fn decided_below(
         &mut self,
         (entry, session): (EntryId, SessionId),
         meta: &PacketMeta,
     ) {
         let word = u32::from(meta.then[0]) | u32::from(meta.then[1]) << 16;
-        // One that was not run has said nothing.
+        // A module that was not run has decided nothing.
         let verdict = Verdict::parse(word).unwrap_or(Verdict::PASS);
         self.context = Tapped {
             entry: Some(entry),
@@ -72,12 +73,12 @@ impl Tap {
         };
     }
 
-    /// A frame comes by a packet port.
+    /// Records the arrival time of a frame by a packet port.
     pub(crate) fn comes(&mut self) {
         self.came_ns = now_ns();
     }
 
-    /// What became of it.
+    /// Captures an arrived frame with its outcome, an index into `OUTCOMES`.
     pub(crate) fn came(
         &mut self,
         port: PortId,
@@ -100,7 +101,7 @@ impl Tap {
         self.put(context, port, bytes.len(), &bytes[..bytes.len().min(self.snap())]);
     }
 
-    /// One that leaves by a packet port as it came by another one.
+    /// Captures a frame that leaves by a packet port unchanged, as it arrived by another one.
     pub(crate) fn crosses(&mut self, port: PortId, bytes: &[u8], rule: Option<RuleId>) {
         if self.facts.dropped_only {
             return;
@@ -110,14 +111,14 @@ impl Tap {
         self.put(context, port, bytes.len(), &bytes[..bytes.len().min(self.snap())]);
     }
 
-    /// A packet leaves by a port.
+    /// Captures a packet that leaves by a port.
     pub(crate) fn leaves(&mut self, packet: &Packet, port: u16) {
         if !self.facts.dropped_only {
             self.keep(packet, PortId(port));
         }
     }
 
-    /// What follows is no packet of a rule: frames of modules' own making.
+    /// Clears the context: frames that follow were made by modules and belong to no rule.
     pub(crate) fn forget(&mut self) {
         self.context = Tapped::default();
     }
@@ -145,16 +146,16 @@ impl Tap {
         self.facts.snap as usize
     }
 
-    /// What the daemon is to be told since the last call, and how many had no room.
+    /// Takes the captured packets since the last call, and the number that was dropped.
     pub(crate) fn take(&mut self) -> (Vec<Tapped>, u64) {
         (std::mem::take(&mut self.waiting), std::mem::take(&mut self.lost))
     }
 }
 
-/// The monotonic clock, as the taps of the front door read it.
+/// Returns the monotonic clock in nanoseconds, as the front door's capture reads it.
 fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    // Since the machine started: neither is negative.
+    // Time since the machine started: neither part is negative.
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 

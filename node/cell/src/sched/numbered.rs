@@ -1,6 +1,7 @@
-//! Things by small numbers: an array instead of a hash, since each packet asks.
+//! Map from small numbers to values: an array instead of a hash table, since it is read for each
+//! packet.
 
-/// See above. It has as many places as the largest number that was ever there.
+/// Map from small numbers to values, with as many slots as the largest number ever used requires.
 #[derive(Debug)]
 pub(crate) struct Numbered<T> {
     places: Vec<Option<T>>,
@@ -14,12 +15,12 @@ impl<T> Default for Numbered<T> {
 }
 
 impl<T> Numbered<T> {
-    /// How many there are.
+    /// Returns the number of values.
     pub(crate) const fn len(&self) -> usize {
         self.count
     }
 
-    /// One more than the largest number that was ever there.
+    /// Returns the number of slots: one more than the largest number ever used.
     pub(crate) const fn places(&self) -> usize {
         self.places.len()
     }
@@ -29,7 +30,7 @@ impl<T> Numbered<T> {
         self.places.get(number).and_then(Option::as_ref)
     }
 
-    /// The place of what has this number, to load it ahead.
+    /// Returns the slot of a number, to prefetch it.
     #[inline]
     pub(crate) fn place(&self, number: usize) -> Option<&Option<T>> {
         self.places.get(number)
@@ -40,14 +41,14 @@ impl<T> Numbered<T> {
         self.places.get_mut(number).and_then(Option::as_mut)
     }
 
-    /// What has this number; made if it is not there.
+    /// Returns the value of a number, which it creates if there is none.
     pub(crate) fn get_or_insert_with(&mut self, number: usize, make: impl FnOnce() -> T) -> &mut T {
         self.reach(number);
         self.count += usize::from(self.places[number].is_none());
         self.places[number].get_or_insert_with(make)
     }
 
-    /// Puts it in the place of what has this number.
+    /// Inserts a value. Returns the one that it replaces.
     pub(crate) fn insert(&mut self, number: usize, what: T) -> Option<T> {
         self.reach(number);
         let before = self.places[number].replace(what);
@@ -61,24 +62,24 @@ impl<T> Numbered<T> {
         gone
     }
 
-    /// All of them, by their numbers, to change them.
+    /// Returns all values, in the order of their numbers.
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.places.iter_mut().flatten()
     }
 
-    /// The same, with their numbers.
+    /// Returns all values with their numbers.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut T)> {
         let places = self.places.iter_mut().enumerate();
         places.filter_map(|(number, place)| Some((number, place.as_mut()?)))
     }
 
-    /// Those from a number on, by their numbers.
+    /// Returns the values from a number on, with their numbers.
     pub(crate) fn iter_from(&self, first: usize) -> impl Iterator<Item = (usize, &T)> {
         let places = self.places.iter().enumerate().skip(first);
         places.filter_map(|(number, place)| Some((number, place.as_ref()?)))
     }
 
-    /// None is there any more.
+    /// Removes all values.
     pub(crate) fn clear(&mut self) {
         self.places.clear();
         self.count = 0;

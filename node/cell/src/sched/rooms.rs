@@ -1,33 +1,34 @@
-//! What may wait for each session, in front of the cell and in it: counted in memory that the
-//! front door has, too.
+//! Queue credits of sessions: the bytes that may wait for each, in front of the cell and in it,
+//! counted in memory shared with the front door.
 //!
 //! ```text
-//!  front door: room? ─ no ─▶ dropped there            the cell's own: take ─ no ─▶ dropped here
+//!  front door: credit? ─ no ─▶ dropped there     the cell: try_take ─ no ─▶ dropped here
 //!      │ sent += memory                                    │ done -= memory
 //!      ▼                                                   ▼
-//!  receive ring ─▶ came ─▶ waits for its turn, or to leave ─▶ leave: done += memory
+//!  receive ring ─▶ on_arrival ─▶ waits for its turn, or to leave ─▶ release: done += memory
 //! ```
 //!
-//! One sum says what waits, wherever it came from: `sent - done`. Who takes room looks at it
-//! behind a full barrier: `levels/bpf/c/room.h` for packets that come by XDP and tc, and this for
-//! those that come by packet sockets, that services send each other, and that wait to leave.
+//! The difference `sent - done` is the number of bytes that wait, wherever they came from. Credit
+//! is taken behind a full barrier: by `levels/bpf/c/room.h` for packets that arrive by XDP and tc,
+//! and here for those that arrive by packet sockets, that services send each other, and that wait
+//! to leave.
 //!
-//! What was sent up and never came is found by its epoch ([`Rooms::settle`]).
+//! Packets that were sent up and never arrived are found by their epoch ([`QueueCredits::settle`]).
 
 use bpf_maps::ROOM_SHARED;
 use level::ahead;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use units::{Bytes, CoarseInstant, Millis, SessionId};
 
-/// How long an epoch lasts. A packet comes within the driver's poll, so one that has not come
-/// for so long is lost; one that comes after all is made good.
+/// Length of an epoch. A packet arrives within the driver's poll, so one that has not arrived for
+/// this long is lost; one that arrives after all is compensated.
 pub(crate) const EPOCH: Millis = Millis(1000);
 
-/// What left what is shared is said when it is so much, and when the turns are over: packets of a
-/// dozen turns.
+/// Released bytes of the shared credit at which they are published before the turns are over:
+/// packets of a dozen turns.
 const UNSAID_MAX: Bytes = Bytes(16 * xsk::FRAME_LENGTH as u64);
 
-/// Of a cell that no front door sends anything to.
+/// Counters of a cell without a front door.
 #[derive(Debug, Default)]
 struct Own {
     most: AtomicU64,
@@ -44,16 +45,16 @@ enum Words {
     Own(Box<Own>),
 }
 
-/// What may wait for one session, or for all that share a room.
+/// Credit of one session, or of all that share one.
 #[derive(Debug)]
 pub(crate) struct Room {
     words: Words,
     most: Bytes,
-    /// What has come of what the front door sent, by epoch.
+    /// Bytes that arrived of those that the front door sent, by epoch.
     came: [u64; 2],
-    /// What is in the cell.
+    /// Bytes in the cell.
     held: Bytes,
-    /// Packets that the front door had dropped before this began.
+    /// Packets that the front door had dropped before this credit began.
     dropped_before: u64,
 }
 
@@ -65,7 +66,7 @@ impl Room {
         words.epoch.store(epoch, Ordering::SeqCst);
         let sent = words.sent.map(|sent| sent.load(Ordering::SeqCst));
         let dropped = words.dropped.load(Ordering::Relaxed);
-        // Whatever is under way is not for us.
+        // Packets under way belong to an earlier owner of this record.
         words.done.store(sent[0].wrapping_add(sent[1]), Ordering::SeqCst);
         (room.came, room.dropped_before) = (sent, dropped);
         room
@@ -86,8 +87,8 @@ impl Room {
         }
     }
 
-    /// What waits, the packets on their way included. Below zero for a moment when some came
-    /// that were given up.
+    /// Returns the number of bytes that wait, packets under way included. Negative for a moment
+    /// when packets arrive that had been given up.
     fn sum(&self) -> i64 {
         let words = self.words();
         let sent = words.sent.map(|sent| sent.load(Ordering::SeqCst));
@@ -95,24 +96,24 @@ impl Room {
         sent[0].wrapping_add(sent[1]).wrapping_sub(done) as i64
     }
 
-    /// What waits now.
+    /// Returns the bytes that wait now.
     pub(crate) fn waits(&self) -> Bytes {
         Bytes(self.sum().max(0) as u64)
     }
 
-    /// Packets for which the front door found no room.
+    /// Returns the number of packets that the front door dropped for lack of credit.
     pub(crate) fn dropped(&self) -> u64 {
         self.words().dropped.load(Ordering::Relaxed).saturating_sub(self.dropped_before)
     }
 
-    /// What has room already is here now.
+    /// Counts the arrival of bytes whose credit the front door took.
     #[inline]
     fn come(&mut self, memory: Bytes, epoch: usize) {
         self.came[epoch] = self.came[epoch].wrapping_add(memory.0);
         self.held += memory;
     }
 
-    /// Takes room, if no more than `most` waits then.
+    /// Takes credit if at most `most` bytes wait then.
     #[inline]
     fn take(&mut self, memory: Bytes, most: Bytes) -> bool {
         self.words().done.fetch_sub(memory.0, Ordering::SeqCst);
@@ -124,15 +125,15 @@ impl Room {
         true
     }
 
-    /// So much does not wait any more.
+    /// Releases credit.
     #[inline]
     fn leave(&mut self, memory: Bytes) {
         self.held = self.held.saturating_sub(memory);
         self.words().done.fetch_add(memory.0, Ordering::Release);
     }
 
-    /// What of a closed epoch has not come is lost. Whatever comes of it from now on is missing
-    /// in its next sum.
+    /// Releases the credit of packets of a closed epoch that have not arrived. Those that arrive
+    /// later are missing in the epoch's next sum.
     fn settle(&mut self, epoch: usize) {
         let words = self.words();
         let sent = words.sent[epoch].load(Ordering::Acquire);
@@ -147,44 +148,44 @@ impl Room {
     }
 }
 
-/// What one session may have waiting.
+/// Queue of one session.
 #[derive(Debug)]
 pub(crate) struct Queue {
     room: Room,
-    /// It reserved none: it counts in what all such share, too.
+    /// Set if the session reserved no queue: it also counts in the credit that such sessions share.
     is_shared: bool,
 }
 
 impl Queue {
-    /// What waits in it now.
+    /// Returns the bytes that wait in it now.
     pub(crate) fn waits(&self) -> Bytes {
         self.room.waits()
     }
 
-    /// What may wait in it.
+    /// Returns the limit in bytes.
     pub(crate) const fn most(&self) -> Bytes {
         self.room.most
     }
 
-    /// Packets for which the front door found no room.
+    /// Returns the number of packets that the front door dropped for lack of credit.
     pub(crate) fn dropped(&self) -> u64 {
         self.room.dropped()
     }
 }
 
-/// What sessions share, and how the front door knows.
+/// Shared credit, and the memory that all credits have in common with the front door.
 #[derive(Debug)]
 pub(crate) struct Rooms {
     table: Option<&'static bpf::Rooms>,
     shared: Room,
-    /// What does not wait any more in what is shared, and the front door does not know: it looks
-    /// there for each packet, on another processor, and each word to it is a line taken from it.
+    /// Bytes released from the shared credit and not yet published: the front door reads that word
+    /// for each packet on another processor, so each write takes a cache line from it.
     unsaid: Bytes,
-    /// The last bit is where the front door counts.
+    /// Number of the epoch; its lowest bit is the index under which the front door counts.
     epoch: u32,
-    /// When the next one begins.
+    /// Begin of the next epoch.
     next_at: CoarseInstant,
-    /// Sessions have claims against each other: the front door looks.
+    /// Set while sessions have claims against each other: the front door enforces limits.
     is_limited: bool,
 }
 
@@ -194,7 +195,7 @@ fn words_of(table: Option<&'static bpf::Rooms>, number: usize) -> Words {
 }
 
 impl Rooms {
-    /// `shared`: what may wait in all queues together that nobody reserved.
+    /// Creates the credits; `shared` is the limit of all queues without a reservation together.
     pub(crate) fn new(table: Option<&'static bpf::Rooms>, shared: Bytes) -> Self {
         let mut room = Room::begin(words_of(table, ROOM_SHARED), 0);
         room.most = shared;
@@ -208,7 +209,7 @@ impl Rooms {
         }
     }
 
-    /// Starts loading what says what waits for a session.
+    /// Prefetches the credit of a session.
     #[inline]
     pub(crate) fn load_ahead(&self, session: SessionId) {
         if let Some(room) = self.table.and_then(|table| table.room(usize::from(session.0))) {
@@ -217,16 +218,16 @@ impl Rooms {
         }
     }
 
-    /// A queue of a session that has none yet.
+    /// Creates the queue of a session that has none yet.
     pub(crate) fn queue(&self, session: SessionId) -> Queue {
         let words = words_of(self.table, usize::from(session.0));
         Queue { room: Room::begin(words, self.epoch), is_shared: false }
     }
 
-    /// What may wait in a queue, and whether it shares in what nobody reserved.
+    /// Sets the limit of a queue, and whether it counts in the shared credit.
     pub(crate) fn set(&mut self, queue: &mut Queue, most: Bytes, is_shared: bool) {
         queue.room.most = most;
-        // What waits now waits on another account.
+        // Bytes that wait now move to the other account.
         match (queue.is_shared, is_shared) {
             (false, true) => {
                 self.shared.words().done.fetch_sub(queue.room.held.0, Ordering::SeqCst);
@@ -240,7 +241,7 @@ impl Rooms {
         queue.room.publish(self.is_limited);
     }
 
-    /// Whether the front door is to look at what waits.
+    /// Switches the front door's limits on or off.
     pub(crate) fn limit<'a>(
         &mut self,
         is_limited: bool,
@@ -253,7 +254,7 @@ impl Rooms {
         }
     }
 
-    /// Nothing waits in the queue any more, and nothing will.
+    /// Closes a queue, which gets no more packets, and releases its credit.
     pub(crate) fn close(&mut self, mut queue: Queue) {
         queue.room.publish(false);
         let held = queue.room.held;
@@ -261,7 +262,7 @@ impl Rooms {
         self.say_left();
     }
 
-    /// A packet came for which the front door has taken room.
+    /// Counts the arrival of a packet for which the front door took credit.
     #[inline]
     pub(crate) fn come(&mut self, queue: &mut Queue, memory: Bytes, epoch: usize) {
         queue.room.come(memory, epoch);
@@ -270,8 +271,8 @@ impl Rooms {
         }
     }
 
-    /// Takes room in a queue, and, if nobody reserved it, in what all such share; so much beyond
-    /// both. Whether there was any.
+    /// Takes credit in a queue and, if it has no reservation, in the shared credit; `beyond` is an
+    /// allowance above both limits. Returns false if there is not enough.
     #[inline]
     pub(crate) fn take(&mut self, queue: &mut Queue, memory: Bytes, beyond: Bytes) -> bool {
         let most = queue.room.most + beyond;
@@ -288,7 +289,7 @@ impl Rooms {
         true
     }
 
-    /// So much does not wait any more.
+    /// Releases credit; the shared part is published later.
     #[inline]
     pub(crate) fn leave(&mut self, queue: &mut Queue, memory: Bytes) {
         if memory == Bytes::ZERO {
@@ -303,7 +304,7 @@ impl Rooms {
         }
     }
 
-    /// Says what does not wait any more in what is shared.
+    /// Publishes what was released from the shared credit.
     #[inline]
     pub(crate) fn say_left(&mut self) {
         if self.unsaid > Bytes::ZERO {
@@ -311,31 +312,31 @@ impl Rooms {
         }
     }
 
-    /// Whether the front door is to leave what packets begin with for which there is no room.
+    /// Sets whether the front door leaves the first bytes of packets dropped for lack of credit.
     pub(crate) fn want_heads(&self, session: SessionId, wanted: bool) {
         if let Some(table) = self.table {
             table.want_heads(usize::from(session.0), wanted);
         }
     }
 
-    /// What such a packet began with, if one has left it.
+    /// Takes the first bytes of such a packet, if the front door has left one.
     pub(crate) fn take_head(&self, session: SessionId) -> Option<bpf::Head> {
         self.table?.take_head(usize::from(session.0))
     }
 
-    /// Whether it is time to [`Rooms::settle`].
+    /// Returns true if it is time to call [`QueueCredits::settle`].
     #[inline]
     pub(crate) fn is_epoch_over(&self, now: CoarseInstant) -> bool {
         now >= self.next_at
     }
 
-    /// The one that begins next is counted where the one before the one that runs was.
+    /// Returns the index of the epoch before the running one, which the next epoch reuses.
     pub(crate) const fn closed_epoch(&self) -> usize {
         (self.epoch.wrapping_add(1) & 1) as usize
     }
 
-    /// Once in an epoch: the one before the one that ends is closed for so long that what has
-    /// not come of it is lost. Then it is the next.
+    /// Ends an epoch, once its time is over: releases the credit of packets of the one before that
+    /// have not arrived, and begins the next.
     pub(crate) fn settle<'a>(
         &mut self,
         now: CoarseInstant,
@@ -348,7 +349,7 @@ impl Rooms {
         self.next_at = now + EPOCH;
         self.epoch = self.epoch.wrapping_add(1);
         let (epoch, bit) = (self.epoch, (self.epoch & 1) as usize);
-        // First the shared one: what the front door counts anew counts there, too.
+        // The shared credit first: what the front door counts in the new epoch counts there, too.
         let rooms = [&mut self.shared].into_iter().chain(queues.map(|queue| &mut queue.room));
         for room in rooms {
             room.settle(bit);
@@ -376,7 +377,7 @@ mod tests {
         }
     }
 
-    /// As `take_room` in `levels/bpf/c/room.h`: whether there was room, and the epoch.
+    /// Models `take_room` of `levels/bpf/c/room.h`. Returns the epoch, or `None` without credit.
     fn door(rooms: &Rooms, queue: &Queue, memory: Bytes) -> Option<usize> {
         let (own, shared) = (queue.room.words(), rooms.shared.words());
         let epoch = (own.epoch.load(Ordering::SeqCst) & 1) as usize;
@@ -455,7 +456,7 @@ mod tests {
         rooms.settle(CoarseInstant::ZERO + EPOCH, all.iter_mut());
         assert_eq!((all[0].waits(), all[1].waits()), (Bytes::ZERO, Bytes::ZERO));
         assert_eq!(rooms.shared.waits(), Bytes::ZERO);
-        // Two of four come after all: they have room that nobody took, until they are missed.
+        // Two of four arrive after all: nobody took credit for them until the next settlement.
         for _ in 0..2 {
             rooms.come(&mut all[0], FRAME, 0);
             rooms.leave(&mut all[0], FRAME);
@@ -478,15 +479,16 @@ mod tests {
         assert_eq!((most(&all), rooms.shared.words().most.load(Ordering::SeqCst)), ([0, 0], 0));
     }
 
-    /// Packets of four sessions come, are lost, wait and leave, and their queues change: in no
-    /// moment more waits than may, and when all is gone nothing does.
+    /// Packets of four sessions arrive, are lost, wait and leave, and their queues change: never
+    /// more bytes wait than the limits allow, and at the end none do.
     #[test]
     fn nothing_waits_beyond_a_queue_and_nothing_is_forgotten() {
         for seed in 1..200 {
             let mut chance = Chance(seed | 0x9e37_79b9_7f4a_0000);
             let mut rooms = Rooms::new(None, SHARED);
             let mut all = queues(&mut rooms, &[(4, false), (2, false), (8, true), (5, true)]);
-            // On their way: whose, and the epoch. In the cell: whose.
+            // `under_way`: queue and epoch of each packet. `here`: queue of each packet in the
+            // cell.
             let (mut way, mut here): (Vec<(usize, usize)>, Vec<usize>) = Default::default();
             let mut changed = 0;
             for step in 0..600 {
@@ -512,7 +514,8 @@ mod tests {
                     }
                     _ => {}
                 }
-                // What was under way when a queue changed is on nobody's account, or on two.
+                // Packets that were under way when a queue changed are counted on no account, or on
+                // two.
                 if changed == 0 {
                     let most = [4, 2, 8, 5];
                     for (queue, most) in all.iter().zip(most) {

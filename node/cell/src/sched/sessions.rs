@@ -1,15 +1,15 @@
-//! Whose turn it is in a cell: its sessions, what waits for them, and what they used.
+//! Scheduling of a cell's sessions: their virtual processors, their queues, and the time they used.
 //!
 //! ```text
-//!   packet ─▶ room in the session's queue? ─▶ its service's lane, and the entry into `ready`
-//!                        │ no: dropped, by the front door or here (rooms.rs)
-//!   next ─▶ core/session says which virtual processor, until when ─▶ the first ready service
-//!   charge ◀─ what it used; a service that still has work goes to the end of `ready`
+//!   packet ─▶ credit in the session's queue? ─▶ its service's lane, and the task into `ready`
+//!                         │ no: dropped, by the front door or here (queue_credits.rs)
+//!   next ─▶ core/session picks the virtual processor and its end ─▶ the first ready task
+//!   charge ◀─ time used; a task that still has work goes to the end of `ready`
 //! ```
 //!
-//! While a node has only the two sessions that every node has, nobody has a claim against
-//! anybody: packets are handled as they come, and nothing here is asked
-//! ([`Sessions::take_turns`]).
+//! While a node has only the two sessions that every node has, no session has a claim against
+//! another: packets are handled as they arrive, and this module is not consulted
+//! ([`Sessions::has_competition`]).
 
 mod watch;
 
@@ -33,24 +33,27 @@ use watch::{Events, Watchers};
 use xsk::{FRAME_LENGTH, Packet};
 
 const _: () = assert!(QUEUE_DEFAULT.0 == 256 * FRAME_LENGTH as u64, "a burst of 256 frames");
-/// What may wait to leave beyond a session's queue: packets of the turn that runs are counted
-/// twice until it ends, as those that came and as those that leave.
+/// Allowance beyond a session's queue for packets that wait to leave: packets of the running turn
+/// are counted twice until it ends, as arrived and as leaving.
 const TURN_ROOM: Bytes = Bytes(64 * FRAME_LENGTH as u64);
-/// The node's own services run before anybody's, and behind: they have what admission never gives
-/// away, 5 % of each 4 ms, and more where it is left.
+/// Share of the node's own services: 5 % of each 4 ms, which admission never gives away, and extra
+/// time.
 const SYSTEM_SHARE: (Nanos, Nanos) = (Nanos(200_000), Nanos::from_millis(4));
 
-/// One virtual processor, or a session's place without one.
+/// Virtual processor of a session, or the single one, without a share, of a session that reserved
+/// none.
 struct Processor {
     id: ProcessorId,
-    /// What has work, in its order.
+    /// Tasks with work, in the order in which they run.
     ready: Fifo<Task>,
-    /// Of its account: periods that were looked at, and what was missing in them.
+    /// Ended periods of its account that are in the report already, and the total shortfall at that
+    /// time.
     periods: u64,
     short: Nanos,
 }
 
-/// What each packet asks for; the rest is elsewhere, so that it is in few lines.
+/// State of a session that every packet needs; the rest is boxed, so that this takes few cache
+/// lines.
 struct Session {
     processors: SmallVec<[Processor; 1]>,
     queue: Queue,
@@ -61,13 +64,13 @@ struct Session {
 }
 
 struct Rest {
-    /// But for the processor time.
+    /// Counters, without the processor time.
     report: SessionReport,
-    /// What the daemon was told last; none: it was not told of this one.
+    /// Values of the last report to the daemon; `None` if it has had none.
     told: Option<Told>,
 }
 
-/// Of a report, what shows that a session did something.
+/// Counters of a report that change when the session does something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Told {
     cpu: Nanos,
@@ -99,9 +102,8 @@ impl Session {
 }
 
 impl Processor {
-    /// Counts the periods that have ended since the last look by how far they were from what was
-    /// promised. There are several when nothing was charged meanwhile: each is as short as the
-    /// others.
+    /// Adds the periods that ended since the last call to the histogram of deviations. Several have
+    /// ended if nothing was charged meanwhile: the shortfall is divided equally among them.
     fn look(&mut self, account: &Account, report: &mut SessionReport) {
         let ended = account.periods.saturating_sub(1).saturating_sub(self.periods);
         let last = account.last;
@@ -118,7 +120,7 @@ impl Processor {
     }
 }
 
-/// Into this processor's caches.
+/// Prefetches into the caches of this processor.
 struct Lines;
 
 impl session::Prefetch for Lines {
@@ -132,36 +134,37 @@ const fn place(id: SessionId) -> usize {
     id.0 as usize
 }
 
-/// See above.
+/// Sessions of a cell, with their virtual processors, queues and accounts.
 pub(crate) struct Sessions {
     schedule: Schedule,
     all: Numbered<Session>,
-    /// Whose virtual processors are, by their places in the schedule.
+    /// Owners of virtual processors by slot in the schedule: id, session, and index within the
+    /// session.
     owners: Numbered<(ProcessorId, SessionId, usize)>,
     rooms: Rooms,
     memory: PacketMemory,
-    /// The account of all other memory, of which queues are a part.
+    /// Memory account of all sessions, of which queues are a part.
     accounts: Memory,
-    /// How much has something to do.
+    /// Number of ready tasks.
     ready: usize,
-    /// What happened to queues that are watched.
+    /// Pending events of queues that services watch.
     events: Events,
-    /// What all sessions were charged, those that are gone included.
+    /// Time charged to all sessions, removed ones included.
     charged: Nanos,
-    /// Of the thread's time, what was for nobody's modules; it is on the account of *system*.
+    /// Time of the thread outside any session's modules, charged to the session *system*.
     own: Nanos,
 }
 
-/// What waits for a turn: a pool of a service's lanes.
+/// Schedulable unit: a pool of a service's lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Task {
     pub(crate) entry: EntryId,
     pub(crate) pool: u8,
-    /// Which of its session's virtual processors; one with fewer begins with the first again.
+    /// Index of its session's virtual processor, modulo their number.
     pub(crate) processor: u16,
 }
 
-/// Whose turn it is.
+/// Turn to run: the task, and when it ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Next {
     pub(crate) task: Task,
@@ -170,7 +173,7 @@ pub(crate) struct Next {
 }
 
 impl Sessions {
-    /// Those that every node has.
+    /// Creates the two sessions that every node has.
     pub(crate) fn new(now: Nanos, memory: PacketMemory, accounts: Memory) -> Self {
         let mut sessions = Self {
             schedule: Schedule::new(),
@@ -188,8 +191,8 @@ impl Sessions {
         sessions
     }
 
-    /// What waits is counted where the front door counts it, too. Before anything comes, and
-    /// before there is any other session.
+    /// Counts what waits in memory shared with the front door from now on. Must be called before
+    /// any packet arrives and before any other session is set.
     pub(crate) fn share(&mut self, now: Nanos, rooms: &'static bpf::Rooms) {
         let mut shared = Self::new(now, self.memory, self.accounts.clone());
         shared.all.clear();
@@ -207,13 +210,14 @@ impl Sessions {
         self.put(now, SessionId::BEST_EFFORT, &[None], Weight::default(), (None, None));
     }
 
-    /// Whether sessions have claims against each other.
+    /// Returns true if sessions have claims against each other: there are others than the node's
+    /// own two.
     #[inline]
     pub(crate) fn take_turns(&self) -> bool {
         self.all.len() > 2
     }
 
-    /// A session is there, or has another reservation. What waits for it still waits.
+    /// Adds a session, or changes its reservation; its queued packets stay queued.
     pub(crate) fn set(&mut self, now: Nanos, facts: &SessionFacts) {
         let reservation = &facts.reservation;
         let mut promises: Vec<_> = reservation.processors.iter().copied().map(Some).collect();
@@ -270,13 +274,13 @@ impl Sessions {
         self.limit();
     }
 
-    /// The front door looks at what waits while sessions have claims against each other.
+    /// Has the front door enforce queue limits while sessions have claims against each other.
     fn limit(&mut self) {
         let is_limited = self.take_turns();
         self.rooms.limit(is_limited, self.all.values_mut().map(|session| &mut session.queue));
     }
 
-    /// A session is no more; nothing of it runs.
+    /// Removes a session, of which nothing runs any more.
     pub(crate) fn forget(&mut self, now: Nanos, id: SessionId) {
         let Some(session) = self.all.remove(place(id)) else { return };
         for processor in session.processors {
@@ -290,7 +294,7 @@ impl Sessions {
         self.limit();
     }
 
-    /// A packet came for which the front door has taken so much room, in that epoch.
+    /// Counts the arrival of a packet for which the front door took this much credit in that epoch.
     #[inline]
     pub(crate) fn come(&mut self, id: SessionId, memory: Bytes, epoch: usize) {
         if let Some(session) = self.all.get_mut(place(id)) {
@@ -299,8 +303,8 @@ impl Sessions {
         }
     }
 
-    /// Whether a packet that takes so much memory, and for which the front door has taken no
-    /// room, may wait for the session; if so, it does.
+    /// Takes credit for an arriving packet that the front door did not count. Returns false, and
+    /// counts a drop, if the session's queue is full.
     #[inline]
     pub(crate) fn admit(&mut self, id: SessionId, memory: Bytes) -> bool {
         let is_taken = self.take(id, memory, Bytes::ZERO);
@@ -310,8 +314,8 @@ impl Sessions {
         is_taken
     }
 
-    /// Whether a packet that takes so much memory may wait to leave; if so, it does, in the same
-    /// queue.
+    /// Takes credit in the same queue for a packet that waits to leave. Returns false if the queue
+    /// and its allowance are full.
     #[inline]
     pub(crate) fn hold(&mut self, id: SessionId, memory: Bytes) -> bool {
         self.take(id, memory, TURN_ROOM)
@@ -325,7 +329,7 @@ impl Sessions {
         is_taken
     }
 
-    /// There was no room for a packet that begins so.
+    /// Notifies watching services of a packet dropped for lack of credit, with its first bytes.
     #[cold]
     pub(crate) fn refused(&mut self, id: SessionId, packet: &Packet) {
         let Some(session) = self.all.get(place(id)).filter(|it| it.watchers.are_there()) else {
@@ -338,8 +342,8 @@ impl Sessions {
         }
     }
 
-    /// A service is told of its session's queue from now on, or not any more; `before`: in which
-    /// session it was.
+    /// Subscribes a service to its session's queue (`now`), or ends the subscription; `before` is
+    /// the session that it watched until now.
     pub(crate) fn watch(
         &mut self,
         entry: EntryId,
@@ -359,12 +363,12 @@ impl Sessions {
         session.watchers.look(&session.queue, &self.rooms, id, &mut self.events);
     }
 
-    /// What happened to a queue, and who is to be told.
+    /// Returns the next event of a watched queue, with the service to notify.
     pub(crate) fn poll_event(&mut self) -> Option<(EntryId, QueueEvent)> {
         self.events.pop_front()
     }
 
-    /// So much does not wait any more.
+    /// Releases the credit of packets that no longer wait.
     #[inline]
     pub(crate) fn release(&mut self, id: SessionId, memory: Bytes) {
         if let Some(session) = self.all.get_mut(place(id)) {
@@ -373,46 +377,48 @@ impl Sessions {
         }
     }
 
-    /// The front door is to know of all that was released.
+    /// Publishes all released credit to the front door.
     #[inline]
     pub(crate) fn say_released(&mut self) {
         self.rooms.say_left();
     }
 
-    /// Whether it is time to look for what the front door sent up and never came.
+    /// Returns true if it is time to settle the credit of packets that the front door sent and that
+    /// never arrived.
     #[inline]
     pub(crate) fn is_epoch_over(&self, now: CoarseInstant) -> bool {
         self.rooms.is_epoch_over(now)
     }
 
-    /// Which epoch is closed for so long, when one is over, that what has not come of it is lost.
+    /// Returns the index of the epoch whose missing packets count as lost at the next settlement.
     pub(crate) const fn closed_epoch(&self) -> usize {
         self.rooms.closed_epoch()
     }
 
-    /// Finds what the front door sent up and never came; all that is in the rings has been taken.
+    /// Releases the credit of packets that the front door sent and that never arrived. The caller
+    /// has taken everything from the rings.
     pub(crate) fn settle_rooms(&mut self, now: CoarseInstant) {
         self.rooms.settle(now, self.all.values_mut().map(|session| &mut session.queue));
     }
 
-    /// How packet memory is divided.
+    /// Returns the division of packet memory.
     pub(crate) const fn memory(&self) -> PacketMemory {
         self.memory
     }
 
-    /// Frames that lie ready for each receive queue.
+    /// Returns the number of frames to keep in each receive queue's fill ring.
     pub(crate) fn ready(&self) -> u32 {
         self.memory.ready(self.take_turns())
     }
 
-    /// Whose virtual processor it is, and which of his.
+    /// Returns the session that has a virtual processor, and its index within the session.
     #[inline]
     fn owner(&self, processor: ProcessorId) -> Option<(SessionId, usize)> {
         let (now, id, index) = *self.owners.get(processor.slot())?;
         (now == processor).then_some((id, index))
     }
 
-    /// Something of the session has work.
+    /// Marks a task of a session as ready.
     pub(crate) fn wake(&mut self, now: Nanos, id: SessionId, task: Task) {
         let Some(session) = self.all.get_mut(place(id)) else { return };
         let index = usize::from(task.processor) % session.processors.len();
@@ -425,29 +431,29 @@ impl Sessions {
         self.schedule.wake(now, processor.id);
     }
 
-    /// Whose turn it is now.
+    /// Returns the turn to run now.
     pub(crate) fn next(&mut self, now: Nanos) -> Option<Next> {
         loop {
             let dispatch = self.schedule.next(now)?;
             match self.task_of(dispatch.processor) {
                 Some(task) => return Some(Next { task, until: dispatch.until, dispatch }),
-                // Its services were removed.
+                // The task's services were removed.
                 None => self.schedule.sleep(dispatch.processor),
             }
         }
     }
 
-    /// How many tasks have something to do.
+    /// Returns the number of ready tasks.
     pub(crate) const fn tasks(&self) -> usize {
         self.ready
     }
 
-    /// Who will be next, in this order; how many were found.
+    /// Writes the virtual processors of the next turns, in order; returns how many it wrote.
     pub(crate) fn upcoming(&self, next: &mut [ProcessorId]) -> usize {
         self.schedule.upcoming(next)
     }
 
-    /// Starts loading who has this virtual processor.
+    /// Prefetches the owner of a virtual processor.
     #[inline]
     pub(crate) fn load_owner(&self, processor: ProcessorId) {
         if let Some(owner) = self.owners.place(processor.slot()) {
@@ -455,7 +461,8 @@ impl Sessions {
         }
     }
 
-    /// Starts loading what a turn of it looks at here; whose it is has been loaded.
+    /// Prefetches what a turn of this virtual processor reads here; its owner must have been
+    /// prefetched.
     #[inline]
     pub(crate) fn load_turn(&self, processor: ProcessorId) {
         if let Some((id, _)) = self.owner(processor) {
@@ -464,14 +471,14 @@ impl Sessions {
         }
     }
 
-    /// What has the first turn of it; that has been loaded.
+    /// Returns the first ready task of a virtual processor, which must have been prefetched.
     #[inline]
     pub(crate) fn task_of(&self, processor: ProcessorId) -> Option<Task> {
         let (id, index) = self.owner(processor)?;
         self.all.get(place(id))?.processors.get(index)?.ready.front().copied()
     }
 
-    /// Starts loading what a packet looks at here that comes for a session.
+    /// Prefetches what an arriving packet reads here.
     #[inline]
     pub(crate) fn load_queue(&self, id: SessionId) {
         self.rooms.load_ahead(id);
@@ -480,7 +487,8 @@ impl Sessions {
         }
     }
 
-    /// The same when it wakes a virtual processor; the session has been loaded.
+    /// Prefetches what a packet reads that wakes the session's first virtual processor; the session
+    /// must have been prefetched.
     #[inline]
     pub(crate) fn load_wake(&self, id: SessionId) {
         let first = self.all.get(place(id)).and_then(|session| session.processors.first());
@@ -489,7 +497,7 @@ impl Sessions {
         }
     }
 
-    /// The slice that this turn is a part of; zero when nobody was promised it.
+    /// Returns the slice of which this turn is a part; zero for extra time.
     pub(crate) fn promised(&self, turn: &Next) -> Nanos {
         if turn.dispatch.kind != Kind::Guaranteed {
             return Nanos::ZERO;
@@ -498,7 +506,7 @@ impl Sessions {
         account.map_or(Nanos::ZERO, |account| account.running.promised)
     }
 
-    /// It has run for so long; `idle`: it has no work any more.
+    /// Charges a turn for the time that it ran. `idle` states that its task has no more work.
     pub(crate) fn charge(&mut self, now: Nanos, turn: &Next, used: Nanos, idle: bool) {
         let processor = turn.dispatch.processor;
         let owner = self.owner(processor);
@@ -517,7 +525,7 @@ impl Sessions {
                 false => ready.push_back(turn.task),
             }
         }
-        // First, so that it is not given a place that it leaves at once.
+        // Before the charge, so that the schedule does not queue it only to remove it again.
         if ready.is_empty() {
             self.schedule.sleep(processor);
         }
@@ -527,7 +535,7 @@ impl Sessions {
         }
     }
 
-    /// What codecs took on other cores is on the account of the turn in which they are fed.
+    /// Charges the time that codecs used on other cores to the turn that feeds them.
     pub(crate) fn charge_codecs(&mut self, now: Nanos, turn: &Next, used: Nanos) {
         if used == Nanos::ZERO {
             return;
@@ -540,14 +548,15 @@ impl Sessions {
         }
     }
 
-    /// What a turn that is over left to send took so long.
+    /// Charges the time it took to send what an ended turn had queued to leave.
     pub(crate) fn charge_sending(&mut self, now: Nanos, turn: &Next, used: Nanos) {
         self.schedule.charge_deferred(now, &turn.dispatch, used);
         let Some((id, _)) = self.owner(turn.dispatch.processor) else { return };
         self.charge_beside(id, used);
     }
 
-    /// What ran beside the turns: hooks, starts, packets of a cell whose sessions take none.
+    /// Charges work outside turns: hooks, starts, and packets while sessions have no claims against
+    /// each other.
     pub(crate) fn charge_beside(&mut self, id: SessionId, used: Nanos) {
         if let Some(session) = self.all.get_mut(place(id)) {
             session.cpu += used;
@@ -555,8 +564,9 @@ impl Sessions {
         }
     }
 
-    /// The thread has run for so long since it began. What of it nobody was charged is the cell's
-    /// own: to look at its rings, to find the session of a packet, to hear the daemon.
+    /// Charges the session *system* with the thread's time that was charged to no session: polling
+    /// rings, finding a packet's session, messages of the daemon. `ran` is the thread's time since
+    /// it began.
     pub(crate) fn charge_own(&mut self, ran: Nanos) {
         let own = ran.saturating_sub(self.charged);
         let more = own.saturating_sub(self.own);
@@ -566,25 +576,26 @@ impl Sessions {
         }
     }
 
-    /// It sent so much.
+    /// Counts bytes that a session sent.
     pub(crate) fn sent(&mut self, id: SessionId, length: Bytes) {
         if let Some(session) = self.all.get_mut(place(id)) {
             session.rest.report.sent += length;
         }
     }
 
-    /// When it is somebody's turn although nothing comes; `None`: nobody has anything to do.
+    /// Returns the time of the next turn that begins without an arriving packet; `None` if no task
+    /// has work.
     pub(crate) fn poll_timeout(&self) -> Option<Nanos> {
         (self.ready > 0).then(|| self.schedule.poll_timeout()).flatten()
     }
 
-    /// How many places there are for sessions, used or not.
+    /// Returns the number of session slots, used or not.
     pub(crate) const fn places(&self) -> usize {
         self.all.places()
     }
 
-    /// What the one in that place used, to be told to the daemon: always, or only if it did
-    /// something since that happened last. Its services sent so much.
+    /// Returns the report of the session in a slot: always, or only if the session did something
+    /// since its last report. `sent` is what its services sent.
     pub(crate) fn tell(&mut self, at: usize, sent: Bytes, always: bool) -> Option<SessionReport> {
         let session = self.all.get_mut(at)?;
         let report = session.report(self.accounts.account(session.rest.report.session), sent);
@@ -592,7 +603,7 @@ impl Sessions {
         (always || told != session.rest.told).then_some(report)
     }
 
-    /// Another daemon has been told nothing.
+    /// Discards the record of what was reported: a new daemon has had no reports.
     pub(crate) fn forget_told(&mut self) {
         self.all.values_mut().for_each(|session| session.rest.told = None);
     }

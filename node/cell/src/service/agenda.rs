@@ -1,16 +1,16 @@
-//! Agenda of a service, beside its packets: it starts, gets messages and timers, gives way to
-//! another version.
+//! Requests to a service beside its packets: starts, messages, timers, and replacement by another
+//! version.
 //!
 //! ```text
-//!   ask ─▶ queue ─▶ current: lane by lane ─▶ Told
-//!     timer,           │ the turn is over: a hook stands still, and goes on in the next one
-//!     message,         └─ a trap: that lane starts again first
+//!   request ─▶ queue ─▶ current: lane by lane ─▶ Notice
+//!     timer,               │ the turn is over: a hook is suspended, and resumed in the next one
+//!     message,             └─ a trap: that lane starts again first
 //!     version
 //! ```
 //!
-//! Where sessions take turns each step is one turn of its session; else all of them happen at
-//! once. Packets that have not begun wait meanwhile, since a hook has its instance's memory, and
-//! may have that of a lane below user level.
+//! Where sessions take turns each step is one turn of its session; else all steps run at once.
+//! Packets that have not begun wait meanwhile, since a hook uses its instance's memory, and may use
+//! that of a lane below user level.
 
 use super::instances::{Instances, Starts};
 use super::lane::Called;
@@ -29,19 +29,19 @@ use session::memory::LowMemory;
 use std::collections::VecDeque;
 use units::{CoarseInstant, Nanos};
 
-/// Limit of requests that wait for a service: a burst of messages, and no more than a slow module
-/// has answered within a second.
+/// Requests that may wait for a service: a burst of messages, and no more than a slow module
+/// answers within a second.
 const CONTROLS_MAX: usize = 64;
 
 /// Request to a service, beside its packets.
 pub(crate) enum Control {
-    /// `on_timer` in every lane that has timers.
+    /// Call of `on_timer` in every lane that handles timers.
     Timer,
-    /// `on_message` in every lane that has messages.
+    /// Call of `on_message` in every lane that handles messages.
     Message(Letter),
-    /// `on_memory_low` in every lane.
+    /// Call of `on_memory_low` in every lane.
     MemoryLow(LowMemory),
-    /// `on_queue` in every lane.
+    /// Call of `on_queue` in every lane.
     Queue(QueueEvent),
     /// Replacement by another version.
     Replace(Box<Ready>, StateWay),
@@ -49,9 +49,9 @@ pub(crate) enum Control {
 
 /// Request in progress.
 pub(super) enum Current {
-    /// A hook: the lane that it is called in next, answers so far, and the letter of a message.
+    /// Hook: the lane in which it is called next, the answers so far, and the letter of a message.
     Hook { call: Call, lane: usize, answers: Vec<Option<i32>>, letter: Option<Letter> },
-    /// State that each lane leaves to the next version.
+    /// Collection of the state that each lane hands to the next version.
     Keep {
         ready: Box<Ready>,
         way: StateWay,
@@ -59,17 +59,17 @@ pub(super) enum Current {
         held: Vec<Charge>,
         from: Place,
     },
-    /// The next version starts; what it is left is charged until it has.
+    /// Start of the next version, while the state handed to it is charged.
     Next { next: Box<Service>, held: Vec<Charge>, from: Place },
 }
 
-/// Level that a service was at before it gave way, and when that began.
+/// Level of a service before its replacement, and when that began.
 pub(super) struct Place {
     home: Option<u32>,
     since: Nanos,
 }
 
-/// Returns the hook that tells a module that its session has little memory left.
+/// Returns the call of the hook for low memory.
 pub(super) fn low_memory_call(low: &LowMemory, now: CoarseInstant) -> Call {
     let kibibytes = |bytes: u64| u32::try_from(bytes >> 10).unwrap_or(u32::MAX);
     let (used, most) = (kibibytes(low.used.0), kibibytes(low.most.0));
@@ -77,7 +77,7 @@ pub(super) fn low_memory_call(low: &LowMemory, now: CoarseInstant) -> Call {
 }
 
 impl Control {
-    /// Begins what is to be done; what it takes besides is the lane's memory.
+    /// Begins a request. Hooks need the lane's memory, which is taken here.
     pub(super) fn take_up(
         self,
         service: &mut Service,
@@ -94,7 +94,7 @@ impl Control {
             }
             Self::Replace(ready, way) => return begin_to_keep(service, ready, way, now, turn),
         };
-        // A hook in each lane that it is for, if there is one.
+        // A hook in each lane that handles it, if there is one.
         let is_asked = letter.as_ref().is_some_and(Letter::is_of_daemon);
         let lanes = service.instances.lanes();
         let first = service.instances.lane_for(&call, 0).filter(|_| service.hold(now));
@@ -107,7 +107,7 @@ impl Control {
     }
 }
 
-/// Begins to have each lane leave something to the next version.
+/// Begins to collect each lane's state for the next version.
 fn begin_to_keep(
     service: &mut Service,
     ready: Box<Ready>,
@@ -130,7 +130,7 @@ fn begin_to_keep(
 }
 
 impl Place {
-    /// Has the service stay in its version: back to the level that it was at, if it can go there.
+    /// Keeps the old version, which goes back to its level if it can.
     fn stay(&self, service: &mut Service, error: ReplaceError, turn: &mut Turn) -> Option<Current> {
         if let (Some(shared), Some(home)) = (service.shared_mut(), self.home) {
             shared.set_home(home);
@@ -141,7 +141,7 @@ impl Place {
 }
 
 impl Current {
-    /// Goes on with what is being done, until then at most; returns what is left of it.
+    /// Continues a request until `until` at most; returns what is left of it.
     pub(super) fn go_on(
         self,
         service: &mut Service,
@@ -200,8 +200,8 @@ impl Current {
     }
 }
 
-/// Returns what a lane leaves to the next version, nothing where no instance runs; `None` when it
-/// stands still.
+/// Returns the state that a lane hands to the next version (nothing if it has no instance); `None`
+/// if the call is suspended.
 fn keep(
     service: &mut Service,
     way: StateWay,
@@ -224,14 +224,14 @@ fn keep(
             let call = Call::StateOut { now_ms: now.as_millis() };
             match service.instances.call(lane, until, &call) {
                 Called::Stands => Ok(None),
-                // Charged to its instance until now.
+                // The state was charged to its instance until now.
                 Called::Ended(Ended::State(Ok(state))) => {
                     held.push(service.version.charge_state(session, state.length())?);
                     Ok(Some(Some(state)))
                 }
                 Called::Ended(Ended::State(Err(error))) => {
                     if let StateError::Trapped(_, trap) = &error {
-                        // That was the end of the instance.
+                        // The trap ended the instance.
                         service.replace(lane, trap.clone(), now);
                     }
                     Err(error.into())
@@ -242,12 +242,12 @@ fn keep(
     }
 }
 
-/// Owner of a service's requests: those that wait, and the one in progress.
+/// Requests of a service: the queue, and the one in progress.
 #[repr(C)]
 pub(super) struct Agenda {
     queue: VecDeque<Control>,
     current: Option<Box<Current>>,
-    /// Set until it has started for the first time: the daemon waits to hear whether it does.
+    /// Set until the service has started for the first time, which is reported to the daemon.
     is_new: bool,
 }
 
@@ -263,19 +263,19 @@ impl Agenda {
         self.is_new
     }
 
-    /// Returns true while something is being done.
+    /// Returns true while a request is in progress.
     #[inline]
     pub(super) const fn is_at_work(&self) -> bool {
         self.current.is_some()
     }
 
-    /// Returns whether there is something to do, beside lanes that are starting.
+    /// Returns true if there is a request, beside lanes that are starting.
     #[inline]
     pub(super) fn has_work(&self) -> bool {
         self.is_new || self.current.is_some() || !self.queue.is_empty()
     }
 
-    /// Returns what is to be done next, and in which lane.
+    /// Returns the next step of a request, with its lane.
     pub(super) fn step(&self, instances: &Instances) -> Option<Step> {
         if let Some(lane) = instances.starting() {
             return Some(Step { lane, is_alone: self.is_new });
@@ -299,13 +299,13 @@ impl Agenda {
         }
     }
 
-    /// Has something done. Returns false when too much waits already.
+    /// Queues a request. Returns false if the queue is full.
     pub(super) fn ask(&mut self, control: Control) -> bool {
         match &control {
             Control::Timer if self.queue.iter().any(|it| matches!(it, Control::Timer)) => {
                 return true;
             }
-            // One is enough, the last: there is never more than one beyond the others.
+            // The last one replaces others, so the queue exceeds its limit by one at most.
             Control::MemoryLow(_) => {
                 self.queue.retain(|waits| !matches!(waits, Control::MemoryLow(_)));
             }
@@ -317,9 +317,8 @@ impl Agenda {
         true
     }
 
-    /// Has the module told of its session's queue. Of lengths the last one counts; of drops the
-    /// first that was not told yet, and false is returned for another. So there are never more than
-    /// two beyond the others.
+    /// Queues an event of the session's queue. The last length replaces others; of drops the first
+    /// is kept, and false is returned for another. So the queue exceeds its limit by two at most.
     fn ask_queue(&mut self, event: QueueEvent) -> bool {
         let is_drop = |event: &QueueEvent| matches!(event, QueueEvent::Dropped(_));
         let is_other = |waits: &Control| match waits {
@@ -334,28 +333,28 @@ impl Agenda {
         true
     }
 
-    /// Notes that the service has started, or has not; returns whether the daemon waits to hear of
-    /// it.
+    /// Records that the service has started or failed to; returns whether the daemon waits for
+    /// that.
     pub(super) const fn take_new(&mut self) -> bool {
         std::mem::replace(&mut self.is_new, false)
     }
 
-    /// Goes on with this, in the next step.
+    /// Sets the request to continue in the next step.
     pub(super) fn set_current(&mut self, current: Option<Current>) {
         self.current = current.map(Box::new);
     }
 
-    /// Takes what is being done, to go on with it.
+    /// Takes the request in progress, to continue it.
     pub(super) fn take_current(&mut self) -> Option<Current> {
         self.current.take().map(|current| *current)
     }
 
-    /// Takes the next thing to do.
+    /// Takes the next request from the queue.
     pub(super) fn take_control(&mut self) -> Option<Control> {
         self.queue.pop_front()
     }
 
-    /// Takes over what waits for another version.
+    /// Takes over the queued requests of another version.
     pub(super) fn inherit(&mut self, before: &mut Self) {
         self.queue.append(&mut before.queue);
     }
@@ -374,7 +373,7 @@ mod tests {
         LowMemory { session: SessionId(2), used: Bytes(used << 10), most: Bytes(8 << 10) }
     }
 
-    /// Takes what waits; returns a letter for each.
+    /// Takes all queued requests; returns a letter for each.
     fn waiting(agenda: &mut Agenda) -> String {
         let letter = |control| match control {
             Control::Timer => 'T',

@@ -1,5 +1,5 @@
-//! Services that are told of their session's queue: when it gets long and short again, and what
-//! packets began with for which there was no room.
+//! Services that watch their session's queue: notifications when it gets long or short, and when a
+//! packet is dropped for lack of credit, with its first bytes.
 
 use crate::sched::rooms::{Queue, Rooms};
 use engine::{QueueEvent, QueueWatch};
@@ -7,12 +7,12 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use units::{EntryId, SessionId};
 
-/// Services of a session that are told of its queue: each is looked at for each of its packets.
+/// Services of a session that may watch its queue: each is checked for each of its packets.
 pub(super) const WATCHERS_MAX: usize = 8;
-/// What happened to queues and was not told yet: more than a round of the loop brings.
+/// Pending notifications: more than a round of the loop brings.
 pub(super) const EVENTS_MAX: usize = 64;
 
-/// What happened to queues, and who is to be told.
+/// Pending notifications, with the service of each.
 pub(super) type Events = VecDeque<(EntryId, QueueEvent)>;
 
 struct Watcher {
@@ -21,7 +21,7 @@ struct Watcher {
     is_long: bool,
 }
 
-/// Those of one session.
+/// Watching services of one session.
 #[derive(Default)]
 pub(super) struct Watchers(Vec<Watcher>);
 
@@ -31,7 +31,7 @@ impl Watchers {
         !self.0.is_empty()
     }
 
-    /// One more, if there is room.
+    /// Adds a service, unless the limit is reached.
     pub(super) fn add(&mut self, entry: EntryId, watch: QueueWatch) {
         if self.0.len() < WATCHERS_MAX {
             self.0.push(Watcher { entry, watch, is_long: false });
@@ -42,7 +42,7 @@ impl Watchers {
         self.0.retain(|watcher| watcher.entry != entry);
     }
 
-    /// Finds what happened to the queue, if somebody wants to know.
+    /// Checks a queue for events, if any service watches it.
     #[inline]
     pub(super) fn look(
         &mut self,
@@ -70,7 +70,7 @@ impl Watchers {
                 true if waits.0 <= bound(watcher.watch.below) => QueueEvent::Short(kibibytes),
                 _ => continue,
             };
-            // It is found again later if there is no room now.
+            // Without space, the event is found again later.
             if events.len() < EVENTS_MAX {
                 watcher.is_long = !watcher.is_long;
                 events.push_back((watcher.entry, event));
@@ -78,7 +78,7 @@ impl Watchers {
         }
     }
 
-    /// There was no room for a packet that begins so.
+    /// Notifies all watching services of a dropped packet that begins with `head`.
     pub(super) fn tell_dropped(&self, head: &[u8], events: &mut Events) {
         let head: Rc<[u8]> = head.into();
         let room = EVENTS_MAX.saturating_sub(events.len());
