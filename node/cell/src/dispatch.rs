@@ -1,15 +1,15 @@
-//! Packets, turns and hooks through the services of a cell.
+//! Dispatch of packets, turns and hooks to the services of a cell.
 //!
 //! ```text
-//!  on_packet ─ nobody takes turns ─▶ visit ─▶ the next service of its graph, or out
-//!      └ else: waits in its lane ─ run_turns ─▶ work ─▶ the same
-//!  ask, tick, messages ─▶ attend: at once, or in the session's turns
+//!  on_packet ─ sessions take no turns ─▶ visit ─▶ the next service of its graph, or out
+//!      └ else: queued in its lane ─ run_turns ─▶ work ─▶ the same
+//!  request, tick, messages ─▶ run_requests: at once, or in the session's turns
 //! ```
 //!
-//! One turn of the loop is one round of turns of at most `TURN_MAX`, so that what has come
-//! meanwhile is seen, and somebody with an earlier deadline does not wait for longer. Short ones
-//! follow each other for as long: with a thousand sessions each has a packet or two, and looking
-//! costs as much as they do.
+//! One pass of the loop runs turns for at most `TURN_MAX`, so that arriving packets are noticed,
+//! and a session with an earlier deadline waits no longer than that. Short turns follow each other
+//! for that time: with a thousand sessions each has a packet or two, and polling costs as much as
+//! they do.
 
 mod prefetch;
 #[cfg(test)]
@@ -45,10 +45,10 @@ use std::collections::VecDeque;
 use units::{Bytes, CoarseInstant, EntryId, Nanos, PortId, SessionId};
 use xsk::Packet;
 
-/// Packets taken from one socket before the next one has its turn.
+/// Packets taken from one socket before the next one is served.
 pub(crate) const BATCH: usize = 64;
 const _: () = assert!(mailbox::WAITING_MAX == 4 * BATCH, "each call of a batch may send four");
-/// Shortest time that has to be left of a round for another turn to begin.
+/// Least time left of a round for another turn to begin.
 const TURN_MIN: Nanos = Nanos(TURN_MAX.0 / 4);
 
 /// Owner of services, of the thread's time, and of the data path.
@@ -59,7 +59,7 @@ pub(crate) struct Dispatcher<T = Slicer> {
     scheduler: Scheduler<T>,
     prefetch: Prefetch,
     mailbox: Mailbox,
-    /// Packets for a service that is not there; and of them, dropped.
+    /// Number of packets for services that do not exist, and of those that were dropped.
     unserved: [u64; 2],
 }
 
@@ -108,7 +108,7 @@ impl<T: Timer> Dispatcher<T> {
         &mut self.scheduler
     }
 
-    /// Lends the data path with the sessions that its packets are of.
+    /// Lends the data path together with the sessions.
     pub(crate) const fn path_and_sessions(&mut self) -> (&mut Datapath, &mut Sessions) {
         (&mut self.path, self.scheduler.sessions_mut())
     }
@@ -118,7 +118,7 @@ impl<T: Timer> Dispatcher<T> {
         self.mailbox.waiting() > 0
     }
 
-    /// Adds what was counted to a report.
+    /// Adds its counters to a report.
     pub(crate) fn report(&self, report: &mut CellReport) {
         [report.no_service, report.no_service_dropped] = self.unserved;
         self.path.report(report);
@@ -132,23 +132,23 @@ impl<T: Timer> Dispatcher<T> {
         self.prefetch.handle_batch(batch, &self.services, self.scheduler.sessions());
     }
 
-    /// Ends a batch: what was done for it is accounted.
+    /// Ends a batch, and charges the time it took.
     pub(crate) fn end_batch(&mut self) {
         self.scheduler.stop();
     }
 
-    /// Has code interrupted that runs too long.
+    /// Arms the timer that interrupts long calls.
     pub(crate) fn arm(&mut self) {
         self.scheduler.arm();
     }
 
-    /// Gives sockets frames to receive into; returns whether one still transmits.
+    /// Fills the sockets with frames to receive into. Returns true if one still transmits.
     pub(crate) fn refill(&mut self) -> bool {
         self.path.refill(self.scheduler.sessions().ready())
     }
 
-    /// Has the devices take what was sent. When they have all, lanes may go below: nothing
-    /// from there overtakes it.
+    /// Has the devices send what is in the transmit rings. When they have sent all, lanes may go
+    /// down: nothing sent there overtakes it.
     pub(crate) fn flush(&mut self) {
         self.scheduler.sessions_mut().say_released();
         if self.path.flush() && self.services.is_leaving() {
@@ -156,7 +156,7 @@ impl<T: Timer> Dispatcher<T> {
         }
     }
 
-    /// Sends what may leave of shared ports by now; returns true when something did.
+    /// Sends packets of shared ports that may leave by now. Returns true if it sent any.
     pub(crate) fn send_waiting(&mut self) -> bool {
         let has_sent = self.path.poll_waiting(self.scheduler.sessions_mut());
         if has_sent {
@@ -165,7 +165,7 @@ impl<T: Timer> Dispatcher<T> {
         has_sent
     }
 
-    /// Sends a packet out by the port that a rule names; returns the outcome.
+    /// Sends a packet by the port that a rule names; returns the outcome.
     pub(crate) fn leave_by(
         &mut self,
         bytes: &[u8],
@@ -176,7 +176,7 @@ impl<T: Timer> Dispatcher<T> {
         self.path.leave_by(bytes, decision, ports, (session, self.scheduler.sessions_mut()))
     }
 
-    /// Sends a packet on that a module at kernel level is through with.
+    /// Queues a packet to be sent that its module has handled at kernel level.
     #[cold]
     pub(crate) fn on_packet_from_below(&mut self, packet: Packet, meta: PacketMeta) {
         self.path.handle_from_below(packet, meta, self.scheduler.sessions_mut());
@@ -187,7 +187,7 @@ impl<T: Timer> Dispatcher<T> {
         }
     }
 
-    /// Takes a packet through the services of its graph, or has it wait for its turn.
+    /// Takes a packet through the services of its graph, or queues it for its session's turn.
     #[inline]
     pub(crate) fn on_packet(&mut self, mut packet: Packet, mut way: Way, round: &mut Round<'_>) {
         self.count_arrival(&packet, &mut way);
@@ -218,7 +218,7 @@ impl<T: Timer> Dispatcher<T> {
             Taken::Kernel => self.path.hand_back(packet, &meta, self.scheduler.sessions_mut()),
             Taken::Wait(question) => {
                 self.path.keep(packet, meta, round.now);
-                // A daemon that is busy, or not there, is asked again by a later packet.
+                // A daemon that is busy, or absent, is asked again by a later packet.
                 if let Some(question) = question
                     && !round.link.try_send(&FromCell::Calls(question)).unwrap_or(false)
                 {
@@ -228,7 +228,7 @@ impl<T: Timer> Dispatcher<T> {
         }
     }
 
-    /// Takes the daemon's word whom packets call; those that waited for it go on.
+    /// Applies the daemon's answer about a digest; packets that waited for it are handled.
     pub(crate) fn on_answer(&mut self, question: Question, answer: Answer, round: &mut Round<'_>) {
         self.path.handle_answer(question, answer, round.now);
         self.scheduler.arm();
@@ -251,7 +251,7 @@ impl<T: Timer> Dispatcher<T> {
         self.hand_on(packet, meta, entry, round);
     }
 
-    /// Gives a packet to a service that nobody counts for: at once, or when its turn has come.
+    /// Gives a service a packet that no lane has counted: at once, or in its session's turn.
     fn hand_on(&mut self, packet: Packet, meta: PacketMeta, entry: EntryId, round: &mut Round<'_>) {
         let mark = [0; MARK_LENGTH];
         let way = Way { meta, mark, batch: None, counted_by: None, room: Bytes::ZERO };
@@ -262,14 +262,14 @@ impl<T: Timer> Dispatcher<T> {
         }
     }
 
-    /// Returns whether packets for a service wait for its session's turn, or behind others.
+    /// Returns true if packets for a service must wait for its session's turn, or behind others.
     #[inline]
     fn must_wait(&self, entry: EntryId) -> bool {
         self.scheduler.takes_turns() || self.services.is_busy(entry)
     }
 
-    /// Takes what a service passed on through the others of its graph. Returns false when it waits
-    /// in one of them, which then says when it is through.
+    /// Takes a packet that a service passed on through the rest of its graph. Returns false if it
+    /// is queued in one of the services, which then counts it as gone.
     #[cold]
     fn continue_graph(&mut self, mut entry: EntryId, round: &mut Round<'_>) -> bool {
         while let Some((packet, way)) = self.services.get_mut(entry).and_then(Service::take_onward)
@@ -286,7 +286,7 @@ impl<T: Timer> Dispatcher<T> {
         true
     }
 
-    /// Gives a packet to its service; returns true when it goes on to another.
+    /// Runs a packet's service on it. Returns true if the packet goes on to another.
     #[inline]
     fn visit(&mut self, packet: Packet, way: &Way, round: &mut Round<'_>) -> bool {
         let entry = EntryId(way.meta.entry);
@@ -303,8 +303,8 @@ impl<T: Timer> Dispatcher<T> {
         after.passed_on
     }
 
-    /// Sends a packet on whose service is not there, since its rule is on its way out: it goes
-    /// where it was going.
+    /// Forwards a packet whose service does not exist, as if without its rule, which is being
+    /// removed.
     #[cold]
     fn bypass(&mut self, packet: Packet, mut meta: PacketMeta, round: &mut Round<'_>) {
         let [no_service, dropped] = &mut self.unserved;
@@ -326,7 +326,7 @@ impl<T: Timer> Dispatcher<T> {
         *dropped += u64::from(is_lost);
     }
 
-    /// Has a packet wait for its session's turn, if there is room.
+    /// Queues a packet for its session's turn, or drops it for lack of credit.
     fn enqueue(&mut self, packet: Packet, mut way: Way, round: &mut Round<'_>) {
         let entry = EntryId(way.meta.entry);
         let sessions = self.scheduler.sessions_mut();
@@ -339,7 +339,7 @@ impl<T: Timer> Dispatcher<T> {
         let memory = Bytes(packet.memory_length() as u64);
         if way.room > Bytes::ZERO || sessions.admit(session, memory) {
             way.room = memory;
-            // Its session knows of it already otherwise: the clock is not read for each packet.
+            // If the session has work already, the clock is not read for the packet.
             if let Some(task) = service.enqueue(packet, way) {
                 sessions.wake(pacer::now(), session, task);
             }
@@ -351,7 +351,7 @@ impl<T: Timer> Dispatcher<T> {
         }
     }
 
-    /// Notes that a packet has come for which the front door has taken room in a session's queue.
+    /// Counts the arrival of a packet for which the front door took queue credit.
     #[inline]
     fn count_arrival(&mut self, packet: &Packet, way: &mut Way) {
         let Some(epoch) = way.meta.counted_in() else { return };
@@ -368,29 +368,29 @@ impl<T: Timer> Dispatcher<T> {
         }
     }
 
-    /// Finds what was sent up in the epoch that is closed, and is lost: all that is in the rings
-    /// has been taken.
+    /// Releases the credit of packets of the closed epoch that never arrived. The caller has taken
+    /// everything from the rings.
     pub(crate) fn end_epoch(&mut self, now: CoarseInstant) {
         let sessions = self.scheduler.sessions_mut();
         self.path.settle(sessions.closed_epoch());
         sessions.settle_rooms(now);
     }
 
-    /// Takes what a session was promised.
+    /// Applies a session's reservation.
     pub(crate) fn set_session(&mut self, now: Nanos, facts: &SessionFacts) {
         let sessions = self.scheduler.sessions_mut();
         sessions.set(now, facts);
         self.path.set_session(now, facts, sessions);
     }
 
-    /// Forgets a session that is gone.
+    /// Removes a session.
     pub(crate) fn forget_session(&mut self, now: Nanos, id: SessionId) {
         let sessions = self.scheduler.sessions_mut();
         self.path.forget_session(now, id, sessions);
         sessions.forget(now, id);
     }
 
-    /// Binds a queue of a port; returns what the daemon is told of that.
+    /// Binds a queue of a port; returns the message to the daemon.
     pub(crate) fn add_port(&mut self, facts: &PortFacts, fd: OwnedFd) -> FromCell {
         let sessions = self.scheduler.sessions_mut();
         let frames = (sessions.ready(), sessions.memory().leaving());
@@ -400,7 +400,7 @@ impl<T: Timer> Dispatcher<T> {
         }
     }
 
-    /// Begins a service that has been prepared.
+    /// Starts a service that has been prepared.
     pub(crate) fn start(&mut self, ready: Ready, round: &mut Round<'_>) {
         let service = Service::begin(ready, self.scheduler.pacer(), Vec::new(), round.now);
         let entry = service.entry();
@@ -408,7 +408,7 @@ impl<T: Timer> Dispatcher<T> {
         self.attend(entry, round);
     }
 
-    /// Takes a service away; what waited for it goes where it was going.
+    /// Removes a service; its queued packets are forwarded without it.
     pub(crate) fn stop(&mut self, entry: EntryId, round: &mut Round<'_>) -> ServiceReport {
         let Some(mut service) = self.services.take(entry) else { return ServiceReport::default() };
         self.scheduler.sessions_mut().watch(entry, service.watches_in(), None);
@@ -427,7 +427,7 @@ impl<T: Timer> Dispatcher<T> {
         service.report()
     }
 
-    /// Takes every service away but these, as [`Self::stop`] does.
+    /// Removes all services but those of `keep`, as [`Self::stop`] does.
     pub(crate) fn retain(&mut self, keep: impl Fn(EntryId) -> bool, round: &mut Round<'_>) {
         let all = self.services.iter().map(Service::entry);
         let gone: Vec<EntryId> = all.filter(|&entry| !keep(entry)).collect();
@@ -436,23 +436,23 @@ impl<T: Timer> Dispatcher<T> {
         }
     }
 
-    /// Notes that a packet is through with its graph, for the lane that has counted it.
+    /// Counts a packet that has left its graph as gone from the lane that counted it.
     fn leave_lane(&mut self, way: &Way) {
         self.services.leave_epochs(way.counted_by.map(|entry| (entry, way.meta.epoch())));
     }
 
-    /// Counts anew, or settles, what a service's lane has sent up.
+    /// Applies a step of a recount to a service's lane.
     pub(crate) fn recount(&mut self, entry: EntryId, act: impl FnOnce(&mut Shared)) {
         if let Some(shared) = self.services.get_mut(entry).and_then(Service::shared_mut) {
             act(shared);
         }
     }
 
-    /// Has a service's packets handled at another level, and tells the daemon; returns whether
-    /// they may leave user level from now on.
+    /// Sets the level of a service's packets, and tells the daemon. Returns true if they may leave
+    /// user level from now on.
     ///
     /// # Errors
-    /// When the daemon cannot be told.
+    /// The daemon cannot be told.
     pub(crate) fn set_level(
         &mut self,
         entry: EntryId,
@@ -461,11 +461,12 @@ impl<T: Timer> Dispatcher<T> {
     ) -> Result<bool> {
         let service = self.services.get_mut(entry);
         if service.as_ref().is_some_and(|service| service.is_unknown()) {
-            // It was meant for the version before; the daemon has forgotten it when it hears.
+            // The message was meant for the old version; the daemon discards it when it learns of
+            // the new one.
             return Ok(false);
         }
         let is_set = service.is_some_and(|service| service.set_level(level, round.now));
-        // The lane is looked at from now on.
+        // The lane is polled from now on.
         self.services.look_at(entry, CoarseInstant::ZERO);
         self.report_traps(entry, round.link);
         let answer = if is_set { FromCell::Targeted } else { FromCell::TargetFailed };
@@ -473,8 +474,8 @@ impl<T: Timer> Dispatcher<T> {
         Ok(is_set)
     }
 
-    /// Lets services work whose turn it is, and sends what they left. Returns false when it is
-    /// nobody's.
+    /// Runs services' turns and sends what they queued to leave. Returns false if no session has
+    /// work.
     pub(crate) fn run_turns(&mut self, streams: &mut StreamTurns, round: &mut Round<'_>) -> bool {
         let begin = pacer::now();
         let until = begin + TURN_MAX;
@@ -498,7 +499,7 @@ impl<T: Timer> Dispatcher<T> {
         end > begin
     }
 
-    /// Sends what turns have left, on their accounts; returns until when that took.
+    /// Sends what turns queued to leave, and charges them; returns the time when it was done.
     fn send_for_turns(&mut self, begin: Nanos) -> Nanos {
         self.flush();
         let end = pacer::now();
@@ -506,8 +507,8 @@ impl<T: Timer> Dispatcher<T> {
         end
     }
 
-    /// Lets the service work whose turn it is, until the end of the round if nobody was promised
-    /// more; returns until when it did. `None` when it is nobody's.
+    /// Runs one turn, until the end of the round unless the session was promised more; returns the
+    /// time when it ended. `None` if no session has work.
     fn work(
         &mut self,
         (begin, until): (Nanos, Nanos),
@@ -536,7 +537,7 @@ impl<T: Timer> Dispatcher<T> {
         self.scheduler.handle_ran(begin);
         let sent = if bytes > 0 { turn.handled } else { 0 };
         let Turn { after, handled_room, departed, told, through_at, .. } = turn;
-        // The clock is not read for what is done in a moment.
+        // The clock is not read for work that takes a moment.
         let is_through = !(after.trapped || after.emitted || after.passed_on) && told.is_none();
         let through_at = through_at.filter(|_| is_through);
         self.scheduler.sessions_mut().release(session, handled_room);
@@ -559,15 +560,14 @@ impl<T: Timer> Dispatcher<T> {
         Some(end)
     }
 
-    /// Asks a service for something; returns false when too much waits for it already.
+    /// Queues a request to a service. Returns false if its queue is full.
     pub(crate) fn ask(&mut self, entry: EntryId, control: Control, round: &mut Round<'_>) -> bool {
         let is_taken = self.services.get_mut(entry).is_some_and(|service| service.ask(control));
         self.attend(entry, round);
         is_taken
     }
 
-    /// Has a service do what it is asked for: in its session's turns, or at once where nobody
-    /// takes turns.
+    /// Runs a service's requests: in its session's turns, or at once if sessions take no turns.
     fn attend(&mut self, entry: EntryId, round: &mut Round<'_>) {
         let Some(service) = self.services.get_mut(entry) else { return };
         let Some(task) = service.asked_task() else { return };
@@ -589,8 +589,8 @@ impl<T: Timer> Dispatcher<T> {
         self.scheduler.stop();
     }
 
-    /// Looks at those services whose time has come by the exact clock. Their hooks are told the
-    /// time of the loop, `round.now`, which packets have, too: it never goes back.
+    /// Runs what is due by the exact clock. Hooks get the time of the loop, `round.now`, as packets
+    /// do: it never goes back.
     pub(crate) fn tick(&mut self, round: &mut Round<'_>) {
         let exact = CoarseInstant::from_nanos(pacer::now());
         if exact < self.services.poll_timeout() {
@@ -612,7 +612,7 @@ impl<T: Timer> Dispatcher<T> {
         }
     }
 
-    /// Tells services whose sessions have little memory left.
+    /// Queues `on_memory_low` for services whose sessions are low on memory.
     pub(crate) fn report_low_memory(&mut self, accounts: &Memory, round: &mut Round<'_>) {
         while let Some(low) = accounts.poll_low() {
             for entry in self.services.of_session(low.session) {
@@ -621,7 +621,7 @@ impl<T: Timer> Dispatcher<T> {
         }
     }
 
-    /// Gives the daemon what a capture asked for; what does not get through is counted.
+    /// Sends captured packets to the daemon; counts those that could not be sent.
     pub(crate) fn send_tapped(&mut self, link: &mut Link) {
         let Some(tap) = self.path.tap() else { return };
         let (tapped, mut lost) = tap.take();
@@ -632,15 +632,15 @@ impl<T: Timer> Dispatcher<T> {
         self.path.lose_tapped(lost);
     }
 
-    /// Tells services that watch their sessions' queues what happened there.
+    /// Queues `on_queue` for services whose sessions' queues had events.
     pub(crate) fn report_queues(&mut self, round: &mut Round<'_>) {
         while let Some((entry, event)) = self.scheduler.sessions_mut().poll_event() {
             self.ask(entry, Control::Queue(event), round);
         }
     }
 
-    /// Gives modules what those after them sent; at most as many as there are now, for who
-    /// gets one may send another.
+    /// Delivers messages between modules: at most as many as wait now, since their receivers may
+    /// send others.
     pub(crate) fn deliver_messages(&mut self, round: &mut Round<'_>) {
         for _ in 0..self.mailbox.waiting() {
             let services = &self.services;
@@ -653,7 +653,7 @@ impl<T: Timer> Dispatcher<T> {
         }
     }
 
-    /// Does what is left to do behind calls of a service.
+    /// Handles what calls of a service left to do.
     #[inline]
     fn on_aftermath(&mut self, entry: EntryId, after: &Aftermath, link: &mut Link) {
         if after.trapped {
@@ -668,7 +668,7 @@ impl<T: Timer> Dispatcher<T> {
         self.services.leaves(after.leaves);
     }
 
-    /// Sends what the service's lanes emitted, and passes on what they tell others.
+    /// Sends the frames that the service's lanes emitted, and passes their events and messages on.
     fn emit(&mut self, entry: EntryId, link: &mut Link) {
         let Some(service) = self.services.get_mut(entry) else { return };
         let mut outbox = Outbox::default();
@@ -680,7 +680,7 @@ impl<T: Timer> Dispatcher<T> {
         self.post(outbox, link);
     }
 
-    /// Sends frames that in-kernel programs left, and passes on what they tell others.
+    /// Sends the frames that in-kernel programs emitted, and passes their events and messages on.
     pub(crate) fn take_records(&mut self, link: &mut Link) {
         let mut outbox = Outbox::default();
         if let Some(tap) = self.path.tap() {
@@ -702,7 +702,7 @@ impl<T: Timer> Dispatcher<T> {
         self.mailbox.handle_sent(outbox.messages);
     }
 
-    /// Takes what a service wants to be told of a queue from now on.
+    /// Applies a change of a service's queue subscription.
     fn settle_watch(&mut self, entry: EntryId) {
         let Some(service) = self.services.get_mut(entry) else { return };
         let session = service.session();
@@ -712,8 +712,8 @@ impl<T: Timer> Dispatcher<T> {
         }
     }
 
-    /// Tells the daemon of the service's traps and of what became of its replacement, and has lanes
-    /// that could not be started again wait for their turn in [`Self::tick`].
+    /// Reports the service's traps and the outcome of its replacement to the daemon, and has lanes
+    /// that could not be started again tried in [`Self::tick`].
     fn report_traps(&mut self, entry: EntryId, link: &mut Link) {
         let Some(service) = self.services.get_mut(entry) else { return };
         let Notices { trapped, traps, sequel } = service.take_notices();
@@ -726,12 +726,12 @@ impl<T: Timer> Dispatcher<T> {
             Some(Sequel::PutBack(reason)) => FromCell::PutBack(entry, reason),
             None => return,
         };
-        // A daemon that does not hear it is gone, which is noticed elsewhere.
+        // A send fails only if the daemon is gone, which is noticed elsewhere.
         let _ = link.send(&message);
     }
 
-    /// Tells the daemon what it waits for. One that does not hear it is gone, which is noticed
-    /// elsewhere.
+    /// Sends the daemon the reply that it waits for. That fails only if it is gone, which is
+    /// noticed elsewhere.
     fn report_told(&mut self, entry: EntryId, told: Told, round: &mut Round<'_>) {
         self.services.look_soon(entry);
         let message = match told {

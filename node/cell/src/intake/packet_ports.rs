@@ -1,14 +1,14 @@
-//! Packet ports: frames that come by packet sockets, decided here and not by XDP.
+//! Packet ports: frames that arrive by packet sockets, classified here and not by XDP.
 //!
 //! ```text
-//!  packet socket ─▶ node::door ─▶ back into the kernel, as it came
+//!  packet socket ─▶ node::door ─▶ returned to the kernel, unchanged
 //!                       │     ├─▶ out by the other end of the bridge
 //!                       │     └─▶ a service, like any packet
-//!                       └─ counts
+//!                       └─ counters
 //! ```
 //!
-//! A frame that its sender left to a device to cut up goes back, or across, as it is; in front
-//! of a service it becomes the packets that it was meant to be.
+//! A frame that its sender left to a device to segment is returned, or crosses the bridge,
+//! unchanged; in front of a service it is segmented into packets.
 
 use crate::datapath::Facts;
 use crate::dispatch::Dispatcher;
@@ -22,10 +22,10 @@ use sockets::frame_socket::{Buffer, Frame};
 use units::{EntryId, PortId};
 use wire::segment::Segments;
 
-/// Bytes of a rule set: all its keys, and all flows of its lists.
+/// Largest rule set in bytes: all its keys, and all flows of its lists.
 const RULES_LENGTH_MAX: u64 = 128 << 20;
 
-/// Owner of what all packet ports share: the door that decides, and its counters.
+/// Owner of what all packet ports share: the classifier and its counters.
 #[derive(Debug, Default)]
 pub(crate) struct PacketPorts {
     door: Door,
@@ -39,17 +39,17 @@ impl PacketPorts {
     /// Counts in this memory from now on.
     ///
     /// # Errors
-    /// When it cannot be mapped.
+    /// The memory cannot be mapped.
     pub(crate) fn count_in(&mut self, memory: OwnedFd) -> Result<()> {
         self.counts = Some(DoorCounts::given(memory).context("mapping the counters")?);
         Ok(())
     }
 
-    /// Takes rules from sealed memory, and returns their actions; the daemon waits until it reads
-    /// their number.
+    /// Installs rules from sealed memory, and returns their actions; the daemon waits until their
+    /// number is published.
     ///
     /// # Errors
-    /// When the memory has none.
+    /// The memory holds no rules.
     pub(crate) fn install(&mut self, number: u64, rules: &OwnedFd) -> Result<Facts> {
         let bytes = sandbox::fd_passing::read_sealed_memory(rules.as_fd(), RULES_LENGTH_MAX)
             .context("reading the rules")?;
@@ -63,8 +63,8 @@ impl PacketPorts {
         Ok(facts)
     }
 
-    /// Receives at most so many frames of each packet port, and gives `serve` those that are for
-    /// services; returns true when there were any.
+    /// Receives at most `most` frames of each packet port, and passes those for services to
+    /// `serve`. Returns true if there were any.
     pub(crate) fn receive<T: Timer>(
         &mut self,
         most: usize,
@@ -103,7 +103,7 @@ impl PacketPorts {
     }
 }
 
-/// Carries out a decision; returns the outcome, and how many packets have it.
+/// Carries out a decision; returns the outcome, and the number of packets that have it.
 fn act<T: Timer>(
     port: u16,
     decision: &Decision,
@@ -129,7 +129,8 @@ fn act<T: Timer>(
         },
         Act::Out(egress, session) => {
             let ports = (port, egress);
-            // Packets of a long frame leave, or not, one by one, and count as the last did.
+            // Packets of a long frame leave, or not, one by one; all count with the outcome of the
+            // last.
             let mut outcome = decision.outcome;
             let packets = each_packet(frame, piece, |bytes| {
                 outcome = to.leave_by(bytes, decision, ports, session);
@@ -143,7 +144,7 @@ fn act<T: Timer>(
     }
 }
 
-/// Calls `with` for each packet of a frame, a long one being several; returns how many there were.
+/// Calls `with` for each packet of a frame, after segmentation; returns their number.
 fn each_packet(frame: Frame<'_>, piece: &mut Vec<u8>, mut with: impl FnMut(&[u8])) -> u64 {
     let long = frame.unfinished.segment_length();
     let Some(mut segments) = long.and_then(|size| Segments::of(frame.bytes, size)) else {

@@ -1,8 +1,8 @@
-//! Outlet of a service's packets: along the edges of its graph, to the next stage, or out.
+//! Egress of a service's packets: along the edges of its graph, to the next stage, or out.
 //!
 //! ```text
 //!   verdict ─▶ deliver ─┬─ an edge, a service of the next stage ─▶ onward ─▶ take_onward
-//!                       └─ pass, bounce, redirect, drop ─▶ Exits, counted
+//!                       └─ pass, bounce, redirect, drop ─▶ EgressPath, counted
 //! ```
 
 use super::Way;
@@ -15,12 +15,12 @@ use std::collections::VecDeque;
 use units::{Bytes, Edge, EntryId};
 use xsk::Packet;
 
-/// Owner of a service's edges, of what it has passed on, and of what is counted of it.
+/// Owner of a service's edges, of the packets that it passed on, and of its counters.
 pub(super) struct Outlet {
     counters: Counters,
-    /// Destinations of packets that pass, by the edge that the module names.
+    /// Targets of passed packets, by the edge that the module names.
     edges: [Edge; EDGES_MAX],
-    /// Packets just passed on. Here, since a packet is large and few are passed on.
+    /// Packets just passed on. They are stored here, since a packet is large and few are passed on.
     onward: VecDeque<(Packet, Way)>,
     entry: EntryId,
 }
@@ -32,36 +32,36 @@ impl Outlet {
         Self { counters: Counters::default(), edges, onward, entry }
     }
 
-    /// Returns what was counted.
+    /// Returns the counters.
     pub(super) const fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Returns what was counted.
+    /// Returns the counters.
     #[inline]
     pub(super) const fn counters_mut(&mut self) -> &mut Counters {
         &mut self.counters
     }
 
-    /// Returns whether an edge leads straight to that service.
+    /// Returns true if an edge leads directly to that service.
     pub(super) fn leads_to(&self, entry: EntryId) -> bool {
         self.edges.contains(&Edge::To(entry))
     }
 
-    /// Has what passes the service go there from now on.
+    /// Sets the edges out of the service.
     pub(super) const fn set_edges(&mut self, edges: [Edge; EDGES_MAX]) {
         self.edges = edges;
     }
 
-    /// Goes on where the outlet of another version was.
+    /// Takes over from the outlet of another version.
     pub(super) fn inherit(&mut self, before: &mut Self) {
         self.counters = std::mem::take(&mut before.counters);
         self.edges = before.edges;
         self.onward.append(&mut before.onward);
     }
 
-    /// Does what a module says of a packet, which it left with this mark; returns whether it goes
-    /// on to another service.
+    /// Applies a verdict to a packet, which the module left with this mark. Returns true if the
+    /// packet goes on to another service.
     #[inline]
     pub(super) fn deliver(
         &mut self,
@@ -70,8 +70,7 @@ impl Outlet {
         (way, mark): (&Way, [u8; MARK_LENGTH]),
         exits: &mut Exits<'_>,
     ) -> bool {
-        // The payload of an active packet has no headers to go anywhere by, but those that it came
-        // with.
+        // The payload of an active packet has no headers of its own, only those of its carrier.
         let is_data = way.meta.flags & META_DATA != 0;
         let arrival = way.meta.arrival_port;
         let (end, sent) = match verdict {
@@ -103,7 +102,7 @@ impl Outlet {
         false
     }
 
-    /// Sends a packet on that passes by this edge.
+    /// Follows the edge by which a packet passes.
     #[inline]
     fn follow(
         &mut self,
@@ -129,8 +128,8 @@ impl Outlet {
         }
     }
 
-    /// Sends a packet on whose lane has no instance: plainly, or not at all when the service is
-    /// closed; returns whether it goes on to another service.
+    /// Forwards a packet whose lane has no instance, or drops it if the failure policy is closed.
+    /// Returns true if the packet goes on to another service.
     #[cold]
     pub(super) fn go_without(
         &mut self,
@@ -141,7 +140,7 @@ impl Outlet {
     ) -> bool {
         let mut meta = way.meta;
         if meta.flags & META_DATA != 0 {
-            // There is no plain way for what is no frame.
+            // A payload without a frame cannot be forwarded.
             return self.end(packet, Ending::Down, exits);
         }
         let next = if is_closed { Next::Down } else { exits.next_stage(&mut meta) };
@@ -159,8 +158,7 @@ impl Outlet {
         false
     }
 
-    /// Sends a frame of the module's own making, by a port or, as an IP packet, where the kernel's
-    /// routes lead.
+    /// Sends a frame made by the module, by a port or, as an IP packet, by the kernel's routes.
     pub(super) fn send(&mut self, port: u16, frame: &[u8], exits: &mut Exits<'_>) {
         let end = exits.packet_of(frame).map(|packet| match port {
             SEND_BY_ROUTE => exits.hand_to_kernel(packet),
@@ -169,13 +167,13 @@ impl Outlet {
         self.counters.count_emitted(matches!(end, Some(End::Sent | End::ToKernel)));
     }
 
-    /// Returns the packet that was passed on, and how it comes to the next service.
+    /// Returns the packet that was passed on, with its origin for the next service.
     #[inline]
     pub(super) fn take_onward(&mut self) -> Option<(Packet, Way)> {
         self.onward.pop_front()
     }
 
-    /// Passes a packet on to another service; always true.
+    /// Passes a packet on to another service; always returns true.
     fn pass_on(
         &mut self,
         packet: Packet,
@@ -190,8 +188,8 @@ impl Outlet {
         true
     }
 
-    /// Sends a packet out of the graph: to the next stage, if there is one, or on its way; returns
-    /// whether it goes on to another service.
+    /// Sends a packet out of the graph: to the next stage, if there is one, or by its route.
+    /// Returns true if it goes on to another service.
     #[inline]
     fn pass_out(
         &mut self,
@@ -228,14 +226,14 @@ impl Outlet {
     #[inline]
     fn pass(&mut self, packet: Packet, reroute: bool, meta: &PacketMeta, exits: &mut Exits<'_>) {
         let end = match reroute {
-            // Between the two ends of a bridge nothing is routed.
+            // Packets between the two ends of a bridge are not routed.
             true if meta.flags & META_BRIDGED == 0 => exits.reroute(packet, meta),
             _ => exits.forward(packet, meta),
         };
         self.counters.count_end(end, Ending::Forwarded);
     }
 
-    /// Ends a packet here; always false.
+    /// Drops or consumes a packet; always returns false.
     fn end(&mut self, packet: Packet, ending: Ending, exits: &mut Exits<'_>) -> bool {
         exits.recycle(packet);
         self.counters.count(ending);

@@ -1,4 +1,4 @@
-//! A turn of a service's packets, and what calls leave to be done.
+//! Turn of a service's packets, and the work that calls leave.
 
 use super::counters::Ending;
 use super::replace::{ReplaceError, Sequel};
@@ -11,21 +11,22 @@ use engine::{Handled, Trap};
 use units::{Bytes, CoarseInstant, EntryId, Nanos};
 use xsk::Packet;
 
-/// Work that a packet left to be done.
+/// Work left by a packet's call.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Aftermath {
-    /// An instance trapped and was replaced.
+    /// Set if an instance trapped and was replaced.
     pub(crate) trapped: bool,
-    /// The instance has frames, events or messages to pick up.
+    /// Set if the instance has emitted frames, events or messages.
     pub(crate) emitted: bool,
-    /// The packet goes on to another service: [`super::Service::take_onward`].
+    /// Set if the packet goes on to another service ([`super::Service::take_onward`]).
     pub(crate) passed_on: bool,
-    /// A packet of a shared lane is through: it is to [`super::Service::depart`].
+    /// Set if a packet of a shared lane has left its graph, so that
+    /// [`super::Service::publish_departures`] must be called.
     pub(crate) leaves: bool,
 }
 
 impl Aftermath {
-    /// Adds what another packet left to be done.
+    /// Adds the work left by another packet.
     pub(super) const fn join(&mut self, other: &Self) {
         self.trapped |= other.trapped;
         self.emitted |= other.emitted;
@@ -43,15 +44,15 @@ pub(crate) struct Outbox {
     pub(crate) messages: Vec<(EntryId, Vec<u8>)>,
 }
 
-/// A trap to tell the daemon of.
+/// Trap to report to the daemon.
 pub(crate) struct Trapped {
     pub(crate) lane: u32,
     pub(crate) trap: Trap,
 }
 
-/// Notices to the daemon of a service, beside replies that it waits for.
+/// Notices of a service to the daemon, beside replies that it waits for.
 pub(crate) struct Notices {
-    /// Traps that the daemon has not heard of.
+    /// Traps not yet reported to the daemon.
     pub(crate) trapped: Vec<Trapped>,
     /// Number of traps of instances since the start.
     pub(crate) traps: u64,
@@ -63,28 +64,28 @@ pub(crate) struct Notices {
 pub(crate) enum Told {
     Started(Result<(), StartFailure>),
     Answered(Vec<Option<i32>>),
-    /// Time for which no packet was handled, or why the version before goes on.
+    /// Time for which no packet was handled, or the cause for which the old version goes on.
     Replaced(Result<Nanos, ReplaceError>),
 }
 
 /// Result of a turn.
 #[derive(Default)]
 pub(crate) struct Turn {
-    /// Work that its packets left to be done.
+    /// Work left by its packets.
     pub(crate) after: Aftermath,
-    /// Packets that are through, and what they had taken of their session's queue.
+    /// Packets that were handled, and the queue credit that they had.
     pub(crate) handled: u64,
     pub(crate) handled_room: Bytes,
-    /// Services that have counted packets which are through with their graphs now.
+    /// Services whose lanes counted packets that have left their graphs now, with the epochs.
     pub(crate) departed: Vec<(EntryId, u8)>,
     /// Reply that the daemon waits for.
     pub(crate) told: Option<Told>,
-    /// Instant at which its packets were through, if somebody looked at the clock then.
+    /// Time when its packets were handled, if the clock was read then.
     pub(crate) through_at: Option<Nanos>,
 }
 
 impl Turn {
-    /// Counts a packet that is through, and the queue credit that it had.
+    /// Counts a handled packet, and the queue credit that it had.
     #[inline]
     pub(super) fn count(&mut self, room: Bytes) {
         self.handled += 1;
@@ -92,7 +93,7 @@ impl Turn {
     }
 }
 
-/// A turn while it runs: the time of the loop, what packets leave by, and what it has come to.
+/// Running turn: the time of the loop, the egress resources, and the result so far.
 pub(super) struct Running<'a, 'b> {
     now: CoarseInstant,
     exits: &'a mut Exits<'b>,
@@ -109,12 +110,12 @@ impl<'a, 'b> Running<'a, 'b> {
         Self { now, exits, turn }
     }
 
-    /// Has the module work on packets until they are done or the turn is over: then its call stands
-    /// still. Returns how long that took.
+    /// Runs the module on packets until all are handled or the turn is over, which suspends its
+    /// call. Returns the time it took.
     pub(super) fn run(&mut self, service: &mut Service, lane: usize, portion: Portion) -> Nanos {
         let (session, now) = (service.facts.session, self.now);
         let ran = service.instances.run(lane, portion, |way| way.module_meta(session, now));
-        // Another version may be back, with other lanes.
+        // The old version may be back, with another number of lanes.
         while lane < service.instances.lanes()
             && let Some((handled, way)) = service.instances.lane_mut(lane).next_handled()
         {
@@ -123,10 +124,10 @@ impl<'a, 'b> Running<'a, 'b> {
         ran
     }
 
-    /// Has the module work on packets where no call is long enough to be interrupted: none needs a
-    /// stack of its own, to be suspended on. Each packet goes in by itself, since the lists of a
-    /// batch are lines that are in no cache: with a thousand services a packet took 2.6 µs by way
-    /// of them, and takes 2.1. Returns how long that took.
+    /// Runs the module on packets whose calls are too short to be suspended, and need no stack of
+    /// their own. Packets are passed one by one, since a batch's lists would be cache misses: with
+    /// a thousand services a packet took 2.6 µs by way of them, and takes 2.1 so. Returns the time
+    /// it took.
     pub(super) fn run_briefly(
         &mut self,
         service: &mut Service,
@@ -155,9 +156,9 @@ impl<'a, 'b> Running<'a, 'b> {
         through_at.saturating_sub(portion.begin)
     }
 
-    /// Has the lane ready for the packets that are next: what ran below is taken over, and one
-    /// that the front door has not counted never goes down, so that the lane is held for it.
-    /// Returns false when a program stays there.
+    /// Prepares the lane for the next packets: takes over what ran in the kernel, or takes the
+    /// memory for a packet that the front door has not counted, and that never goes down. Returns
+    /// false if a program stays in the memory.
     pub(super) fn may_begin(&self, service: &mut Service, lane: usize) -> bool {
         if !service.instances.lane(lane).next_way().is_some_and(Way::is_counted) {
             return service.hold(self.now);
@@ -168,7 +169,7 @@ impl<'a, 'b> Running<'a, 'b> {
         true
     }
 
-    /// Ends the packet that is next: it cannot be handled, since a program does not leave its lane.
+    /// Drops the next packet: it cannot be handled, since a program does not leave its lane.
     pub(super) fn give_up(&mut self, service: &mut Service, lane: usize) {
         let Some((packet, way)) = service.instances.lane_mut(lane).pop_waiting() else { return };
         self.turn.count(way.room);
@@ -178,7 +179,7 @@ impl<'a, 'b> Running<'a, 'b> {
         service.through(&way, self.turn);
     }
 
-    /// Sends packets on that wait for a lane without an instance.
+    /// Forwards or drops packets of a lane without an instance.
     pub(super) fn bypass(&mut self, service: &mut Service, lane: usize) {
         for _ in 0..FILL {
             let waiting = service.instances.lane_mut(lane).pop_waiting();
@@ -192,7 +193,7 @@ impl<'a, 'b> Running<'a, 'b> {
         }
     }
 
-    /// Does what the module says of a packet.
+    /// Applies the module's verdict to a packet.
     fn finish(&mut self, service: &mut Service, lane: usize, handled: Handled<Packet>, way: &Way) {
         service.outlet.counters_mut().count_in(&handled.packet);
         self.turn.count(way.room);

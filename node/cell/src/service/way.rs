@@ -1,4 +1,4 @@
-//! Arrival of a packet at a service: what is known of it, and how its module sees that.
+//! Origin of a packet at a service: its metadata, and who counted it.
 
 use abi::Meta;
 use abi::layout::{
@@ -8,50 +8,50 @@ use abi::layout::{
 use bpf_maps::{self as maps, PacketMeta};
 use units::{Bytes, CoarseInstant, EntryId, SessionId};
 
-/// Arrival of a packet at a service.
+/// Origin of a packet at a service.
 #[derive(Clone, Copy)]
 pub(crate) struct Way {
     pub(crate) meta: PacketMeta,
-    /// Mark that the module before left.
+    /// Mark that the previous module left.
     pub(crate) mark: [u8; MARK_LENGTH],
-    /// Number of its batch, when it came straight from the front door, which has counted it; `None`
-    /// when it came from another service.
+    /// Number of its batch, if it came directly from the front door, which has counted it; `None`
+    /// if it came from another service.
     pub(crate) batch: Option<u64>,
     /// Service whose lane has counted it, while it is with another.
     pub(crate) counted_by: Option<EntryId>,
-    /// Queue credit of its session that it has.
+    /// Bytes of queue credit that it holds.
     pub(crate) room: Bytes,
 }
 
 impl Way {
-    /// Creates the arrival of a packet straight from the front door, in the batch of this number.
+    /// Creates the origin of a packet that came directly from the front door, in this batch.
     #[inline]
     pub(crate) const fn from_door(meta: PacketMeta, mark: [u8; MARK_LENGTH], batch: u64) -> Self {
         Self { meta, mark, batch: Some(batch), counted_by: None, room: Bytes::ZERO }
     }
 
-    /// Returns whether the front door has counted the packet in the lane of the service that it
-    /// comes to.
+    /// Returns true if the front door has counted the packet in the lane of the service that it is
+    /// with.
     #[inline]
     pub(super) const fn is_counted(&self) -> bool {
         self.batch.is_some()
     }
 
-    /// Returns the epoch of a packet that the lane of `entry` has counted; `own`: the service that
-    /// the packet is with.
+    /// Returns the epoch of a packet that the lane of `entry` has counted; `own` is the service
+    /// that the packet is with.
     pub(super) fn epoch_counted_by(&self, entry: EntryId, own: EntryId) -> Option<u8> {
         let is_counted = self.counted_by == Some(entry) || (own == entry && self.is_counted());
         is_counted.then(|| self.meta.epoch())
     }
 
-    /// Returns the front door's metadata in the words of the ABI.
+    /// Converts the front door's metadata to the ABI's.
     #[inline]
     pub(super) fn module_meta(&self, session: SessionId, now: CoarseInstant) -> Meta {
         module_meta(&self.meta, session, self.mark, now)
     }
 }
 
-/// Returns the front door's metadata in the words of the ABI.
+/// Converts the front door's metadata to the ABI's.
 #[inline]
 pub(super) fn module_meta(
     meta: &PacketMeta,

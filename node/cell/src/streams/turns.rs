@@ -1,5 +1,5 @@
-//! Services of streams in the cell's loop: what happens to connections is looked at each time, what
-//! can be done waits for its session's turn.
+//! Services of streams in the cell's loop: connections are polled in each round, and work on them
+//! waits for its session's turn.
 
 use super::codecs::Ask;
 use super::{Module, StreamServices, Told};
@@ -22,21 +22,20 @@ use std::rc::Rc;
 use stream_services::{Capabilities, Filter, FilterSpec, Kind};
 use units::{EntryId, Nanos, SessionId};
 
-/// Slices that a call may see begin where nobody sets a pace; here somebody does.
+/// Slices that a call may see begin without a pacer; not used here, where there is one.
 const CALL_SLICES: u64 = 2;
 /// Bytes of a page of linear memory.
 const PAGE_LENGTH: usize = 65_536;
 
-/// Interval at which the daemon and what comes from the kernel are looked at while there is
-/// something to do for connections: two calls of the kernel, which each look at those would make as
-/// well.
+/// Interval at which the daemon and the kernel's packets are polled while connections have work:
+/// polling them takes two system calls, which would double those of a round.
 const BESIDE_INTERVAL: Nanos = Nanos(100_000);
 
-/// Time for which a service's calls are looked at more often behind one that ran for longer than a
-/// turn. Others are short, and to interrupt them takes a twentieth of their time.
+/// Time for which a service's calls are interrupted more often after one that ran for longer than a
+/// turn. Other calls are short, and interrupting them takes a twentieth of their time.
 const CAREFUL_FOR: Nanos = Nanos::from_millis(1_000);
 
-/// Returns the settings of shared streams that an operator allows; `None` when he allows none.
+/// Returns the settings of shared streams that the operator allows; `None` if it allows none.
 fn shared_streams(allowed: Reflection) -> Option<fanout::Settings> {
     let mut settings = fanout::Settings::default();
     match allowed {
@@ -47,32 +46,32 @@ fn shared_streams(allowed: Reflection) -> Option<fanout::Settings> {
     Some(settings)
 }
 
-/// The kernel's random bytes.
+/// Source of random bytes: the kernel.
 struct Kernel;
 
 impl Random for Kernel {
     fn fill(&self, bytes: &mut [u8]) {
-        // A kernel that has none yet has not started this process.
+        // The kernel's generator was ready before this process started.
         let _ = getrandom::fill(bytes);
     }
 }
 
-/// Schedule of looks at what is beside connections: the daemon, and the kernel's packets.
+/// Schedule for polling what is not a connection: the daemon, and packets from the kernel.
 #[derive(Debug, Default)]
 struct Beside {
-    /// Instant of the last look behind which there were connections to work for.
+    /// Time of the last poll that followed work on connections.
     looked: Nanos,
-    /// Instant at which connections were worked for, since the last look.
+    /// Time of work on connections since the last poll, if any.
     worked: Option<Nanos>,
 }
 
 impl Beside {
-    /// Notes that connections were worked for, until then.
+    /// Records that connections were worked on until `now`.
     const fn handle_work(&mut self, now: Nanos) {
         self.worked = Some(now);
     }
 
-    /// Returns whether it is time to look.
+    /// Returns true if it is time to poll.
     fn poll(&mut self) -> bool {
         let Some(at) = self.worked.take() else { return true };
         let is_due = at.saturating_sub(self.looked) >= BESIDE_INTERVAL;
@@ -83,22 +82,22 @@ impl Beside {
     }
 }
 
-/// Owner of services of streams, and of when they and what is beside them are looked at.
+/// Owner of services of streams, and of the schedule for polling the daemon.
 pub(crate) struct StreamTurns {
     services: StreamServices,
     engine: proxy_wasm::Engine,
     accounts: Memory,
-    /// Instant until which calls may be long.
+    /// Time until which calls are expected to be long.
     careful_until: Nanos,
     beside: Beside,
 }
 
 impl StreamTurns {
-    /// Creates an owner without services; before the process is confined, since it makes a
-    /// descriptor.
+    /// Creates an owner without services. Must be called before the process is confined, since it
+    /// creates a descriptor.
     ///
     /// # Errors
-    /// When the kernel has none left.
+    /// The process has no descriptor left.
     pub(crate) fn new(engine: proxy_wasm::Engine, accounts: Memory) -> std::io::Result<Self> {
         Ok(Self {
             services: StreamServices::new()?,
@@ -109,7 +108,7 @@ impl StreamTurns {
         })
     }
 
-    /// Returns true when there is a service.
+    /// Returns true if there is a service.
     pub(crate) const fn are_there(&self) -> bool {
         self.services.are_there()
     }
@@ -124,16 +123,16 @@ impl StreamTurns {
         self.services.codecs()
     }
 
-    /// Returns the descriptor that becomes readable when something happens to connections, while
-    /// there are services.
+    /// Returns the descriptor that is readable when connections have events, while there are
+    /// services.
     pub(crate) fn waited_for(&self) -> Option<BorrowedFd<'_>> {
         self.services.are_there().then_some(self.services.as_fd())
     }
 
-    /// Begins a service, with what came with its facts; tells the daemon when that fails.
+    /// Starts a service with the descriptors of its message; tells the daemon if that fails.
     ///
     /// # Errors
-    /// When descriptors are missing, or the daemon cannot be told.
+    /// Descriptors are missing, or the daemon cannot be told.
     pub(crate) fn start(
         &mut self,
         facts: StreamFacts,
@@ -157,10 +156,10 @@ impl StreamTurns {
         }
     }
 
-    /// Begins another version in a service's place; tells the daemon when that fails.
+    /// Starts another version of a service; tells the daemon if that fails.
     ///
     /// # Errors
-    /// When its code is missing, or the daemon cannot be told.
+    /// The code is missing, or the daemon cannot be told.
     pub(crate) fn replace(
         &mut self,
         facts: StreamFacts,
@@ -181,23 +180,23 @@ impl StreamTurns {
         }
     }
 
-    /// Ends a service, and returns its last report; `None` when it is no service of streams.
+    /// Stops a service, and returns its last report; `None` if it is no service of streams.
     pub(crate) fn stop(&mut self, entry: EntryId) -> Option<ServiceReport> {
         self.services.stop(entry)
     }
 
-    /// Has packets that a service cannot have dropped, or forwarded plainly.
+    /// Sets the failure policy of a service: its connections are reset, or relayed unchanged.
     pub(crate) fn set_closed(&mut self, entry: EntryId, closed: bool) {
         self.services.set_closed(entry, closed);
     }
 
-    /// Takes unconnected sockets.
+    /// Adds unconnected sockets to the pool.
     pub(crate) fn provide(&mut self, v6: bool, sockets: Vec<OwnedFd>) {
         self.services.provide(v6, sockets);
     }
 
-    /// Takes what a session was promised: of a core its codecs have that at most when none of its
-    /// virtual processors has more.
+    /// Applies a session's reservation: its codecs are limited to the sum of its virtual processors
+    /// if none of them has extra time.
     pub(crate) fn set_session(&self, facts: &SessionFacts) {
         let processors = &facts.reservation.processors;
         let is_bounded = !processors.is_empty() && processors.iter().all(|it| !it.extra);
@@ -205,13 +204,13 @@ impl StreamTurns {
         self.services.codecs().set_ceiling(facts.id, is_bounded.then_some(sum));
     }
 
-    /// Forgets a session that is gone.
+    /// Removes a session.
     pub(crate) fn forget_session(&self, id: SessionId) {
         self.services.codecs().set_ceiling(id, None);
     }
 
-    /// Ends all services but those of `keep`: another daemon knows no others, and nothing that the
-    /// one before was asked for will come.
+    /// Stops all services but those of `keep`, since a new daemon knows no others; requests to the
+    /// old daemon are discarded.
     pub(crate) fn retain(&mut self, keep: impl Fn(EntryId) -> bool) {
         let gone: Vec<EntryId> =
             self.all().map(|(entry, _)| entry).filter(|&entry| !keep(entry)).collect();
@@ -221,11 +220,10 @@ impl StreamTurns {
         self.services.forget_asked();
     }
 
-    /// Looks at what has happened to connections, and tells the daemon: services with something to
-    /// do wait for their turn.
+    /// Polls connections, reports events to the daemon, and marks services with work as ready.
     ///
     /// # Errors
-    /// When connections cannot be looked at, or the daemon cannot be told.
+    /// Connections cannot be polled, or the daemon cannot be told.
     pub(crate) fn look(
         &mut self,
         scheduler: &mut Scheduler<impl Timer>,
@@ -254,8 +252,8 @@ impl StreamTurns {
         Ok(())
     }
 
-    /// Lets a service work whose turn it is; returns until when it did. `None` when there is no
-    /// such service.
+    /// Runs a turn of a service; returns the time when it ended. `None` if there is no such
+    /// service.
     pub(crate) fn work(
         &mut self,
         begin: Nanos,
@@ -293,18 +291,17 @@ impl StreamTurns {
         }
     }
 
-    /// Returns whether it is time to look at the daemon and at what the kernel sends up.
+    /// Returns true if it is time to poll the daemon and packets from the kernel.
     pub(crate) fn poll_beside(&mut self) -> bool {
         self.beside.poll()
     }
 
-    /// Returns when there is something to do although nothing happens.
+    /// Returns the time of the next timeout of a connection.
     pub(crate) fn poll_timeout(&self) -> Option<Nanos> {
         self.services.poll_timeout()
     }
 
-    /// Makes what a service, or another version of it, is begun with: its module, and the charge of
-    /// its memory.
+    /// Loads the module of a service or a version, and charges its memory.
     fn prepare(
         &self,
         facts: &StreamFacts,
@@ -315,7 +312,7 @@ impl StreamTurns {
         Ok((module, self.accounts.charge_streams(facts)?))
     }
 
-    /// Makes what sees a service's connections; `None` when its module wants to see nothing.
+    /// Loads the module that filters a service's connections; `None` if it inspects nothing.
     fn module(
         &self,
         facts: &StreamFacts,
@@ -414,7 +411,7 @@ mod tests {
     use std::net::TcpListener;
 
     const ENTRY: EntryId = EntryId(6);
-    /// A module that wants to see nothing of connections.
+    /// Module that inspects nothing of connections.
     const BLIND: &str = r#"(module (memory (export "memory") 1)
         (func (export "proxy_abi_version_0_2_1"))
         (func (export "malloc") (param i32) (result i32) (i32.const 0)))"#;
@@ -437,7 +434,7 @@ mod tests {
         sealed_memory("code", &code).unwrap()
     }
 
-    /// Descriptors that come with a service: its code, what has connections come, a listener.
+    /// Returns the descriptors of a service: its code, its interception, a listener.
     fn descriptors(code: OwnedFd) -> Vec<OwnedFd> {
         let interception = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,7 +1,6 @@
-//! Routes of the daemon's commands: each goes to the owner of what it is about.
+//! Routing of the daemon's commands to the owners of their subjects.
 //!
-//! A command that comes without what belongs to it ends the cell: the two ends do not understand
-//! each other.
+//! A command without its descriptors ends the cell: the two ends do not understand each other.
 
 use super::{AWAKE, Cell, EXPECT, adoption};
 use crate::control::round::Round;
@@ -22,15 +21,15 @@ fn descriptor(fds: &mut Vec<OwnedFd>, missing: &'static str) -> Result<OwnedFd> 
     fds.pop().context(missing)
 }
 
-/// Takes the map that a message brought.
+/// Takes the map that came with a message.
 fn map_of(message: &ToCell, fds: &mut Vec<OwnedFd>) -> Result<OwnedFd> {
     fds.pop().with_context(|| format!("{message:?} came without its map"))
 }
 
-/// Routes a command to the owner of what it is about.
+/// Routes a command to the owner of its subject.
 ///
 /// # Errors
-/// When something is missing that belongs to it, or the daemon cannot be told.
+/// A descriptor is missing, or the daemon cannot be told.
 pub(super) fn run<T: Timer>(
     cell: &mut Cell<T>,
     message: ToCell,
@@ -110,7 +109,7 @@ pub(super) fn run<T: Timer>(
         }
         ToCell::Codecs(facts) => streams.codecs().set_facts(facts),
         ToCell::CodecStarted(number, pid) => {
-            // The first: it has one.
+            // The message has one descriptor, a socket.
             let socket = fds.into_iter().next();
             let socket = socket.context("CodecStarted came without its socket")?;
             streams.codecs().started(number, pid, socket);
@@ -148,7 +147,7 @@ pub(super) fn run<T: Timer>(
             round.link.send(&FromCell::Recounting(entry))?;
         }
         ToCell::Settle(entry) => {
-            // Nothing of before the recount is anywhere.
+            // No packet counted before the recount is left in the cell.
             dispatcher.flush();
             dispatcher.recount(entry, Shared::settle);
             round.link.send(&FromCell::Settled(entry))?;
@@ -180,8 +179,8 @@ pub(super) fn run<T: Timer>(
     Ok(())
 }
 
-/// Takes a map that the daemon shares with the front door, or the kernel's programs. Maps stay for
-/// as long as the process: each service has its own in hand, and each session.
+/// Maps a table that the daemon shares with the front door or the kernel's programs. Mappings last
+/// as long as the process: each service and session keeps references into them.
 fn take_map(
     dispatcher: &mut Dispatcher<impl Timer>,
     message: &ToCell,
