@@ -64,14 +64,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use units::Name;
 
-/// How a node is started.
+/// Options of a node's start.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The node file.
     pub config: PathBuf,
-    /// Whether modules may run as BPF programs; else all run at user level.
+    /// Set if modules may run as BPF programs; else all run at user level.
     pub bpf: bool,
-    /// Whether a daemon of this node that runs is to end, and what it runs to go on.
+    /// Set if a running daemon of this node is to end, and this one takes over what it runs.
     pub take_over: bool,
 }
 
@@ -150,7 +150,7 @@ fn take_over(name: &Name) -> Result<File> {
     }
 }
 
-/// Where a node keeps what lives as long as it runs.
+/// Returns the directory of a node's files that last as long as it runs.
 fn run_directory(name: &Name) -> PathBuf {
     Path::new(api::RUN_DIRECTORY).join(name.as_str())
 }

@@ -33,7 +33,7 @@ use units::Name;
 /// operator out.
 const LIMITS: Limits =
     Limits { connections: 64, head: Duration::from_secs(10), body: Duration::from_secs(30) };
-/// Of one address, or of one network of IPv6 (/64, what one customer has).
+/// Most connections of one address, or of one IPv6 network (/64, what one customer has).
 const CONNECTIONS_OF_ONE_MAX: usize = 16;
 /// Handshakes in a second: each takes some 0.2 ms of a core, so they never take more than a tenth.
 const HANDSHAKES_PER_SECOND: u32 = 400;
@@ -155,7 +155,7 @@ impl Drop for Room {
     }
 }
 
-/// What counts as one address.
+/// Returns the address, or the network, to which connections are counted.
 fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),

@@ -30,7 +30,7 @@ use tokio::sync::Semaphore;
 use tower::ServiceExt;
 use units::Nanos;
 
-/// What the API takes at most.
+/// Limits of the API.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Connections at a time.
@@ -86,7 +86,7 @@ fn host_problem(request: &Request) -> Option<&'static str> {
     }
 }
 
-/// What is said to who has no capability, of everything that is more than looking.
+/// Returns the refusal of requests without a capability that may change something.
 fn nothing_for_anyone() -> api::ErrorInfo {
     error(ErrorCode::Refused, "this needs a capability", Some(SEND_ONE))
 }

@@ -32,10 +32,10 @@ const READ_WITHIN: Nanos = Nanos::from_millis(10_000);
 /// Reason of a connection that was closed because the cell does not read.
 const NOT_READ: &str = "it has not read what it was told for 10 s";
 
-/// How much a process of the node logs.
+/// Environment variable with the log level of the node's processes.
 const LOG_VARIABLE: &str = "TAM_LOG";
 
-/// A process that was told to end at once has ended within this, on a busy machine.
+/// Time within which a killed process ends on a busy machine.
 const END_WITHIN: Duration = Duration::from_secs(10);
 
 /// Process at the other end of a link.
@@ -76,13 +76,13 @@ impl Process for Stranger {
 #[derive(Debug)]
 pub(crate) struct CellLink {
     process: Box<dyn Process>,
-    /// Where the next daemon finds it.
+    /// Path of the socket by which the next daemon finds the cell.
     known_at: PathBuf,
-    /// Called a stream; it keeps messages apart.
+    /// Connection to the cell; typed as a stream, but it preserves message boundaries.
     socket: tokio::net::UnixStream,
-    /// Room for a message.
+    /// Buffer for one message.
     buffer: RefCell<Vec<u8>>,
-    /// Heard while there was no room to send.
+    /// Messages received while the socket's send buffer was full.
     heard: RefCell<VecDeque<FromCell>>,
     /// Watchdog of the cell's answers.
     pub(crate) watch: CellWatch,
@@ -90,7 +90,7 @@ pub(crate) struct CellLink {
     is_given_up: Cell<bool>,
 }
 
-/// What there was to hear.
+/// Result of a non-blocking receive.
 enum Heard {
     Message(Box<FromCell>),
     Nothing,
@@ -214,7 +214,7 @@ impl CellLink {
         })
     }
 
-    /// What there is, whether or not the runtime has noticed.
+    /// Receives a message, without waiting for the runtime's readiness event.
     fn hear(&self) -> io::Result<Heard> {
         let mut buffer = self.buffer.borrow_mut();
         Ok(match fd_passing::receive(self.socket.as_fd(), &mut buffer)? {
@@ -227,10 +227,10 @@ impl CellLink {
         })
     }
 
-    /// How the process ended, in words; kills it when it still runs.
+    /// Kills the process if it still runs; returns the text of how it ended.
     pub(crate) fn end(self) -> String {
         let ended = self.process.end();
-        // It may not have come so far as to make it.
+        // The cell may have ended before it created the socket.
         let _ = std::fs::remove_file(&self.known_at);
         match ended {
             Ok(status) => format!("the cell ended: {status}"),

@@ -24,9 +24,9 @@ use units::{Name, Nanos, RuleId};
 /// Deployment that has begun.
 pub(super) struct Begun {
     pub(super) service: Name,
-    /// Its rules that no packet can reach, each with one that hides it.
+    /// Rules of the service that no packet can reach, each with one that hides it.
     shadowed: Vec<(u32, u32)>,
-    /// Version whose place it takes.
+    /// Version that it replaces.
     replaces: Option<Replaced>,
 }
 

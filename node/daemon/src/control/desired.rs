@@ -46,12 +46,12 @@ const NOT_UNDONE: &str = "a change was refused after it was recorded, and stays 
 
 /// State of a change that is recorded before anything else may change.
 enum Ahead {
-    /// There is none.
+    /// No change.
     None,
-    /// It waits to be written, or is.
+    /// A change that is queued to be written, or is being written.
     Queued,
-    /// It is in the journal, which had this state before, and its command has yet to be done. No
-    /// other change is written meanwhile: what that says of the node would be of before.
+    /// A change that is in the journal, which had this state before, and whose command has yet to
+    /// run. No other change is written meanwhile, since it would be based on the old state.
     Recorded(Arc<DesiredState>),
 }
 

@@ -279,7 +279,8 @@ mod tests {
         }
     }
 
-    /// One port by XDP, one by packet sockets, one whose device is there and unfit, one without.
+    /// Returns four ports: served by XDP, served by packet sockets, with an unfit device, and
+    /// without a device.
     fn ports() -> Vec<LivePort> {
         let mut unfit = absent(3);
         unfit.leave("it is too wide".to_owned(), Some((3, 9001)));

@@ -19,7 +19,7 @@ use tokio::time::Duration;
 pub(crate) const LOOK: Duration = Duration::from_millis(400);
 /// Time within which a change is followed (docs/reference/kernel.md).
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(1);
-/// As much again is left for a reading that is slow.
+/// Half of the time is left for a slow reading.
 const _: () = assert!(2 * LOOK.as_millis() < FOLLOWED_WITHIN.as_millis());
 
 /// Settings of the whole namespace that are read: those of `all` beside those of each device, and

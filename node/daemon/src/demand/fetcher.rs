@@ -152,7 +152,7 @@ pub(crate) fn fetch_now(file: &NodeFile, config: &Path, job: &Job) -> Result<Com
 struct Asking {
     repositories: Mutex<Mirrors<Known>>,
     transport: Arc<dyn Transport>,
-    /// Where files of secrets are that are not named with their whole path.
+    /// Directory of secret files that are named by a relative path.
     directory: PathBuf,
     signers: BTreeSet<Signer>,
     begin: Instant,

@@ -203,8 +203,8 @@ impl Platter {
         self.power_could_fail();
     }
 
-    /// Each write since the last sync is on the disk or is not, in any order; a torn one is
-    /// there in its first half.
+    /// Records every disk image that a power failure may leave now: each write since the last sync
+    /// is there or not, in any combination; a torn one is there in its first half.
     fn power_could_fail(&mut self) {
         if !self.collect {
             return;
@@ -580,7 +580,7 @@ fn after_an_error_the_file_is_opened_anew_without_what_was_refused() {
 }
 
 proptest! {
-    /// What makes room for a record: all from its number on, then the oldest beyond a limit.
+    /// Removed generations: all from the record's number on, then the oldest beyond a limit.
     #[test]
     fn the_newest_generations_are_kept_within_the_limits(
         sizes in prop::collection::vec(prop_oneof![0..BYTES_MAX / 8, Just(u64::MAX)], 0..100),

@@ -55,27 +55,27 @@ pub enum FilesError {
         directory.display()
     )]
     Damaged {
-        /// Where it is.
+        /// Directory of the ledger.
         directory: PathBuf,
         /// Description of the damage, and its place.
         damage: Box<Damage>,
     },
-    /// Another process appends to it. The operator's fault.
+    /// Another process appends to the ledger: a fault of the operator.
     #[error("{} is in use by another process; each node needs a directory of its own", directory.display())]
     InUse {
-        /// Where it is.
+        /// Directory of the ledger.
         directory: PathBuf,
     },
-    /// A file that was read while somebody changed it.
+    /// The file was changed while it was read.
     #[error("{} is no segment of a ledger; `tam ledger verify` says where the damage is", path.display())]
     NotASegment {
         /// The file.
         path: PathBuf,
     },
-    /// A sum has no room.
+    /// A sum overflows.
     #[error(transparent)]
     Overflow(Overflow),
-    /// There is no such receipt.
+    /// The receipt does not exist.
     #[error(transparent)]
     Receipt(ReceiptError),
 }
@@ -145,7 +145,7 @@ impl Files {
         Ok(Self { directory: directory.to_owned(), key, ledger, file, _lock: lock })
     }
 
-    /// Where it is.
+    /// Returns the ledger in memory.
     #[must_use]
     pub const fn ledger(&self) -> &Ledger {
         &self.ledger

@@ -1,5 +1,5 @@
-//! What a node does when it starts: what its journal says, or, the first time and when its file
-//! says something new, what its file says.
+//! Start of a node: it follows its journal, or, at the first start and after a change of the file,
+//! its node file.
 //!
 //! | journal | node file | then |
 //! |---|---|---|

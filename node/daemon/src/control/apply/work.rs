@@ -37,11 +37,11 @@ pub(crate) enum Purpose {
 /// Event of a service that work waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaited {
-    /// It runs.
+    /// Start of the service.
     Start,
-    /// Another version, which began empty or not, has taken its place and was watched.
+    /// End of the probation of another version, which began empty or not.
     Version { empty: bool },
-    /// It is at its level.
+    /// Arrival of the service at its level.
     Move,
 }
 
@@ -83,11 +83,11 @@ pub(crate) struct Work {
 /// Result of a call of [`Work::advance`].
 #[derive(Debug)]
 pub(crate) enum Progress {
-    /// It waits for something.
+    /// The work waits for an event.
     Waits,
-    /// It did a step.
+    /// A step is done.
     Stepped,
-    /// It has ended.
+    /// The work has ended, with this answer.
     Ended(Answer<()>),
 }
 

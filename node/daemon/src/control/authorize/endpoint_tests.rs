@@ -38,9 +38,9 @@ const SESSIONS: [&str; 3] = ["s-operator", "s-alice", "s-bob"];
 /// Answer to a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Got {
-    /// It may be done.
+    /// The request is granted.
     Granted,
-    /// The thing is not there, as far as the role can know.
+    /// The subject does not exist, as far as the role may know.
     NotThere,
     Refused,
 }
