@@ -27,8 +27,8 @@ use units::Nanos;
 /// 0.2 ms each.
 const HOLDERS_MAX: usize = 1024;
 
-/// Reservation for a request whose token is not known yet: decoding it, and a signature of each of
-/// its blocks.
+/// Time reserved for a request whose token is not known yet: decoding it, and checking a signature
+/// for each of its blocks.
 const UNKNOWN: Nanos = Nanos(1_000_000);
 /// Upper bound of a step of a token's evaluation ([`Token::steps`]).
 const STEP: Nanos = Nanos(30);

@@ -44,7 +44,7 @@ impl FromRequestParts<mpsc::Sender<Incoming>> for Daemon {
         parts: &mut Parts,
         requests: &mpsc::Sender<Incoming>,
     ) -> Result<Self, Response> {
-        // Whoever serves the API has asked the gate; without it nobody is anybody.
+        // The gate has set the caller; without it, the caller is unauthenticated.
         let caller = parts.extensions.get().cloned().unwrap_or(Caller::Anyone);
         Ok(Self { caller, requests: requests.clone() })
     }
@@ -395,7 +395,7 @@ async fn metrics(headers: HeaderMap, Daemon { caller, requests }: Daemon) -> Res
         Ok(page) => {
             let accepted = headers.get_all(header::ACCEPT).into_iter();
             let format = exposition::Format::of(accepted.filter_map(|value| value.to_str().ok()));
-            // Caches must not give one to who asked for the other.
+            // Caches must tell the two formats apart.
             let kind = [(header::CONTENT_TYPE, format.content_type()), (header::VARY, "accept")];
             (kind, format.text(page)).into_response()
         }

@@ -1,4 +1,4 @@
-//! The node's own key: who the node is, to principals, clients and other nodes.
+//! Key of the node, which identifies it to principals, clients and other nodes.
 //!
 //! ```text
 //!  STATE/node.key.pem      PKCS#8 (RFC 5958, RFC 8410), not encrypted, readable by its owner only

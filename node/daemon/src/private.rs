@@ -1,5 +1,5 @@
-//! Files and directories of the node's state that only its user may read: what runs here for whom,
-//! and what everybody used, is nobody else's business.
+//! Files and directories of the node's state that only its user may read: they show what runs for
+//! which principal, and its usage.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io;

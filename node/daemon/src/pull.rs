@@ -1,5 +1,5 @@
-//! The node as a repository: what its store holds, by the pull half of the OCI distribution
-//! specification, to those whose capability reaches the module.
+//! The node as a repository: it serves its store, by the pull half of the OCI distribution
+//! specification, to clients whose capability covers the module.
 //!
 //! ```text
 //! GET /v2/NAME/… ─▶ gate: whose token (Bearer, or the password of Basic) ─▶ oci_client::router

@@ -21,11 +21,11 @@ use tokio::time::Duration;
 use units::Nanos;
 use zeroize::Zeroizing;
 
-/// Messages that are heard while there is no room to send: a cell that has so much to say, and
-/// reads nothing, is broken.
+/// Messages that are queued while the send buffer is full: a cell that sends so many, and reads
+/// none, is broken.
 const HEARD_MAX: usize = 65_536;
 
-/// A cell that has not read for so long what it is told is ended: the daemon does nothing else
+/// Time after which a cell that does not read its messages is ended: the daemon does nothing else
 /// meanwhile.
 const READ_WITHIN: Nanos = Nanos::from_millis(10_000);
 
@@ -103,7 +103,7 @@ impl CellLink {
         let (ours, theirs) = fd_passing::pair().context("making the cell's socket")?;
         let mut command = Command::new(crate::deploy::PROGRAM);
         let number = sandbox::child::inherit(&mut command, theirs);
-        // Of what the daemon was given, the cell hears only how much to log.
+        // The only variable of the daemon's environment that the cell gets is the log level.
         command.env_clear().envs(std::env::var_os(LOG_VARIABLE).map(|value| (LOG_VARIABLE, value)));
         crate::deploy::away_from_terminal(&mut command);
         let child = command
@@ -121,7 +121,8 @@ impl CellLink {
         Self::join(Box::new(child), known_at, ours)
     }
 
-    /// Takes over the process of a daemon before, whose end of the connection is `socket`.
+    /// Takes over the cell process of an earlier daemon, with `socket` as the daemon's end of the
+    /// connection.
     pub(crate) fn take_over(left: Stranger, directory: &Path, socket: OwnedFd) -> Result<Self> {
         let known_at = cell::socket_in(directory, left.pid());
         Self::join(Box::new(left), known_at, socket)
@@ -133,7 +134,7 @@ impl CellLink {
         known_at: PathBuf,
         socket: OwnedFd,
     ) -> Result<Self> {
-        // Both ends wait for the other's answers only: none needs a thread to hear.
+        // Both ends wait only for the other's answers, so none needs a reader thread.
         let socket = UnixStream::from(socket);
         socket.set_nonblocking(true).context("preparing the cell's socket")?;
         let socket =
@@ -150,9 +151,9 @@ impl CellLink {
         })
     }
 
-    /// Sends a message. While there is no room for it what the cell says is heard: it may be
-    /// waiting for room itself. One that says nothing and reads nothing for [`READ_WITHIN`] is
-    /// given up: [`CellLink::poll_receive`] says so.
+    /// Sends a message. While the send buffer is full, messages of the cell are received and
+    /// queued, since it may be waiting for buffer space itself. A cell that sends and reads nothing
+    /// for [`READ_WITHIN`] is given up, which [`CellLink::poll_receive`] reports.
     pub(crate) fn send(&self, message: &ToCell, fds: &[BorrowedFd<'_>]) -> Result<()> {
         // Some are secret.
         let bytes = Zeroizing::new(encode(message)?);
@@ -161,7 +162,7 @@ impl CellLink {
             let waited = fd_passing::wait_either_way(socket, READ_WITHIN);
             if !waited.context("waiting for room to tell the cell")? {
                 self.is_given_up.set(true);
-                // Whoever listens to it hears that it is gone.
+                // Readers of the link get an end of file.
                 rustix::net::shutdown(socket, Shutdown::Both).context("leaving the cell")?;
                 bail!(NOT_READ);
             }
@@ -253,11 +254,11 @@ pub(crate) fn end(cell: &Stranger) -> io::Result<()> {
     }
 }
 
-/// The cell that was made known under this process number in a node's folder, with a
-/// connection to it; `None` when it is gone, and then it is known no more.
+/// Returns the cell whose socket in a node's run directory has this process id, with a connection
+/// to it; `None`, and removes the socket, if the process is gone.
 pub(crate) fn find(directory: &Path, pid: u32) -> Option<(Stranger, OwnedFd)> {
     let path = cell::socket_in(directory, pid);
-    // Its number first: as long as the connection finds its process, nobody else has it.
+    // The process is opened first: while the connection finds it, its process id cannot be reused.
     let stranger = Stranger::open(pid);
     let found = stranger.and_then(|stranger| {
         let (socket, listener) = fd_passing::connect(&path)?;

@@ -35,8 +35,8 @@ pub(super) struct Begun {
 pub(crate) struct Deployments {
     /// Requests whose services do not run yet, by service.
     waiting: BTreeMap<Name, Waiting>,
-    /// Services that run and are being recorded. Another version would have to be told from that
-    /// one by then.
+    /// Services that run and are being recorded. Another version must not be mistaken for that one
+    /// meanwhile.
     recording: BTreeSet<Name>,
 }
 

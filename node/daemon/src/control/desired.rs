@@ -5,8 +5,8 @@
 //!    └─ what cannot be undone: recorded first
 //! ```
 //!
-//! Nothing is written here but at the start of a node; a change that cannot be recorded is undone by
-//! whoever made it.
+//! This module writes only at the start of a node. A change that cannot be recorded is undone by
+//! the code that made it.
 
 use super::authority::{Authority, Capabilities, Capability, Revoked};
 use super::edit::Edit;
@@ -238,7 +238,7 @@ impl Desired {
         Some(then)
     }
 
-    /// Writes at once, while nobody else does: when the node starts.
+    /// Writes at once, at the start of a node, when there is no other writer.
     pub(crate) fn write_now(
         &mut self,
         state: DesiredState,
@@ -252,7 +252,7 @@ impl Desired {
         Ok(())
     }
 
-    /// Returns the journal, for whoever may wait for it.
+    /// Returns the journal, for threads that may block on it.
     pub(crate) fn journal(&self) -> Arc<Mutex<Journal>> {
         Arc::clone(&self.journal)
     }

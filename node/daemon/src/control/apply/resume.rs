@@ -8,7 +8,7 @@
 //! | has a state | wants something else | the file's, recorded |
 //! | waits for a confirmation | | the state before it, recorded |
 //!
-//! What does not start is told and tried again; it stays desired.
+//! A part that does not start is reported and tried again; it stays desired.
 
 use super::text::Found;
 use super::{Goal, Named, Purpose, fingerprint, resolve};
