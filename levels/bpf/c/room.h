@@ -8,7 +8,7 @@
  *
  * All sessions together have no more room than each receive ring has entries, so nobody's
  * packets can overflow a ring in front of somebody else's. The cell gives the room back, and
- * takes some itself for packets that came otherwise (node/cell's rooms.rs).
+ * takes some itself for packets that came otherwise (node/cell's queue_credits.rs).
  *
  * Who does not go up does not come here; while a node has only the two sessions that every
  * node has nothing is counted.

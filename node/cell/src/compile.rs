@@ -64,7 +64,7 @@ pub struct Compiled {
     /// memory.
     pub image: Option<Image>,
     /// Programs by level, for each that the module asks for; `None` while not ready.
-    programs: Mutex<BTreeMap<Level, Option<Made>>>,
+    programs: Mutex<BTreeMap<Level, Option<ProgramResult>>>,
     /// Signalled when a program becomes ready.
     ready: Condvar,
     /// Set when the worker ended before its last program.
@@ -73,13 +73,13 @@ pub struct Compiled {
 
 /// Parts of a finished compilation other than its code, as a cache stores them.
 #[derive(Serialize, Deserialize)]
-struct Rest {
+struct Remainder {
     image: Option<Image>,
     programs: BTreeMap<Level, Result<Program, String>>,
 }
 
 /// Program, or the reason for which there is none.
-type Made = Result<Arc<Program>, String>;
+type ProgramResult = Result<Arc<Program>, String>;
 
 impl Compiled {
     fn new(Code { code, image, levels }: Code) -> io::Result<Self> {
@@ -96,7 +96,7 @@ impl Compiled {
     /// # Errors
     /// The code's memory cannot be read.
     pub fn to_bytes(&self) -> io::Result<Option<Vec<u8>>> {
-        let mut rest = Rest { image: self.image.clone(), programs: BTreeMap::new() };
+        let mut rest = Remainder { image: self.image.clone(), programs: BTreeMap::new() };
         for (level, made) in &*self.programs() {
             let Some(made) = made else { return Ok(None) };
             rest.programs.insert(*level, made.clone().map(Arc::unwrap_or_clone));
@@ -129,7 +129,7 @@ impl Compiled {
         let (length, rest) = bytes.split_first_chunk().ok_or_else(form)?;
         let length = u32::from_le_bytes(*length) as usize;
         let (rest, code) = rest.split_at_checked(length).ok_or_else(form)?;
-        let Rest { image, programs } = postcard::from_bytes(rest).map_err(io::Error::other)?;
+        let Remainder { image, programs } = postcard::from_bytes(rest).map_err(io::Error::other)?;
         let (code, code_length) = (sealed_memory("tam-code", code)?, code.len());
         let made = programs.into_iter().map(|(level, made)| (level, Some(made.map(Arc::new))));
         let (programs, ready) = (Mutex::new(made.collect()), Condvar::new());
@@ -137,7 +137,7 @@ impl Compiled {
         Ok(Self { code, code_length, image, programs, ready, cut_short })
     }
 
-    fn programs(&self) -> MutexGuard<'_, BTreeMap<Level, Option<Made>>> {
+    fn programs(&self) -> MutexGuard<'_, BTreeMap<Level, Option<ProgramResult>>> {
         self.programs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -177,7 +177,7 @@ impl Compiled {
     #[must_use]
     pub fn refused(&self) -> Vec<(Level, String)> {
         let programs = self.programs();
-        let refused = |(level, made): (&Level, &Option<Made>)| {
+        let refused = |(level, made): (&Level, &Option<ProgramResult>)| {
             Some((*level, made.as_ref()?.as_ref().err()?.clone()))
         };
         programs.iter().filter_map(refused).collect()
@@ -302,13 +302,13 @@ impl CompileWorker {
         let (Some(mut input), Some(output)) = (self.child.stdin.take(), self.child.stdout.take())
         else {
             first(Err(CompileFailure::Worker(io::ErrorKind::BrokenPipe.into())));
-            return self.take_leave();
+            return self.reap();
         };
         let process = match Stranger::open(self.child.id()) {
             Ok(process) => process,
             Err(error) => {
                 first(Err(CompileFailure::Worker(error)));
-                return self.take_leave();
+                return self.reap();
             }
         };
         let overdue = AtomicBool::new(false);
@@ -331,7 +331,7 @@ impl CompileWorker {
                         Ok(compiled) => Arc::new(compiled),
                         Err(error) => return first(Err(CompileFailure::Memory(error))),
                     };
-                    self.make_room();
+                    self.lower_priority();
                     first(Ok(Arc::clone(&compiled)));
                     while let Some(Part::Program(level, made)) = read_part(&mut parts) {
                         compiled.put(level, made);
@@ -342,11 +342,11 @@ impl CompileWorker {
                 Some(Part::Program(..)) | None => first(Err(self.ended(parts, overdue))),
             }
         });
-        self.take_leave()
+        self.reap()
     }
 
     /// Ends the worker if it still runs. Returns its processor time.
-    fn take_leave(&mut self) -> Duration {
+    fn reap(&mut self) -> Duration {
         let _ = self.child.kill();
         self.took.unwrap_or_else(|| self.wait_for_end())
     }
@@ -357,7 +357,7 @@ impl CompileWorker {
     }
 
     /// Lowers the worker's priority below that of starting the service.
-    fn make_room(&self) {
+    fn lower_priority(&self) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         // Without the permission, the worker keeps its priority.
         let _ = setpriority_process(pid, PROGRAMS_NICE);
@@ -405,9 +405,9 @@ fn read_part(from: &mut impl Read) -> Option<Part> {
 
 /// Unbuffered standard output: the standard library's is line-buffered, and a duplicate would need
 /// a descriptor more.
-struct Straight(io::Stdout);
+struct Unbuffered(io::Stdout);
 
-impl Write for Straight {
+impl Write for Unbuffered {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         Ok(rustix::io::write(&self.0, bytes)?)
     }
@@ -452,11 +452,11 @@ pub fn compile_worker(bpf: bool, warm: bool, guest_core: Option<usize>) -> io::R
     // On a machine with one processor for the worker a second thread would only slow down the
     // first: there it may run on the guest core while the cell is idle.
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut out = Straight(io::stdout());
+    let mut out = Unbuffered(io::stdout());
     let entered = sandbox::enter(Role::CompileWorker).map_err(io::Error::other)?;
     let other = match guest_core {
-        _ if processors > 1 => Some(Other::start(None)?),
-        Some(core) => Some(Other::start(Some(core))?),
+        _ if processors > 1 => Some(SecondThread::start(None)?),
+        Some(core) => Some(SecondThread::start(Some(core))?),
         None => None,
     };
     entered.seal().map_err(io::Error::other)?;
@@ -508,9 +508,9 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// Second thread, for one job. Must be started before the process is sealed, which forbids new
 /// threads.
-struct Other(mpsc::Sender<Job>);
+struct SecondThread(mpsc::Sender<Job>);
 
-impl Other {
+impl SecondThread {
     fn start(idle_core: Option<usize>) -> io::Result<Self> {
         let (job, jobs) = mpsc::channel::<Job>();
         let (ready, is_ready) = mpsc::channel();
@@ -535,24 +535,24 @@ fn compile(
     wasm: &[u8],
     checked: &Checked,
     bpf: bool,
-    other: Option<Other>,
+    other: Option<SecondThread>,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let below = [(Level::Nic, Flavour::Xdp), (Level::Kernel, Flavour::Tc)];
     let wanted = below.into_iter().filter(|(level, _)| checked.manifest.levels.contains(level));
     // An instance's initial state is the same at all levels, so one validated program provides it.
-    let (mut image, mut ways, mut levels) = (None, Vec::new(), Vec::new());
+    let (mut image, mut pipelines, mut levels) = (None, Vec::new(), Vec::new());
     for (level, flavour) in wanted {
-        let way = match image {
+        let pipeline = match image {
             _ if !bpf => Err("this node runs no BPF programs of modules".to_owned()),
-            Some(_) => Ok(Way::Whole(flavour)),
+            Some(_) => Ok(Pipeline::Whole(flavour)),
             None => begin(wasm, checked, flavour).map(|begun| {
                 image = Some(begun.image().clone());
-                Way::Begun(Box::new(begun))
+                Pipeline::Validated(Box::new(begun))
             }),
         };
-        levels.push((level, way.as_ref().err().cloned()));
-        ways.extend(way.ok().map(|way| (level, way)));
+        levels.push((level, pipeline.as_ref().err().cloned()));
+        pipelines.extend(pipeline.ok().map(|pipeline| (level, pipeline)));
     }
     // The image knows whether the module ever grows its memory.
     let memory = checked.memory;
@@ -563,9 +563,9 @@ fn compile(
     let job: Job = {
         let (wasm, checked) = (wasm.to_owned(), checked.clone());
         Box::new(move || {
-            for (level, way) in ways {
+            for (level, pipeline) in pipelines {
                 // Without code, nobody receives the programs.
-                let _ = made.send(Part::Program(level, way.go(&wasm, &checked)));
+                let _ = made.send(Part::Program(level, pipeline.run(&wasm, &checked)));
             }
         })
     };
@@ -585,17 +585,17 @@ fn compile(
 }
 
 /// Path from a module to its program for a level.
-enum Way {
+enum Pipeline {
     /// Code generation for a module that is validated already.
-    Begun(Box<Begun>),
+    Validated(Box<Begun>),
     /// Validation and code generation.
     Whole(Flavour),
 }
 
-impl Way {
-    fn go(self, wasm: &[u8], checked: &Checked) -> Result<Program, String> {
+impl Pipeline {
+    fn run(self, wasm: &[u8], checked: &Checked) -> Result<Program, String> {
         match self {
-            Self::Begun(begun) => begun.finish().map_err(|refusals| all(&refusals)),
+            Self::Validated(begun) => begun.finish().map_err(|refusals| all(&refusals)),
             Self::Whole(flavour) => program(wasm, checked, flavour),
         }
     }
@@ -638,14 +638,14 @@ mod tests {
     }
 
     /// Returns what the daemon gets from a worker that writes these bytes and ends.
-    fn heard(bytes: &[u8]) -> Result<Arc<Compiled>, CompileFailure> {
+    fn received(bytes: &[u8]) -> Result<Arc<Compiled>, CompileFailure> {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(bytes).unwrap();
         let mut worker = Command::new("cat");
         worker.arg(file.path());
-        let mut heard = None;
-        CompileWorker::start(worker).unwrap().compile(b"wasm", |first| heard = Some(first));
-        heard.unwrap()
+        let mut received = None;
+        CompileWorker::start(worker).unwrap().compile(b"wasm", |first| received = Some(first));
+        received.unwrap()
     }
 
     #[test]
@@ -662,7 +662,7 @@ mod tests {
         ];
         let mut bytes = Vec::new();
         parts.iter().for_each(|part| write_part(&mut bytes, part).unwrap());
-        let compiled = heard(&bytes).unwrap();
+        let compiled = received(&bytes).unwrap();
         assert_eq!(*compiled.program(Level::Nic).unwrap(), nic);
         assert_eq!(compiled.program(Level::Kernel), Err("too long".to_owned()));
         assert!(compiled.program(Level::User).unwrap_err().contains("was stopped"));
@@ -670,11 +670,11 @@ mod tests {
         let refused: Vec<Level> = compiled.refused().into_iter().map(|(level, _)| level).collect();
         assert_eq!(refused, [Level::Kernel, Level::User]);
         // Cut off in the middle of the code.
-        assert!(matches!(heard(&bytes[..6]), Err(CompileFailure::Stopped { .. })));
-        assert!(matches!(heard(b""), Err(CompileFailure::Stopped { .. })));
+        assert!(matches!(received(&bytes[..6]), Err(CompileFailure::Stopped { .. })));
+        assert!(matches!(received(b""), Err(CompileFailure::Stopped { .. })));
         // More bytes than a pipe holds, and no part: the daemon does not wait for the worker while
         // that writes.
-        assert!(matches!(heard(&[0; 1 << 20]), Err(CompileFailure::Stopped { .. })));
+        assert!(matches!(received(&[0; 1 << 20]), Err(CompileFailure::Stopped { .. })));
     }
 
     #[test]
@@ -683,7 +683,7 @@ mod tests {
         let checked = Unverified(WARM_UP).check().unwrap();
         let mut bytes = Vec::new();
         compile(&engine, WARM_UP, &checked, true, None, &mut bytes).unwrap();
-        let compiled = heard(&bytes).unwrap();
+        let compiled = received(&bytes).unwrap();
         let kept = compiled.to_bytes().unwrap().unwrap();
         let again = Compiled::from_bytes(&kept).unwrap();
         assert_eq!(again.to_bytes().unwrap().unwrap(), kept);
@@ -695,7 +695,7 @@ mod tests {
             assert!(Compiled::from_bytes(&kept[..end]).is_err(), "{end} bytes");
         }
         // The worker died before its last program.
-        let cut = heard(&bytes[..bytes.len() - 1]).unwrap();
+        let cut = received(&bytes[..bytes.len() - 1]).unwrap();
         assert!(cut.program(Level::Kernel).is_err());
         assert_eq!(cut.to_bytes().unwrap(), None);
     }
@@ -705,9 +705,9 @@ mod tests {
         let stopped = |script: &str| {
             let mut worker = Command::new("sh");
             worker.args(["-c", script]);
-            let mut heard = None;
-            CompileWorker::start(worker).unwrap().compile(b"", |first| heard = first.err());
-            heard.unwrap().to_string()
+            let mut received = None;
+            CompileWorker::start(worker).unwrap().compile(b"", |first| received = first.err());
+            received.unwrap().to_string()
         };
         let cpu = stopped("kill -XCPU $$");
         assert!(cpu.contains("5 s of processor time to compile") && !cpu.contains("MiB"), "{cpu}");
@@ -722,10 +722,10 @@ mod tests {
     #[test]
     fn a_worker_says_the_code_first_and_each_level_once() {
         let (engine, checked) = (Engine::new().unwrap(), Unverified(WARM_UP).check().unwrap());
-        for other in [None, Some(Other::start(None).unwrap())] {
+        for other in [None, Some(SecondThread::start(None).unwrap())] {
             let mut bytes = Vec::new();
             compile(&engine, WARM_UP, &checked, true, other, &mut bytes).unwrap();
-            let compiled = heard(&bytes).unwrap();
+            let compiled = received(&bytes).unwrap();
             assert!(compiled.image.is_some() && compiled.code_length > 0);
             assert!(
                 compiled.program(Level::Nic).is_ok() && compiled.program(Level::Kernel).is_ok()
@@ -733,7 +733,7 @@ mod tests {
         }
         let mut bytes = Vec::new();
         compile(&engine, WARM_UP, &checked, false, None, &mut bytes).unwrap();
-        let compiled = heard(&bytes).unwrap();
+        let compiled = received(&bytes).unwrap();
         assert_eq!((compiled.image.is_none(), compiled.refused().len()), (true, 2));
     }
 }

@@ -11,23 +11,23 @@
 
 mod asker;
 pub(crate) mod associations;
+pub(crate) mod capture;
 pub(crate) mod checksum;
 mod cycle;
 mod deliver;
 mod egress;
-mod facts;
 mod kernel;
 mod link;
 pub(crate) mod port;
 mod port_shares;
+mod rule_actions;
 pub(crate) mod source;
-pub(crate) mod tap;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub(crate) use deliver::{End, Exits, Next};
-pub(crate) use facts::Facts;
+pub(crate) use deliver::{EgressPath, End, Next};
 pub(crate) use port::SendFailure;
+pub(crate) use rule_actions::RuleActions;
 
 use crate::protocol::{
     Answer, CellReport, Given, PortFacts, Question, SecretBytes, SessionFacts, TapFacts,
@@ -38,10 +38,11 @@ use abi::PacketBytes;
 use anyhow::{Context, Result};
 use asker::Asker;
 use association::{AssociationId, Traffic};
-use associations::{Associations, Taken};
+use associations::{ActiveDecision, Associations};
 use bpf::{Answers, Lines, RuleFacts};
 use bpf_maps::{META_BY_KERNEL, PacketMeta};
-use egress::{Departing, Egress, Exit};
+use capture::Capture;
+use egress::{Destination, Egress, Outgoing};
 use kernel::KernelPath;
 use node::door::{DROP_CYCLE, DROP_EGRESS_GONE, DROP_SHARE, DROP_TOO_LONG, Decision, DoorPort};
 use port::Ports;
@@ -50,7 +51,6 @@ use sockets::frame_socket::{Buffer, Frame, FrameSocket};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::rc::Rc;
-use tap::Tap;
 use units::{Bytes, CoarseInstant, EntryId, Nanos, PortId, SessionId};
 use xsk::{FramePool, Packet, SetupError, Umem};
 
@@ -76,9 +76,9 @@ pub(crate) struct Datapath {
     /// Device by which packets go into the kernel's stack; `None` until the daemon has passed it.
     kernel: Option<KernelPath>,
     /// Running capture, if any.
-    tap: Option<Tap>,
+    capture: Option<Capture>,
     /// Actions of rules, for the stages after a service.
-    rules: Option<Facts>,
+    rules: Option<RuleActions>,
     /// Packets that wait for ports with shares.
     egress: Egress,
     associations: Associations,
@@ -93,7 +93,7 @@ impl Datapath {
             ports: Ports::default(),
             pool,
             kernel: None,
-            tap: None,
+            capture: None,
             rules: None,
             egress: Egress::new(),
             associations: Associations::default(),
@@ -104,12 +104,12 @@ impl Datapath {
 
     /// Lends the egress resources to a packet of a session, for one call.
     #[inline]
-    pub(crate) fn exits<'a>(
+    pub(crate) fn egress_path<'a>(
         &'a mut self,
         sessions: &'a mut Sessions,
         session: SessionId,
-    ) -> Exits<'a> {
-        Exits { path: self, sessions, session, sent: 0 }
+    ) -> EgressPath<'a> {
+        EgressPath { path: self, sessions, session, sent: 0 }
     }
 
     /// Returns the pool of free frames.
@@ -119,8 +119,8 @@ impl Datapath {
     }
 
     /// Returns the running capture, if any.
-    pub(crate) const fn tap(&mut self) -> Option<&mut Tap> {
-        self.tap.as_mut()
+    pub(crate) const fn capture(&mut self) -> Option<&mut Capture> {
+        self.capture.as_mut()
     }
 
     /// Returns the numbers of ports by their names.
@@ -134,7 +134,7 @@ impl Datapath {
     }
 
     /// Returns descriptors that are readable when packets arrive.
-    pub(crate) fn waited_for(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+    pub(crate) fn readable_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let sockets = self.ports.queues().map(|(_, _, socket)| socket);
         sockets.chain(self.ports.frame_sockets())
     }
@@ -181,19 +181,19 @@ impl Datapath {
     }
 
     /// Starts a capture, or ends it with `None`.
-    pub(crate) fn set_tap(&mut self, facts: Option<TapFacts>) {
-        self.tap = facts.map(Tap::new);
+    pub(crate) fn set_capture(&mut self, facts: Option<TapFacts>) {
+        self.capture = facts.map(Capture::new);
     }
 
     /// Sets the front door's actions of all rules.
     pub(crate) fn set_rules(&mut self, facts: RuleFacts) {
-        self.rules = Some(Facts::Map(facts));
+        self.rules = Some(RuleActions::Map(facts));
     }
 
     /// Sets the actions of the rules of packet ports, unless the front door's, which are of all
     /// rules, are known.
-    pub(crate) fn set_own_rules(&mut self, facts: Facts) {
-        if !matches!(self.rules, Some(Facts::Map(_))) {
+    pub(crate) fn set_packet_port_rules(&mut self, facts: RuleActions) {
+        if !matches!(self.rules, Some(RuleActions::Map(_))) {
             self.rules = Some(facts);
         }
     }
@@ -261,7 +261,7 @@ impl Datapath {
 
     /// Closes the sockets of a port; the caller has handled what it received.
     pub(crate) fn remove_port(&mut self, port: PortId, sessions: &mut Sessions) {
-        for (session, Departing { packet, .. }) in self.egress.remove_port(port) {
+        for (session, Outgoing { packet, .. }) in self.egress.remove_port(port) {
             sessions.release(session, Bytes(packet.memory_length() as u64));
             packet.recycle(&mut self.pool);
             self.counts.egress_gone += 1;
@@ -323,7 +323,7 @@ impl Datapath {
             is_sent &= socket.is_sent();
         }
         if is_sent {
-            self.egress.have_left();
+            self.egress.publish_sent();
         }
         is_sent
     }
@@ -377,7 +377,7 @@ impl Datapath {
     }
 
     /// Sends a packet unchanged by the port that a rule names; returns the outcome.
-    pub(crate) fn leave_by(
+    pub(crate) fn send_by(
         &mut self,
         bytes: &[u8],
         decision: &Decision,
@@ -386,9 +386,9 @@ impl Datapath {
     ) -> usize {
         let Some(mut packet) = self.packet_of(bytes) else { return DROP_EGRESS_GONE };
         checksum::complete(&mut packet, &decision.meta);
-        let mut exits = self.exits(sessions, session);
-        let end = exits.redirect(packet, arrival, to.0);
-        let sent = exits.sent();
+        let mut egress_path = self.egress_path(sessions, session);
+        let end = egress_path.redirect(packet, arrival, to.0);
+        let sent = egress_path.sent();
         sessions.sent(session, Bytes(sent));
         match end {
             End::Sent => decision.outcome,
@@ -409,38 +409,39 @@ impl Datapath {
         sessions: &mut Sessions,
     ) {
         let (port, entry) = (meta.egress_port, EntryId(meta.entry));
-        let counted = self.egress.come(meta.flow_hash, meta.room_epoch());
+        let counted = self.egress.on_arrival(meta.flow_hash, meta.room_epoch());
         let (session, memory) =
             (SessionId(meta.arrival_port), Bytes(packet.memory_length() as u64));
         let has_come = meta.counted_in();
         if let Some(epoch) = has_come {
-            sessions.come(session, memory, epoch);
+            sessions.on_arrival(session, memory, epoch);
         }
-        let by = if meta.flags & META_BY_KERNEL == 0 { Exit::Port } else { Exit::Kernel };
+        let by =
+            if meta.flags & META_BY_KERNEL == 0 { Destination::Port } else { Destination::Kernel };
         // A packet that the kernel routes is captured when the kernel sends it.
-        if let Some(tap) = self.tap.as_mut().filter(|_| by == Exit::Port) {
-            tap.decided_below((entry, session), &meta);
-            tap.leaves(&packet, port);
+        if let Some(capture) = self.capture.as_mut().filter(|_| by == Destination::Port) {
+            capture.on_verdict_below((entry, session), &meta);
+            capture.on_departure(&packet, port);
         }
-        let has_room = has_come.is_some() || sessions.hold(session, memory);
+        let has_room = has_come.is_some() || sessions.admit_outgoing(session, memory);
         let refused = if !has_room {
             Some(packet)
         } else if self.egress.shares(port) {
-            let departing = Departing { packet, by };
-            let refused = self.egress.enqueue(port, session, departing, counted).err();
+            let outgoing = Outgoing { packet, by };
+            let refused = self.egress.enqueue(port, session, outgoing, counted).err();
             refused.map(|(packet, _)| packet)
         } else {
             // The port has no shares any more.
-            self.egress.gone(counted);
+            self.egress.release(counted);
             sessions.release(session, memory);
-            self.send_now(port, Departing { packet, by });
+            self.send_now(port, Outgoing { packet, by });
             None
         };
         if let Some(packet) = refused {
             if has_room {
                 sessions.release(session, memory);
             } else {
-                self.egress.gone(counted);
+                self.egress.release(counted);
             }
             packet.recycle(&mut self.pool);
             self.counts.egress_gone += 1;
@@ -489,7 +490,7 @@ impl Datapath {
         packet: &mut Packet,
         meta: &PacketMeta,
         now: CoarseInstant,
-    ) -> Taken {
+    ) -> ActiveDecision {
         self.associations.take(packet, meta, now)
     }
 
@@ -500,8 +501,8 @@ impl Datapath {
 
     /// Hands a frame for the node's associations to the kernel's stack.
     pub(crate) fn hand_back(&mut self, packet: Packet, meta: &PacketMeta, sessions: &mut Sessions) {
-        let mut exits = self.exits(sessions, SessionId::BEST_EFFORT);
-        if exits.hand_back(packet, meta) != End::ToKernel {
+        let mut egress_path = self.egress_path(sessions, SessionId::BEST_EFFORT);
+        if egress_path.hand_back(packet, meta) != End::ToKernel {
             self.associations.refused_by_kernel();
         }
     }
@@ -517,7 +518,7 @@ impl Datapath {
     }
 
     /// Counts captured copies that the daemon did not get.
-    pub(crate) const fn lose_tapped(&mut self, count: u64) {
+    pub(crate) const fn count_lost_captures(&mut self, count: u64) {
         self.counts.tapped_lost += count;
     }
 
@@ -536,9 +537,9 @@ impl Datapath {
             return false;
         }
         let kernel = self.kernel.as_ref();
-        let left = self.egress.leave(&mut self.ports, kernel, &mut self.pool, sessions);
-        self.counts.egress_gone += left.lost;
-        left.sent > 0
+        let transmitted = self.egress.transmit(&mut self.ports, kernel, &mut self.pool, sessions);
+        self.counts.egress_gone += transmitted.lost;
+        transmitted.sent > 0
     }
 
     /// Returns the earliest time at which a waiting packet may leave.
@@ -557,19 +558,19 @@ impl Datapath {
     /// Sends packets at once whose port has no shares any more.
     fn send_at_once(
         &mut self,
-        waited: Vec<(PortId, SessionId, Departing)>,
+        waited: Vec<(PortId, SessionId, Outgoing)>,
         sessions: &mut Sessions,
     ) {
-        for (port, session, departing) in waited {
-            let memory = Bytes(departing.packet.memory_length() as u64);
+        for (port, session, outgoing) in waited {
+            let memory = Bytes(outgoing.packet.memory_length() as u64);
             sessions.release(session, memory);
-            self.send_now(port.0, departing);
+            self.send_now(port.0, outgoing);
         }
     }
 
-    fn send_now(&mut self, port: u16, departing: Departing) {
+    fn send_now(&mut self, port: u16, outgoing: Outgoing) {
         let (kernel, asker) = (self.kernel.as_ref(), self.egress.asker());
-        let sent = departing.send(port, &mut self.ports, kernel, asker, &mut self.pool);
+        let sent = outgoing.send(port, &mut self.ports, kernel, asker, &mut self.pool);
         if let Err((left, _)) = sent {
             left.into_iter().for_each(|left| left.packet.recycle(&mut self.pool));
             self.counts.egress_gone += 1;

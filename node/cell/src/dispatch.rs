@@ -17,7 +17,7 @@ pub(crate) mod tests;
 
 use crate::control::link::Link;
 use crate::control::round::Round;
-use crate::datapath::associations::Taken;
+use crate::datapath::associations::ActiveDecision;
 use crate::datapath::{Datapath, Next, checksum, source};
 use crate::memory::Memory;
 use crate::protocol::{
@@ -30,7 +30,7 @@ use crate::service::mailbox::{self, Mailbox};
 use crate::service::shared::Shared;
 use crate::service::table::Services;
 use crate::service::{
-    Aftermath, Control, Notices, Outbox, Ready, Sequel, Service, Told, Turn, Way,
+    Aftermath, Control, Notices, Origin, Outbox, Ready, Reply, Sequel, Service, Turn,
 };
 use crate::streams::turns::StreamTurns;
 use abi::layout::MARK_LENGTH;
@@ -150,7 +150,7 @@ impl<T: Timer> Dispatcher<T> {
     /// Has the devices send what is in the transmit rings. When they have sent all, lanes may go
     /// down: nothing sent there overtakes it.
     pub(crate) fn flush(&mut self) {
-        self.scheduler.sessions_mut().say_released();
+        self.scheduler.sessions_mut().publish_released();
         if self.path.flush() && self.services.is_leaving() {
             self.services.handle_sent(|session| self.path.waits(session));
         }
@@ -166,14 +166,14 @@ impl<T: Timer> Dispatcher<T> {
     }
 
     /// Sends a packet by the port that a rule names; returns the outcome.
-    pub(crate) fn leave_by(
+    pub(crate) fn send_by(
         &mut self,
         bytes: &[u8],
         decision: &Decision,
         ports: (u16, PortId),
         session: SessionId,
     ) -> usize {
-        self.path.leave_by(bytes, decision, ports, (session, self.scheduler.sessions_mut()))
+        self.path.send_by(bytes, decision, ports, (session, self.scheduler.sessions_mut()))
     }
 
     /// Queues a packet to be sent that its module has handled at kernel level.
@@ -182,30 +182,35 @@ impl<T: Timer> Dispatcher<T> {
         self.path.handle_from_below(packet, meta, self.scheduler.sessions_mut());
         let service = self.services.get_mut(EntryId(meta.entry));
         if let Some(shared) = service.and_then(Service::shared_mut) {
-            shared.leave_past(meta.epoch());
-            self.services.leaves(true);
+            shared.release_bypassed(meta.epoch());
+            self.services.set_leaving(true);
         }
     }
 
     /// Takes a packet through the services of its graph, or queues it for its session's turn.
     #[inline]
-    pub(crate) fn on_packet(&mut self, mut packet: Packet, mut way: Way, round: &mut Round<'_>) {
-        self.count_arrival(&packet, &mut way);
-        checksum::complete(&mut packet, &way.meta);
-        source::keep(&mut packet, &mut way.meta);
-        let meta = way.meta;
+    pub(crate) fn on_packet(
+        &mut self,
+        mut packet: Packet,
+        mut origin: Origin,
+        round: &mut Round<'_>,
+    ) {
+        self.count_arrival(&packet, &mut origin);
+        checksum::complete(&mut packet, &origin.meta);
+        source::keep(&mut packet, &mut origin.meta);
+        let meta = origin.meta;
         if meta.entry == node::ASSOCIATIONS.0 {
-            self.release_credit(&way);
+            self.release_credit(&origin);
             return self.on_active_packet(packet, meta, round);
         }
         if self.must_wait(EntryId(meta.entry)) {
-            return self.enqueue(packet, way, round);
+            return self.enqueue(packet, origin, round);
         }
-        self.release_credit(&way);
-        if self.visit(packet, &way, round) && self.continue_graph(EntryId(meta.entry), round) {
+        self.release_credit(&origin);
+        if self.visit(packet, &origin, round) && self.continue_graph(EntryId(meta.entry), round) {
             let first = self.services.get_mut(EntryId(meta.entry));
-            let leaves = first.is_some_and(|service| service.leave(meta.epoch()));
-            self.services.leaves(leaves);
+            let leaves = first.is_some_and(|service| service.release(meta.epoch()));
+            self.services.set_leaving(leaves);
         }
     }
 
@@ -213,10 +218,12 @@ impl<T: Timer> Dispatcher<T> {
     #[inline(never)]
     fn on_active_packet(&mut self, mut packet: Packet, meta: PacketMeta, round: &mut Round<'_>) {
         match self.path.open(&mut packet, &meta, round.now) {
-            Taken::Call(entry) => self.call(packet, meta, entry, round),
-            Taken::End => packet.recycle(self.path.pool()),
-            Taken::Kernel => self.path.hand_back(packet, &meta, self.scheduler.sessions_mut()),
-            Taken::Wait(question) => {
+            ActiveDecision::Call(entry) => self.call(packet, meta, entry, round),
+            ActiveDecision::End => packet.recycle(self.path.pool()),
+            ActiveDecision::Kernel => {
+                self.path.hand_back(packet, &meta, self.scheduler.sessions_mut())
+            }
+            ActiveDecision::Wait(question) => {
                 self.path.keep(packet, meta, round.now);
                 // A daemon that is busy, or absent, is asked again by a later packet.
                 if let Some(question) = question
@@ -254,10 +261,10 @@ impl<T: Timer> Dispatcher<T> {
     /// Gives a service a packet that no lane has counted: at once, or in its session's turn.
     fn hand_on(&mut self, packet: Packet, meta: PacketMeta, entry: EntryId, round: &mut Round<'_>) {
         let mark = [0; MARK_LENGTH];
-        let way = Way { meta, mark, batch: None, counted_by: None, room: Bytes::ZERO };
+        let origin = Origin { meta, mark, batch: None, counted_by: None, credit: Bytes::ZERO };
         if self.must_wait(entry) {
-            self.enqueue(packet, way, round);
-        } else if self.visit(packet, &way, round) {
+            self.enqueue(packet, origin, round);
+        } else if self.visit(packet, &origin, round) {
             self.continue_graph(entry, round);
         }
     }
@@ -272,14 +279,15 @@ impl<T: Timer> Dispatcher<T> {
     /// is queued in one of the services, which then counts it as gone.
     #[cold]
     fn continue_graph(&mut self, mut entry: EntryId, round: &mut Round<'_>) -> bool {
-        while let Some((packet, way)) = self.services.get_mut(entry).and_then(Service::take_onward)
+        while let Some((packet, origin)) =
+            self.services.get_mut(entry).and_then(Service::take_onward)
         {
-            entry = EntryId(way.meta.entry);
+            entry = EntryId(origin.meta.entry);
             if self.must_wait(entry) {
-                self.enqueue(packet, way, round);
+                self.enqueue(packet, origin, round);
                 return false;
             }
-            if !self.visit(packet, &way, round) {
+            if !self.visit(packet, &origin, round) {
                 return true;
             }
         }
@@ -288,17 +296,17 @@ impl<T: Timer> Dispatcher<T> {
 
     /// Runs a packet's service on it. Returns true if the packet goes on to another.
     #[inline]
-    fn visit(&mut self, packet: Packet, way: &Way, round: &mut Round<'_>) -> bool {
-        let entry = EntryId(way.meta.entry);
+    fn visit(&mut self, packet: Packet, origin: &Origin, round: &mut Round<'_>) -> bool {
+        let entry = EntryId(origin.meta.entry);
         let Some(service) = self.services.get_mut(entry) else {
-            self.bypass(packet, way.meta, round);
+            self.bypass(packet, origin.meta, round);
             return false;
         };
         let session = service.session();
         self.scheduler.run_for(session);
-        let mut exits = self.path.exits(self.scheduler.sessions_mut(), session);
-        let after = service.handle(&self.engine, packet, way, round.now, &mut exits);
-        service.count_sent(exits.sent());
+        let mut egress_path = self.path.egress_path(self.scheduler.sessions_mut(), session);
+        let after = service.handle(&self.engine, packet, origin, round.now, &mut egress_path);
+        service.count_sent(egress_path.sent());
         self.on_aftermath(entry, &after, round.link);
         after.passed_on
     }
@@ -313,13 +321,16 @@ impl<T: Timer> Dispatcher<T> {
             *dropped += 1;
             return packet.recycle(self.path.pool());
         }
-        let mut exits = self.path.exits(self.scheduler.sessions_mut(), SessionId::BEST_EFFORT);
-        let is_lost = match exits.next_stage(&mut meta) {
+        let mut egress_path =
+            self.path.egress_path(self.scheduler.sessions_mut(), SessionId::BEST_EFFORT);
+        let is_lost = match egress_path.next_stage(&mut meta) {
             Next::Service(entry) => return self.hand_on(packet, meta, entry, round),
-            Next::Out => exits.forward(packet, &meta).is_lost(),
-            Next::By(port, session) => exits.leave_by(packet, &meta, (port, session)).is_lost(),
+            Next::Out => egress_path.forward(packet, &meta).is_lost(),
+            Next::By(port, session) => {
+                egress_path.send_by(packet, &meta, (port, session)).is_lost()
+            }
             Next::Down | Next::Drop => {
-                exits.recycle(packet);
+                egress_path.recycle(packet);
                 true
             }
         };
@@ -327,44 +338,44 @@ impl<T: Timer> Dispatcher<T> {
     }
 
     /// Queues a packet for its session's turn, or drops it for lack of credit.
-    fn enqueue(&mut self, packet: Packet, mut way: Way, round: &mut Round<'_>) {
-        let entry = EntryId(way.meta.entry);
+    fn enqueue(&mut self, packet: Packet, mut origin: Origin, round: &mut Round<'_>) {
+        let entry = EntryId(origin.meta.entry);
         let sessions = self.scheduler.sessions_mut();
         let Some(service) = self.services.get_mut(entry) else {
-            self.release_credit(&way);
-            self.bypass(packet, way.meta, round);
-            return self.leave_lane(&way);
+            self.release_credit(&origin);
+            self.bypass(packet, origin.meta, round);
+            return self.release_from_lane(&origin);
         };
         let session = service.session();
         let memory = Bytes(packet.memory_length() as u64);
-        if way.room > Bytes::ZERO || sessions.admit(session, memory) {
-            way.room = memory;
+        if origin.credit > Bytes::ZERO || sessions.admit(session, memory) {
+            origin.credit = memory;
             // If the session has work already, the clock is not read for the packet.
-            if let Some(task) = service.enqueue(packet, way) {
+            if let Some(task) = service.enqueue(packet, origin) {
                 sessions.wake(pacer::now(), session, task);
             }
         } else {
-            sessions.refused(session, &packet);
-            let turn = service.refuse(packet, &way, self.path.pool());
-            self.services.leaves(turn.after.leaves);
-            self.services.leave_epochs(turn.departed);
+            sessions.on_refused(session, &packet);
+            let turn = service.refuse(packet, &origin, self.path.pool());
+            self.services.set_leaving(turn.after.is_leaving);
+            self.services.release_epochs(turn.departed);
         }
     }
 
     /// Counts the arrival of a packet for which the front door took queue credit.
     #[inline]
-    fn count_arrival(&mut self, packet: &Packet, way: &mut Way) {
-        let Some(epoch) = way.meta.counted_in() else { return };
-        way.meta.flags &= !META_COUNTED;
-        way.room = Bytes(packet.memory_length() as u64);
-        self.scheduler.sessions_mut().come(self.services.payer(way), way.room, epoch);
+    fn count_arrival(&mut self, packet: &Packet, origin: &mut Origin) {
+        let Some(epoch) = origin.meta.counted_in() else { return };
+        origin.meta.flags &= !META_COUNTED;
+        origin.credit = Bytes(packet.memory_length() as u64);
+        self.scheduler.sessions_mut().on_arrival(self.services.payer(origin), origin.credit, epoch);
     }
 
     /// Releases a packet's queue credit.
     #[inline]
-    fn release_credit(&mut self, way: &Way) {
-        if way.room > Bytes::ZERO {
-            self.scheduler.sessions_mut().release(self.services.payer(way), way.room);
+    fn release_credit(&mut self, origin: &Origin) {
+        if origin.credit > Bytes::ZERO {
+            self.scheduler.sessions_mut().release(self.services.payer(origin), origin.credit);
         }
     }
 
@@ -373,7 +384,7 @@ impl<T: Timer> Dispatcher<T> {
     pub(crate) fn end_epoch(&mut self, now: CoarseInstant) {
         let sessions = self.scheduler.sessions_mut();
         self.path.settle(sessions.closed_epoch());
-        sessions.settle_rooms(now);
+        sessions.settle_credits(now);
     }
 
     /// Applies a session's reservation.
@@ -405,7 +416,7 @@ impl<T: Timer> Dispatcher<T> {
         let service = Service::begin(ready, self.scheduler.pacer(), Vec::new(), round.now);
         let entry = service.entry();
         self.services.insert(service);
-        self.attend(entry, round);
+        self.run_requests(entry, round);
     }
 
     /// Removes a service; its queued packets are forwarded without it.
@@ -414,14 +425,14 @@ impl<T: Timer> Dispatcher<T> {
         self.scheduler.sessions_mut().watch(entry, service.watches_in(), None);
         let session = service.session();
         let (waiting, given_up) = service.dissolve(self.path.pool());
-        for way in given_up {
-            self.scheduler.sessions_mut().release(session, way.room);
-            self.leave_lane(&way);
+        for origin in given_up {
+            self.scheduler.sessions_mut().release(session, origin.credit);
+            self.release_from_lane(&origin);
         }
-        for (packet, way) in waiting {
-            self.scheduler.sessions_mut().release(session, way.room);
-            self.bypass(packet, way.meta, round);
-            self.leave_lane(&way);
+        for (packet, origin) in waiting {
+            self.scheduler.sessions_mut().release(session, origin.credit);
+            self.bypass(packet, origin.meta, round);
+            self.release_from_lane(&origin);
         }
         self.scheduler.sessions_mut().sent(session, service.bytes_out());
         service.report()
@@ -437,8 +448,8 @@ impl<T: Timer> Dispatcher<T> {
     }
 
     /// Counts a packet that has left its graph as gone from the lane that counted it.
-    fn leave_lane(&mut self, way: &Way) {
-        self.services.leave_epochs(way.counted_by.map(|entry| (entry, way.meta.epoch())));
+    fn release_from_lane(&mut self, origin: &Origin) {
+        self.services.release_epochs(origin.counted_by.map(|entry| (entry, origin.meta.epoch())));
     }
 
     /// Applies a step of a recount to a service's lane.
@@ -530,25 +541,26 @@ impl<T: Timer> Dispatcher<T> {
             self.scheduler.begin_turn((begin, until), &next, is_timed, |slice, sending| {
                 service.fit(slice, sending)
             });
-        let mut exits = self.path.exits(self.scheduler.sessions_mut(), session);
-        let turn = service.work(&self.engine, pool, portion, round.now, &mut exits);
-        let bytes = exits.sent();
+        let mut egress_path = self.path.egress_path(self.scheduler.sessions_mut(), session);
+        let turn = service.work(&self.engine, pool, portion, round.now, &mut egress_path);
+        let bytes = egress_path.sent();
         service.count_sent(bytes);
         self.scheduler.handle_ran(begin);
         let sent = if bytes > 0 { turn.handled } else { 0 };
-        let Turn { after, handled_room, departed, told, through_at, .. } = turn;
+        let Turn { after, handled_credit, departed, reply, through_at, .. } = turn;
         // The clock is not read for work that takes a moment.
-        let is_through = !(after.trapped || after.emitted || after.passed_on) && told.is_none();
+        let is_through = !(after.trapped || after.emitted || after.passed_on) && reply.is_none();
         let through_at = through_at.filter(|_| is_through);
-        self.scheduler.sessions_mut().release(session, handled_room);
+        self.scheduler.sessions_mut().release(session, handled_credit);
         self.on_aftermath(entry, &after, round.link);
-        self.services.leave_epochs(departed);
-        if let Some(told) = told {
-            self.report_told(entry, told, round);
+        self.services.release_epochs(departed);
+        if let Some(reply) = reply {
+            self.send_reply(entry, reply, round);
         }
-        while let Some((packet, way)) = self.services.get_mut(entry).and_then(Service::take_onward)
+        while let Some((packet, origin)) =
+            self.services.get_mut(entry).and_then(Service::take_onward)
         {
-            self.enqueue(packet, way, round);
+            self.enqueue(packet, origin, round);
         }
         let end = through_at.unwrap_or_else(pacer::now);
         let service = self.services.get(entry);
@@ -561,29 +573,34 @@ impl<T: Timer> Dispatcher<T> {
     }
 
     /// Queues a request to a service. Returns false if its queue is full.
-    pub(crate) fn ask(&mut self, entry: EntryId, control: Control, round: &mut Round<'_>) -> bool {
-        let is_taken = self.services.get_mut(entry).is_some_and(|service| service.ask(control));
-        self.attend(entry, round);
+    pub(crate) fn request(
+        &mut self,
+        entry: EntryId,
+        control: Control,
+        round: &mut Round<'_>,
+    ) -> bool {
+        let is_taken = self.services.get_mut(entry).is_some_and(|service| service.request(control));
+        self.run_requests(entry, round);
         is_taken
     }
 
     /// Runs a service's requests: in its session's turns, or at once if sessions take no turns.
-    fn attend(&mut self, entry: EntryId, round: &mut Round<'_>) {
+    fn run_requests(&mut self, entry: EntryId, round: &mut Round<'_>) {
         let Some(service) = self.services.get_mut(entry) else { return };
-        let Some(task) = service.asked_task() else { return };
+        let Some(task) = service.request_task() else { return };
         let session = service.session();
-        if self.scheduler.takes_turns() || !service.may_answer() {
+        if self.scheduler.takes_turns() || !service.may_run_step() {
             return self.scheduler.sessions_mut().wake(pacer::now(), session, task);
         }
         self.scheduler.begin_hook(session);
         while let Some(service) =
-            self.services.get_mut(entry).filter(|service| service.may_answer())
+            self.services.get_mut(entry).filter(|service| service.may_run_step())
         {
-            let turn = service.answer(&self.engine, Nanos(u64::MAX), round.now);
-            let Turn { after, told, .. } = turn;
+            let turn = service.run_step(&self.engine, Nanos(u64::MAX), round.now);
+            let Turn { after, reply, .. } = turn;
             self.on_aftermath(entry, &after, round.link);
-            if let Some(told) = told {
-                self.report_told(entry, told, round);
+            if let Some(reply) = reply {
+                self.send_reply(entry, reply, round);
             }
         }
         self.scheduler.stop();
@@ -606,7 +623,7 @@ impl<T: Timer> Dispatcher<T> {
         }
         self.scheduler.stop();
         for entry in due {
-            self.attend(entry, round);
+            self.run_requests(entry, round);
             self.report_traps(entry, round.link);
             self.emit(entry, round.link);
         }
@@ -616,26 +633,26 @@ impl<T: Timer> Dispatcher<T> {
     pub(crate) fn report_low_memory(&mut self, accounts: &Memory, round: &mut Round<'_>) {
         while let Some(low) = accounts.poll_low() {
             for entry in self.services.of_session(low.session) {
-                self.ask(entry, Control::MemoryLow(low), round);
+                self.request(entry, Control::MemoryLow(low), round);
             }
         }
     }
 
     /// Sends captured packets to the daemon; counts those that could not be sent.
-    pub(crate) fn send_tapped(&mut self, link: &mut Link) {
-        let Some(tap) = self.path.tap() else { return };
-        let (tapped, mut lost) = tap.take();
+    pub(crate) fn send_captures(&mut self, link: &mut Link) {
+        let Some(capture) = self.path.capture() else { return };
+        let (tapped, mut lost) = capture.take();
         for one in tapped {
             let is_sent = link.try_send(&FromCell::Tapped(Box::new(one)));
             lost += u64::from(!is_sent.unwrap_or_default());
         }
-        self.path.lose_tapped(lost);
+        self.path.count_lost_captures(lost);
     }
 
     /// Queues `on_queue` for services whose sessions' queues had events.
     pub(crate) fn report_queues(&mut self, round: &mut Round<'_>) {
         while let Some((entry, event)) = self.scheduler.sessions_mut().poll_event() {
-            self.ask(entry, Control::Queue(event), round);
+            self.request(entry, Control::Queue(event), round);
         }
     }
 
@@ -648,7 +665,7 @@ impl<T: Timer> Dispatcher<T> {
                 return;
             };
             for (entry, letter) in letters {
-                self.ask(entry, Control::Message(letter), round);
+                self.request(entry, Control::Message(letter), round);
             }
         }
     }
@@ -665,32 +682,34 @@ impl<T: Timer> Dispatcher<T> {
         if after.trapped || after.emitted {
             self.settle_watch(entry);
         }
-        self.services.leaves(after.leaves);
+        self.services.set_leaving(after.is_leaving);
     }
 
     /// Sends the frames that the service's lanes emitted, and passes their events and messages on.
     fn emit(&mut self, entry: EntryId, link: &mut Link) {
         let Some(service) = self.services.get_mut(entry) else { return };
         let mut outbox = Outbox::default();
-        if let Some(tap) = self.path.tap() {
-            tap.forget();
+        if let Some(capture) = self.path.capture() {
+            capture.clear_context();
         }
-        let mut exits = self.path.exits(self.scheduler.sessions_mut(), service.session());
-        service.take_emitted(&mut exits, &mut outbox);
+        let mut egress_path =
+            self.path.egress_path(self.scheduler.sessions_mut(), service.session());
+        service.take_emitted(&mut egress_path, &mut outbox);
         self.post(outbox, link);
     }
 
     /// Sends the frames that in-kernel programs emitted, and passes their events and messages on.
     pub(crate) fn take_records(&mut self, link: &mut Link) {
         let mut outbox = Outbox::default();
-        if let Some(tap) = self.path.tap() {
-            tap.forget();
+        if let Some(capture) = self.path.capture() {
+            capture.clear_context();
         }
         for at in 0..self.services.with_lanes().len() {
             let entry = self.services.with_lanes()[at];
             let Some(service) = self.services.get_mut(entry) else { continue };
-            let mut exits = self.path.exits(self.scheduler.sessions_mut(), service.session());
-            service.take_records(&mut exits, &mut outbox);
+            let mut egress_path =
+                self.path.egress_path(self.scheduler.sessions_mut(), service.session());
+            service.take_records(&mut egress_path, &mut outbox);
         }
         self.post(outbox, link);
     }
@@ -732,17 +751,17 @@ impl<T: Timer> Dispatcher<T> {
 
     /// Sends the daemon the reply that it waits for. That fails only if it is gone, which is
     /// noticed elsewhere.
-    fn report_told(&mut self, entry: EntryId, told: Told, round: &mut Round<'_>) {
+    fn send_reply(&mut self, entry: EntryId, reply: Reply, round: &mut Round<'_>) {
         self.services.look_soon(entry);
-        let message = match told {
-            Told::Started(Ok(())) => FromCell::Started(entry),
-            Told::Started(Err(error)) => {
+        let message = match reply {
+            Reply::Started(Ok(())) => FromCell::Started(entry),
+            Reply::Started(Err(error)) => {
                 self.stop(entry, round);
                 FromCell::StartFailed(entry, Failure::of(&error.into()))
             }
-            Told::Answered(answers) => FromCell::Answered(entry, answers),
-            Told::Replaced(Ok(took)) => FromCell::Replaced(entry, took.0 / 1000),
-            Told::Replaced(Err(error)) => {
+            Reply::Answered(answers) => FromCell::Answered(entry, answers),
+            Reply::Replaced(Ok(took)) => FromCell::Replaced(entry, took.0 / 1000),
+            Reply::Replaced(Err(error)) => {
                 FromCell::ReplaceFailed(entry, Failure::of(&error.into()))
             }
         };

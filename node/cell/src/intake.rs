@@ -17,12 +17,12 @@ mod tap_reader;
 mod tests;
 
 use crate::control::round::Round;
-use crate::datapath::Facts;
+use crate::datapath::RuleActions;
 use crate::dispatch::{BATCH, Dispatcher};
 use crate::packet_memory::WAITING_MAX;
 use crate::protocol::CellReport;
 use crate::sched::Timer;
-use crate::service::Way;
+use crate::service::Origin;
 use abi::layout::MARK_LENGTH;
 use anyhow::Result;
 use bpf_maps::{META_LEAVES, META_MARK, PacketMeta};
@@ -100,7 +100,7 @@ impl Intake {
     ///
     /// # Errors
     /// The memory holds no rules.
-    pub(crate) fn install(&mut self, number: u64, rules: &OwnedFd) -> Result<Facts> {
+    pub(crate) fn install(&mut self, number: u64, rules: &OwnedFd) -> Result<RuleActions> {
         self.packet_ports.install(number, rules)
     }
 
@@ -144,7 +144,7 @@ impl Intake {
 
     /// Receives at most `most` packets from kernel level, and as many frames of each packet port.
     /// Returns true if there were any.
-    pub(crate) fn receive_beside(
+    pub(crate) fn receive_others(
         &mut self,
         most: usize,
         to: &mut Dispatcher<impl Timer>,
@@ -195,8 +195,8 @@ impl Intake {
             to.arm();
             // Each packet is a batch of its own, read when it is handled.
             *batches += 1;
-            let way = Way::from_door(meta, [0; MARK_LENGTH], *batches);
-            to.on_packet(packet, way, round);
+            let origin = Origin::from_door(meta, [0; MARK_LENGTH], *batches);
+            to.on_packet(packet, origin, round);
         })
     }
 
@@ -219,7 +219,7 @@ impl Intake {
                 Some(packet) => {
                     // Each packet is a batch of its own, read when it is handled.
                     self.batches += 1;
-                    to.on_packet(packet, Way::from_door(meta, mark, self.batches), round);
+                    to.on_packet(packet, Origin::from_door(meta, mark, self.batches), round);
                 }
                 // The service has counted that packet already.
                 None if leaves => to.path_mut().lose_from_below(),
@@ -242,6 +242,6 @@ impl Intake {
             // The front door wrote both, the mark in front.
             _ => packet.metadata::<MARKED_LENGTH>().map_or([0; MARK_LENGTH], mark_of),
         };
-        to.on_packet(packet, Way::from_door(meta, mark, self.batches), round);
+        to.on_packet(packet, Origin::from_door(meta, mark, self.batches), round);
     }
 }

@@ -11,10 +11,10 @@
 
 pub(crate) mod fifo;
 mod meter;
-pub(crate) mod numbered;
 pub(crate) mod pacer;
-pub(crate) mod rooms;
+pub(crate) mod queue_credits;
 pub(crate) mod sessions;
+pub(crate) mod slot_map;
 
 use crate::memory::Memory;
 use crate::packet_memory::PacketMemory;
@@ -111,7 +111,7 @@ impl<T: Timer> Scheduler<T> {
     /// Returns true if sessions have claims against each other.
     #[inline]
     pub(crate) fn takes_turns(&self) -> bool {
-        self.sessions.take_turns()
+        self.sessions.has_competition()
     }
 
     /// Returns true if turns have left packets to send.
@@ -167,7 +167,7 @@ impl<T: Timer> Scheduler<T> {
     pub(crate) fn next(&mut self, begin: Nanos) -> Option<Next> {
         let next = self.sessions.next(begin);
         if next.is_none() && !self.takes_turns() {
-            self.pacer.begin_alone();
+            self.pacer.begin_unlimited();
         }
         next
     }
@@ -190,7 +190,7 @@ impl<T: Timer> Scheduler<T> {
             if is_timed {
                 self.timer.arm(TURN_MAX);
             }
-            self.pacer.look_closely(Nanos(u64::MAX));
+            self.pacer.poll_closely_from(Nanos(u64::MAX));
             return Portion { begin, until: round_until, packets: FILL };
         }
         // Sending what the turn leaves belongs to its slice, too.
@@ -206,7 +206,7 @@ impl<T: Timer> Scheduler<T> {
             // Such a turn is polled closely from its beginning: a timer would only take time.
             self.timer.arm(TURN_MAX);
         }
-        self.pacer.look_closely(closely_from);
+        self.pacer.poll_closely_from(closely_from);
         Portion { begin, until, packets }
     }
 
@@ -250,7 +250,7 @@ impl<T: Timer> Scheduler<T> {
         self.timer.arm(if is_careful { TURN_MAX } else { SLICE });
         self.interrupts_until = begin + INTERRUPTS_FOR;
         self.pacer.begin(until, call);
-        self.pacer.look_closely(Nanos(u64::MAX));
+        self.pacer.poll_closely_from(Nanos(u64::MAX));
     }
 }
 

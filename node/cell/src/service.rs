@@ -15,6 +15,7 @@ pub(crate) mod letter;
 pub(crate) mod loader;
 pub(crate) mod mailbox;
 mod mappings;
+mod origin;
 mod outlet;
 mod pools;
 mod programs;
@@ -26,15 +27,14 @@ mod tests;
 mod turns;
 mod version;
 mod watch;
-mod way;
 
 pub(crate) use agenda::Control;
+pub(crate) use origin::Origin;
 pub(crate) use replace::Sequel;
-pub(crate) use turns::{Aftermath, Notices, Outbox, Told, Turn};
-pub(crate) use way::Way;
+pub(crate) use turns::{Aftermath, Notices, Outbox, Reply, Turn};
 
 use crate::below::Record;
-use crate::datapath::Exits;
+use crate::datapath::EgressPath;
 use crate::memory::{Charge, Memory};
 use crate::protocol::{ServiceFacts, ServiceReport};
 use crate::sched::pacer::Pacer;
@@ -166,14 +166,14 @@ impl Service {
 
     /// Prefetches what a packet reads when it is queued, without reading any of it.
     #[inline]
-    pub(crate) fn load_for_packet(place: &Option<Self>) {
-        ahead::load_first(place, WAITING_LENGTH);
+    pub(crate) fn load_for_packet(slot: &Option<Self>) {
+        ahead::load_first(slot, WAITING_LENGTH);
     }
 
     /// Prefetches what a turn reads here.
     #[inline]
-    pub(crate) fn load_for_turn(place: &Option<Self>) {
-        ahead::load_first(place, std::mem::offset_of!(Self, version));
+    pub(crate) fn load_for_turn(slot: &Option<Self>) {
+        ahead::load_first(slot, std::mem::offset_of!(Self, version));
     }
 
     /// Prefetches in steps what a turn with a packet reads beyond the service itself: each step
@@ -246,7 +246,7 @@ impl Service {
     /// Returns the epochs of packets here that were counted by the lane of `entry`.
     pub(crate) fn epochs_counted_by(&self, entry: EntryId) -> impl Iterator<Item = u8> {
         let own = self.facts.entry;
-        self.instances.ways().filter_map(move |way| way.epoch_counted_by(entry, own))
+        self.instances.origins().filter_map(move |origin| origin.epoch_counted_by(entry, own))
     }
 
     /// Returns true if nothing waits and no call is suspended.
@@ -259,20 +259,20 @@ impl Service {
     /// packets, and the module is brief.
     #[inline]
     pub(crate) fn is_brief(&self) -> bool {
-        self.facts.brief && !self.stands()
+        self.facts.brief && !self.is_blocked()
     }
 
     /// Returns true if packets cannot begin: a call is suspended, a packet that the front door did
     /// not count uses the lane, or a request comes first.
-    pub(crate) fn stands(&self) -> bool {
+    pub(crate) fn is_blocked(&self) -> bool {
         self.instances.is_held()
             || self.agenda.has_work()
             || self.instances.starting().is_some()
-            || self.instances.stands()
+            || self.instances.is_suspended()
     }
 
     /// Returns true if a request can make progress now.
-    pub(crate) fn may_answer(&self) -> bool {
+    pub(crate) fn may_run_step(&self) -> bool {
         self.step().is_some_and(|step| self.instances.may_take(step))
     }
 
@@ -291,7 +291,7 @@ impl Service {
     }
 
     /// Returns the task of the pool that handles the next request.
-    pub(crate) fn asked_task(&self) -> Option<Task> {
+    pub(crate) fn request_task(&self) -> Option<Task> {
         self.step()
             .map(|step| self.instances.task(self.facts.entry, self.instances.pool_of(step.lane)))
     }
@@ -338,8 +338,8 @@ impl Service {
     }
 
     /// Queues a request. Returns false if the queue is full.
-    pub(crate) fn ask(&mut self, control: Control) -> bool {
-        self.agenda.ask(control)
+    pub(crate) fn request(&mut self, control: Control) -> bool {
+        self.agenda.request(control)
     }
 
     /// Runs the service on one packet and applies the verdict. A packet counted by the front door
@@ -350,33 +350,34 @@ impl Service {
         &mut self,
         engine: &Engine,
         packet: Packet,
-        way: &Way,
+        origin: &Origin,
         now: CoarseInstant,
-        exits: &mut Exits<'_>,
+        egress_path: &mut EgressPath<'_>,
     ) -> Aftermath {
         self.outlet.counters_mut().count_in(&packet);
-        if way.is_counted() || self.instances.shared().is_none() {
+        if origin.is_counted() || self.instances.shared().is_none() {
             // The state of in-kernel programs is taken over before the first packet of a batch.
             // They cannot have run between two packets of it, since the lane goes down only when
             // all are gone. Checking for each packet would take the lane's cache line from the
             // front door each time.
-            if self.looked_in != way.batch {
-                self.looked_in = way.batch;
+            if self.looked_in != origin.batch {
+                self.looked_in = origin.batch;
                 if self.instances.has_run() {
                     self.take_over(now);
                 }
             }
-            let mut after = self.run(engine, packet, way, now, exits);
-            let is_through = way.is_counted() && !after.passed_on;
-            after.leaves = is_through && self.instances.leave(way.meta.epoch());
+            let mut after = self.run(engine, packet, origin, now, egress_path);
+            let is_through = origin.is_counted() && !after.passed_on;
+            after.is_leaving = is_through && self.instances.release(origin.meta.epoch());
             return after;
         }
         // The lane may be below user level and did not count this packet, which never goes down.
         let mut packet = Some(packet);
-        let after =
-            self.alone(now, |service| Some(service.run(engine, packet.take()?, way, now, exits)));
+        let after = self.alone(now, |service| {
+            Some(service.run(engine, packet.take()?, origin, now, egress_path))
+        });
         if let Some(packet) = packet {
-            exits.recycle(packet);
+            egress_path.recycle(packet);
             self.outlet.counters_mut().count(Ending::Down);
         }
         after.flatten().unwrap_or_default()
@@ -387,24 +388,24 @@ impl Service {
         &mut self,
         engine: &Engine,
         packet: Packet,
-        way: &Way,
+        origin: &Origin,
         now: CoarseInstant,
-        exits: &mut Exits<'_>,
+        egress_path: &mut EgressPath<'_>,
     ) -> Aftermath {
-        let index = self.lane_of(&packet, way);
+        let index = self.lane_of(&packet, origin);
         if self.instances.lane(index).is_starting() {
             self.start_all(engine, now);
         }
         let Some(instance) = self.instances.lane_mut(index).instance() else {
-            let passed_on = self.outlet.go_without(packet, way, self.facts.closed, exits);
+            let passed_on = self.outlet.go_without(packet, origin, self.facts.closed, egress_path);
             let trapped = !self.untold.is_empty();
             return Aftermath { trapped, passed_on, ..Aftermath::default() };
         };
         let begun = self.outlet.counters().begin_call();
-        let meta = way.module_meta(self.facts.session, now);
+        let meta = origin.module_meta(self.facts.session, now);
         let handled = instance.handle(packet, &meta);
         self.outlet.counters_mut().end_call(begun);
-        let after = self.finish(index, handled, way, now, exits);
+        let after = self.finish(index, handled, origin, now, egress_path);
         if after.trapped {
             self.start_all(engine, now);
             self.settle_hold();
@@ -414,12 +415,12 @@ impl Service {
 
     /// Returns the lane of a packet.
     #[inline]
-    fn lane_of(&self, packet: &Packet, way: &Way) -> usize {
+    fn lane_of(&self, packet: &Packet, origin: &Origin) -> usize {
         let meta = || {
             let mark = [0; MARK_LENGTH];
-            way::module_meta(&way.meta, self.facts.session, mark, CoarseInstant::ZERO)
+            origin::module_meta(&origin.meta, self.facts.session, mark, CoarseInstant::ZERO)
         };
-        self.instances.pools().lane_of(packet, way.meta.flow_hash, meta)
+        self.instances.pools().lane_of(packet, origin.meta.flow_hash, meta)
     }
 
     /// Applies a module's verdict to a packet.
@@ -428,49 +429,54 @@ impl Service {
         &mut self,
         index: usize,
         handled: Handled<Packet>,
-        way: &Way,
+        origin: &Origin,
         now: CoarseInstant,
-        exits: &mut Exits<'_>,
+        egress_path: &mut EgressPath<'_>,
     ) -> Aftermath {
         let Handled { packet, verdict, mark, emitted } = handled;
-        let is_data = way.meta.flags & META_DATA != 0;
-        if let Some(tap) = exits.tap().filter(|_| !is_data) {
-            tap.decided((self.facts.entry, self.facts.session), &way.meta, &packet, &verdict);
+        let is_data = origin.meta.flags & META_DATA != 0;
+        if let Some(capture) = egress_path.capture().filter(|_| !is_data) {
+            capture.on_verdict(
+                (self.facts.entry, self.facts.session),
+                &origin.meta,
+                &packet,
+                &verdict,
+            );
         }
         let has_emitted = emitted.is_some();
         if let Some(emitted) = emitted {
             self.left.push(*emitted);
         }
         let passed_on = match verdict {
-            Ok(verdict) => self.outlet.deliver(packet, verdict, (way, mark), exits),
+            Ok(verdict) => self.outlet.deliver(packet, verdict, (origin, mark), egress_path),
             Err(trap) => {
-                exits.recycle(packet);
+                egress_path.recycle(packet);
                 self.outlet.counters_mut().count(Ending::Trap);
                 self.replace(index, trap, now);
                 false
             }
         };
         let trapped = !self.untold.is_empty();
-        Aftermath { trapped, emitted: has_emitted, passed_on, leaves: false }
+        Aftermath { trapped, emitted: has_emitted, passed_on, is_leaving: false }
     }
 
     /// Queues a packet for the session's turn. Returns the task if it had no work before.
     #[inline]
-    pub(crate) fn enqueue(&mut self, packet: Packet, way: Way) -> Option<Task> {
-        let index = self.lane_of(&packet, &way);
+    pub(crate) fn enqueue(&mut self, packet: Packet, origin: Origin) -> Option<Task> {
+        let index = self.lane_of(&packet, &origin);
         let pool = self.instances.pool_of(index);
         let has_come_to_work = !self.wants(pool);
-        self.instances.lane_mut(index).push(packet, way);
+        self.instances.lane_mut(index).push(packet, origin);
         has_come_to_work.then(|| self.instances.task(self.facts.entry, pool))
     }
 
     /// Drops a packet for which there was no queue credit.
-    pub(crate) fn refuse(&mut self, packet: Packet, way: &Way, pool: &mut FramePool) -> Turn {
+    pub(crate) fn refuse(&mut self, packet: Packet, origin: &Origin, pool: &mut FramePool) -> Turn {
         let mut turn = Turn::default();
         self.outlet.counters_mut().count_in(&packet);
         self.outlet.counters_mut().count(Ending::Queue);
         packet.recycle(pool);
-        self.through(way, &mut turn);
+        self.through(origin, &mut turn);
         turn
     }
 
@@ -481,21 +487,21 @@ impl Service {
         pool: usize,
         portion: Portion,
         now: CoarseInstant,
-        exits: &mut Exits<'_>,
+        egress_path: &mut EgressPath<'_>,
     ) -> Turn {
         let step = self.step();
         let is_ours = |step: Step| self.instances.pool_of(step.lane) == pool;
         if step.is_some_and(|step| is_ours(step) && self.instances.may_take(step)) {
-            return self.answer(engine, portion.until, now);
+            return self.run_step(engine, portion.until, now);
         }
         let mut turn = Turn::default();
         let Some(index) = self.instances.take_turn(pool, step) else { return turn };
-        let mut running = Running::new(now, exits, &mut turn);
+        let mut running = Running::new(now, egress_path, &mut turn);
         if self.instances.lane(index).is_empty() {
             running.bypass(self, index);
             return turn;
         }
-        if !self.instances.lane(index).stands() {
+        if !self.instances.lane(index).is_suspended() {
             if !running.may_begin(self, index) {
                 running.give_up(self, index);
                 return turn;
@@ -506,7 +512,7 @@ impl Service {
                 return turn;
             }
         }
-        let ran = if self.facts.brief && !self.instances.lane(index).stands() {
+        let ran = if self.facts.brief && !self.instances.lane(index).is_suspended() {
             running.run_briefly(self, index, portion)
         } else {
             running.run(self, index, portion)
@@ -520,50 +526,55 @@ impl Service {
     }
 
     /// Counts a packet that has left its graph as gone from the lane that counted it.
-    fn through(&mut self, way: &Way, turn: &mut Turn) {
-        match way.counted_by {
-            _ if way.is_counted() => turn.after.leaves |= self.instances.leave(way.meta.epoch()),
-            Some(entry) => turn.departed.push((entry, way.meta.epoch())),
+    fn through(&mut self, origin: &Origin, turn: &mut Turn) {
+        match origin.counted_by {
+            _ if origin.is_counted() => {
+                turn.after.is_leaving |= self.instances.release(origin.meta.epoch())
+            }
+            Some(entry) => turn.departed.push((entry, origin.meta.epoch())),
             None => {}
         }
     }
 
     /// Returns the packet that was passed on, with its origin for the next service.
     #[inline]
-    pub(crate) fn take_onward(&mut self) -> Option<(Packet, Way)> {
+    pub(crate) fn take_onward(&mut self) -> Option<(Packet, Origin)> {
         self.outlet.take_onward()
     }
 
     /// Counts a packet of its lane that has left the last service of its graph. Returns true if
     /// [`Service::publish_departures`] must be called.
     #[inline]
-    pub(crate) fn leave(&mut self, epoch: u8) -> bool {
-        self.instances.leave(epoch)
+    pub(crate) fn release(&mut self, epoch: u8) -> bool {
+        self.instances.release(epoch)
     }
 
     /// Publishes departures, once the devices have sent all packets.
-    pub(crate) fn depart(&mut self) {
-        self.instances.depart();
+    pub(crate) fn publish_departures(&mut self) {
+        self.instances.publish_departures();
     }
 
     /// Ends every lane. Returns the queued packets, and the origins of those that were dropped.
-    pub(crate) fn dissolve(&mut self, pool: &mut FramePool) -> (Vec<(Packet, Way)>, Vec<Way>) {
+    pub(crate) fn dissolve(
+        &mut self,
+        pool: &mut FramePool,
+    ) -> (Vec<(Packet, Origin)>, Vec<Origin>) {
         self.instances.dissolve(pool)
     }
 
     /// Runs one step of a request, until `until` at most.
-    pub(crate) fn answer(&mut self, engine: &Engine, until: Nanos, now: CoarseInstant) -> Turn {
+    pub(crate) fn run_step(&mut self, engine: &Engine, until: Nanos, now: CoarseInstant) -> Turn {
         let mut turn = Turn::default();
         if self.agenda.is_new() || self.instances.starting().is_some() {
-            let told = match self.start_on(engine, until, now) {
+            let reply = match self.start_on(engine, until, now) {
                 Starts::More => None,
                 Starts::All => Some(Ok(())),
                 Starts::Failed(error) => Some(Err(error)),
             };
-            if let Some(told) = told
+            if let Some(reply) = reply
                 && self.agenda.take_new()
             {
-                turn.told = Some(Told::Started(told));
+                turn.reply = Some(Reply::Started(reply));
             }
         } else if let Some(current) = self.agenda.take_current() {
             let current = current.go_on(self, engine, (until, now), &mut turn);
@@ -638,7 +649,7 @@ impl Service {
     /// Runs `act` while no program can be in the instances' memory. Returns `None`, without running
     /// it, if a program stays there.
     fn alone<R>(&mut self, now: CoarseInstant, act: impl FnOnce(&mut Self) -> R) -> Option<R> {
-        if self.stands() || !self.hold(now) {
+        if self.is_blocked() || !self.hold(now) {
             return None;
         }
         let result = act(self);
@@ -649,7 +660,7 @@ impl Service {
     /// Queues what is due by the exact clock (timers, restarts of lanes) and returns the next time
     /// to be called. A timer hook that still waits covers later ticks.
     pub(crate) fn tick(&mut self, now: CoarseInstant) -> CoarseInstant {
-        if !self.stands() {
+        if !self.is_blocked() {
             let has_trapped = self.shared().is_some_and(|shared| shared.trapped().is_some());
             if has_trapped && self.hold(now) {
                 self.settle_hold();
@@ -657,13 +668,13 @@ impl Service {
             self.instances.try_again(now);
         }
         if self.timer.as_mut().is_some_and(|timer| timer.take(now.as_nanos())) {
-            self.ask(Control::Timer);
+            self.request(Control::Timer);
         }
         let timer_at =
             self.timer.map_or(CoarseInstant::NEVER, |timer| CoarseInstant::from_nanos(timer.due()));
         let restart = self.instances.restart_at();
         // Due work waits until the suspended call has ended.
-        let restart = if self.stands() { restart.max(now + Millis(1)) } else { restart };
+        let restart = if self.is_blocked() { restart.max(now + Millis(1)) } else { restart };
         let below = self.instances.shared().filter(|shared| shared.may_be_below());
         let look = below.map_or(CoarseInstant::NEVER, |_| now + LOOK_BELOW);
         let watch = self.succession.handle_timeout(now);
@@ -698,8 +709,8 @@ impl Service {
     fn inherit(&mut self, before: &mut Self) {
         self.outlet.inherit(&mut before.outlet);
         self.untold = std::mem::take(&mut before.untold);
-        for (packet, way) in before.instances.take_all_waiting() {
-            self.enqueue(packet, way);
+        for (packet, origin) in before.instances.take_all_waiting() {
+            self.enqueue(packet, origin);
         }
         self.left.append(&mut before.left);
         self.agenda.inherit(&mut before.agenda);
@@ -711,7 +722,7 @@ impl Service {
 
     /// Sends the frames that lanes emitted since the last call; events and messages go into
     /// `outbox`.
-    pub(crate) fn take_emitted(&mut self, exits: &mut Exits<'_>, outbox: &mut Outbox) {
+    pub(crate) fn take_emitted(&mut self, egress_path: &mut EgressPath<'_>, outbox: &mut Outbox) {
         let entry = self.facts.entry;
         self.left.extend(self.instances.take_emitted());
         for emitted in self.left.drain(..) {
@@ -721,14 +732,14 @@ impl Service {
             outbox.events.extend(emitted.events.into_iter().map(|event| (entry, event)));
             outbox.messages.extend(emitted.messages.into_iter().map(|message| (entry, message)));
             for sent in emitted.sent {
-                self.outlet.send(sent.port, &sent.frame, exits);
+                self.outlet.send(sent.port, &sent.frame, egress_path);
             }
         }
     }
 
     /// Sends the frames that in-kernel programs emitted; events and messages go into `outbox`.
     /// Handles a bounded number of records.
-    pub(crate) fn take_records(&mut self, exits: &mut Exits<'_>, outbox: &mut Outbox) {
+    pub(crate) fn take_records(&mut self, egress_path: &mut EgressPath<'_>, outbox: &mut Outbox) {
         let Self { facts, outlet, instances, succession, .. } = self;
         let entry = facts.entry;
         let mut before = succession.shared_before();
@@ -743,7 +754,7 @@ impl Service {
                 Ok(Record::Message { message, .. }) => {
                     outbox.messages.push((entry, message.to_vec()));
                 }
-                Ok(Record::Send { port, frame, .. }) => outlet.send(port, frame, exits),
+                Ok(Record::Send { port, frame, .. }) => outlet.send(port, frame, egress_path),
                 Err(error) => outlet.counters_mut().note_failure(error.to_string()),
             });
             match taken {

@@ -38,10 +38,10 @@ use units::{EntryId, Nanos, SessionId};
 /// connections begin in the few milliseconds that the daemon takes to make more.
 const READY_MAX: u16 = 256;
 /// Least number of sockets that a request to the daemon asks for.
-const ASKED_MIN: u16 = 64;
+const REQUEST_MIN: u16 = 64;
 /// Time after which requested sockets count as lost: the daemon was replaced, or could not make
 /// them. Requests are repeated at this rate at most, which a daemon short of descriptors can bear.
-const ASKED_FOR: Nanos = Nanos::from_millis(1000);
+const REQUEST_TIMEOUT: Nanos = Nanos::from_millis(1000);
 /// Bytes of metrics in a report, so that it fits one message; enough for all metrics with short
 /// names.
 const METRICS_LENGTH_MAX: usize = 64 << 10;
@@ -55,7 +55,7 @@ const BUSY_PERIOD: Nanos = Nanos::from_millis(100);
 const DRAINING_MAX: usize = 4;
 /// Descriptors not available to connections: sockets of ports, code, memory, the unconnected
 /// sockets above, and those being closed.
-const OTHERS_MAX: usize = 2_048;
+const OTHER_DESCRIPTORS_MAX: usize = 2_048;
 
 /// Services of streams of a cell, with the pool of unconnected sockets and the codecs.
 pub(crate) struct StreamServices {
@@ -63,7 +63,7 @@ pub(crate) struct StreamServices {
     services: Vec<StreamService>,
     pool: Pool,
     /// Time of the last poll.
-    looked: Nanos,
+    polled_at: Nanos,
     busy: Busy,
     codecs: Codecs,
 }
@@ -78,7 +78,7 @@ struct Busy {
 
 impl Busy {
     /// Measures the load if a period has passed.
-    fn look(&mut self, now: Nanos, ran: impl FnOnce() -> Nanos) {
+    fn poll(&mut self, now: Nanos, ran: impl FnOnce() -> Nanos) {
         let passed = now.saturating_sub(self.since.0);
         if passed < BUSY_PERIOD {
             return;
@@ -165,9 +165,9 @@ impl StreamService {
     }
 }
 
-/// Event of a service that the daemon must be told of.
+/// Event of a service that the daemon must be notice of.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum StreamNotice {
     /// The service has started.
     Started,
     /// The service has not started, and is removed.
@@ -179,7 +179,7 @@ pub(crate) enum Told {
     /// The module trapped: the trap, and the number of traps so far.
     Trapped(String, u64),
     /// The module wrote this line to its log.
-    Said(String),
+    Logged(String),
 }
 
 /// Pool of unconnected sockets.
@@ -189,7 +189,7 @@ struct Pool {
     ready: [Vec<OwnedFd>; 2],
     /// Number of sockets requested from the daemon and not yet received, and the time of the
     /// request.
-    asked: [u16; 2],
+    requested: [u16; 2],
     since: Nanos,
     /// Set when a connection waits for a socket.
     is_short: bool,
@@ -206,20 +206,20 @@ impl Sockets for Pool {
 impl Pool {
     /// Returns the number of sockets of each kind to request, once there are enough for a message.
     fn wants(&mut self, now: Nanos) -> Option<[u16; 2]> {
-        if now.saturating_sub(self.since) >= ASKED_FOR {
-            self.asked = [0; 2];
+        if now.saturating_sub(self.since) >= REQUEST_TIMEOUT {
+            self.requested = [0; 2];
         }
         let missing = |kind: usize| {
-            let there = self.ready[kind].len() as u16 + self.asked[kind];
-            Some(READY_MAX.saturating_sub(there)).filter(|&missing| missing >= ASKED_MIN)
+            let there = self.ready[kind].len() as u16 + self.requested[kind];
+            Some(READY_MAX.saturating_sub(there)).filter(|&missing| missing >= REQUEST_MIN)
         };
         let wants = [missing(0), missing(1)];
         if wants == [None, None] {
             return None;
         }
         let wants = wants.map(Option::unwrap_or_default);
-        for (asked, wanted) in self.asked.iter_mut().zip(wants) {
-            *asked += wanted;
+        for (requested, wanted) in self.requested.iter_mut().zip(wants) {
+            *requested += wanted;
         }
         self.since = now;
         Some(wants)
@@ -231,11 +231,11 @@ impl StreamServices {
     /// creates a descriptor, which is refused later.
     pub(crate) fn new() -> io::Result<Self> {
         let descriptors = usize::try_from(descriptors_of_cell()).unwrap_or(usize::MAX);
-        let connections_max = descriptors.saturating_sub(OTHERS_MAX) / 2;
+        let connections_max = descriptors.saturating_sub(OTHER_DESCRIPTORS_MAX) / 2;
         let streams = Streams::new(connections_max, unacknowledged)?;
         let (services, pool) = (Vec::new(), Pool::default());
-        let (looked, busy, codecs) = (Nanos::ZERO, Busy::default(), Codecs::default());
-        Ok(Self { streams, services, pool, looked, busy, codecs })
+        let (polled_at, busy, codecs) = (Nanos::ZERO, Busy::default(), Codecs::default());
+        Ok(Self { streams, services, pool, polled_at, busy, codecs })
     }
 
     /// Returns the codecs of all services.
@@ -248,7 +248,7 @@ impl StreamServices {
         Rc::clone(&self.busy.permille)
     }
 
-    pub(crate) const fn are_there(&self) -> bool {
+    pub(crate) const fn has_services(&self) -> bool {
         !self.services.is_empty()
     }
 
@@ -333,49 +333,52 @@ impl StreamServices {
         Some(report)
     }
 
-    /// Returns the next event, of any service, that the daemon must be told of.
-    pub(crate) fn poll_told(&mut self) -> Option<(EntryId, Told)> {
+    /// Returns the next event, of any service, that the daemon must be notice of.
+    pub(crate) fn poll_notice(&mut self) -> Option<(EntryId, StreamNotice)> {
         let mut gone = None;
-        let told = self.services.iter_mut().find_map(|service| {
+        let notice = self.services.iter_mut().find_map(|service| {
             let entry = service.entry();
             if let Some(next) = &service.next {
                 match next.reports.as_ref().map(Reports::poll_event) {
                     None | Some(Some(Event::Started)) => {
                         let next = service.next.take()?;
-                        return Some((entry, succeed(&mut self.streams, service, next)));
+                        return Some((entry, promote(&mut self.streams, service, next)));
                     }
                     Some(Some(Event::StartFailed { reason, .. })) => {
                         gone = service.next.take().map(|next| next.number);
-                        return Some((entry, Told::ReplaceFailed(reason)));
+                        return Some((entry, StreamNotice::ReplaceFailed(reason)));
                     }
-                    Some(Some(event)) => return Some((entry, said(event)?)),
+                    Some(Some(event)) => return Some((entry, log_notice(event)?)),
                     Some(None) => {}
                 }
             }
             let Some(reports) = &service.runs.reports else {
-                return std::mem::take(&mut service.is_new).then_some((entry, Told::Started));
+                return std::mem::take(&mut service.is_new)
+                    .then_some((entry, StreamNotice::Started));
             };
-            let told = match reports.poll_event()? {
+            let notice = match reports.poll_event()? {
                 Event::Started if !std::mem::take(&mut service.is_new) => return None,
-                Event::Started => Told::Started,
-                Event::StartFailed { reason, .. } if service.is_new => Told::StartFailed(reason),
+                Event::Started => StreamNotice::Started,
+                Event::StartFailed { reason, .. } if service.is_new => {
+                    StreamNotice::StartFailed(reason)
+                }
                 Event::StartFailed { reason, .. } => {
                     let text = format!("not started again: {reason}");
                     service.last_trap = Some(text.clone());
-                    Told::Said(text)
+                    StreamNotice::Logged(text)
                 }
                 Event::Trapped { trap, .. } => {
                     service.last_trap = Some(trap.clone());
-                    Told::Trapped(trap, reports.counters().traps)
+                    StreamNotice::Trapped(trap, reports.counters().traps)
                 }
-                event => said(event)?,
+                event => log_notice(event)?,
             };
-            Some((entry, told))
+            Some((entry, notice))
         });
         if let Some(number) = gone {
             self.streams.remove(number);
         }
-        told
+        notice
     }
 
     /// Removes replaced versions whose last connection has ended, and the oldest when there are too
@@ -440,8 +443,8 @@ impl StreamServices {
     /// Takes sockets that the daemon made on request.
     pub(crate) fn provide(&mut self, v6: bool, sockets: Vec<OwnedFd>) {
         let kind = usize::from(v6);
-        self.pool.asked[kind] = self.pool.asked[kind].saturating_sub(sockets.len() as u16);
-        if !self.are_there() {
+        self.pool.requested[kind] = self.pool.requested[kind].saturating_sub(sockets.len() as u16);
+        if !self.has_services() {
             return;
         }
         self.pool.ready[kind].extend(sockets);
@@ -451,22 +454,22 @@ impl StreamServices {
     }
 
     /// Discards outstanding requests: a new daemon does not know of them.
-    pub(crate) fn forget_asked(&mut self) {
-        self.pool.asked = [0; 2];
-        self.codecs.forget_asked();
+    pub(crate) fn discard_requests(&mut self) {
+        self.pool.requested = [0; 2];
+        self.codecs.discard_requests();
     }
 
     /// Returns the number of sockets to request, for IPv4 and for IPv6.
     pub(crate) fn wants(&mut self) -> Option<[u16; 2]> {
-        if self.are_there() { self.pool.wants(self.looked) } else { None }
+        if self.has_services() { self.pool.wants(self.polled_at) } else { None }
     }
 
     /// Polls connections and codecs for events.
-    pub(crate) fn look(&mut self, now: Nanos) -> io::Result<()> {
+    pub(crate) fn poll(&mut self, now: Nanos) -> io::Result<()> {
         self.forget_drained();
-        self.busy.look(now, processor_time);
-        self.codecs.look(now, |pid| sandbox::process::cpu_time(pid).ok());
-        self.looked = now;
+        self.busy.poll(now, processor_time);
+        self.codecs.poll(now, |pid| sandbox::process::cpu_time(pid).ok());
+        self.polled_at = now;
         self.streams.poll(now)
     }
 
@@ -526,26 +529,26 @@ impl StreamServices {
     /// Returns the time of the next timeout of a connection, beyond the work that [`Self::ready`]
     /// reported at the last poll.
     pub(crate) fn poll_timeout(&self) -> Option<Nanos> {
-        self.streams.poll_timeout(self.looked)
+        self.streams.poll_timeout(self.polled_at)
     }
 }
 
 /// Puts a version that has started in the place of the running one.
-fn succeed(streams: &mut Streams, service: &mut StreamService, next: Version) -> Told {
+fn promote(streams: &mut Streams, service: &mut StreamService, next: Version) -> StreamNotice {
     if let Err(error) = streams.hand_over(service.runs.number, next.number) {
         streams.remove(next.number);
-        return Told::ReplaceFailed(error.to_string());
+        return StreamNotice::ReplaceFailed(error.to_string());
     }
     service.draining.push(std::mem::replace(&mut service.runs, next));
     service.last_trap = None;
-    Told::Replaced
+    StreamNotice::Replaced
 }
 
 /// Converts a log event of a module into printable text.
-fn said(event: Event) -> Option<Told> {
+fn log_notice(event: Event) -> Option<StreamNotice> {
     match event {
         Event::Log { text, .. } | Event::Warning(text) => {
-            Some(Told::Said(text.escape_debug().collect()))
+            Some(StreamNotice::Logged(text.escape_debug().collect()))
         }
         Event::Started | Event::StartFailed { .. } | Event::Trapped { .. } => None,
     }

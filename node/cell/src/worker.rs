@@ -90,7 +90,7 @@ fn busy_rounds(mut receive: impl FnMut() -> bool) -> u32 {
 /// Returns whether a command for a service has to wait.
 fn must_wait(services: &Services) -> impl Fn(EntryId, Until) -> bool {
     |entry, until| match until {
-        Until::Rest => services.get(entry).is_some_and(Service::stands),
+        Until::Unblocked => services.get(entry).is_some_and(Service::is_blocked),
         Until::Recounted => services.has_of_before(entry),
     }
 }
@@ -106,11 +106,11 @@ impl<T: Timer> Cell<T> {
             dispatcher.path_mut().set_time(now);
             let busy_rounds = busy_rounds(|| intake.receive(dispatcher, round));
             let leaves = dispatcher.send_waiting();
-            let looks = streams.poll_beside();
-            let came_up = looks && intake.receive_beside(BATCH, dispatcher, round);
+            let polls_others = streams.is_poll_due();
+            let came_up = polls_others && intake.receive_others(BATCH, dispatcher, round);
             // Events come before the packets that made a queue long.
             dispatcher.report_queues(round);
-            streams.look(dispatcher.scheduler_mut(), round.link)?;
+            streams.poll(dispatcher.scheduler_mut(), round.link)?;
             let worked = dispatcher.run_turns(streams, round);
             dispatcher.take_records(round.link);
             dispatcher.deliver_messages(round);
@@ -123,7 +123,7 @@ impl<T: Timer> Cell<T> {
                 dispatcher.end_epoch(now);
             }
             self.run_deferred(now)?;
-            self.dispatcher.send_tapped(&mut self.link);
+            self.dispatcher.send_captures(&mut self.link);
             if now + CLOCK_STEP >= self.dispatcher.services().poll_timeout() {
                 self.dispatcher.tick(&mut Round { now, link: &mut self.link });
             }
@@ -143,7 +143,7 @@ impl<T: Timer> Cell<T> {
                 self.loader.handle_idle();
                 self.wait()?;
             }
-            if looks && !self.drain_messages(&mut buffer, now)? {
+            if polls_others && !self.drain_messages(&mut buffer, now)? {
                 return Ok(());
             }
         }
@@ -160,9 +160,9 @@ impl<T: Timer> Cell<T> {
         ];
         let until = timers.into_iter().flatten().map(|at| at.saturating_sub(now)).min();
         let time = until.map_or(WAIT_MAX.as_nanos(), |until| until.min(WAIT_MAX.as_nanos()));
-        let mut fds: Vec<_> = self.link.waited_for().collect();
-        fds.extend(self.streams.waited_for());
-        fds.extend(dispatcher.path().waited_for());
+        let mut fds: Vec<_> = self.link.readable_fds().collect();
+        fds.extend(self.streams.readable_fds());
+        fds.extend(dispatcher.path().readable_fds());
         fds.extend(self.intake.tap());
         let with_lanes = dispatcher.services().with_lanes().iter();
         fds.extend(
@@ -179,7 +179,8 @@ impl<T: Timer> Cell<T> {
                 Some(Received::Message(length, fds)) => (length, fds),
                 Some(_) => return Ok(true),
                 None => {
-                    let serves = !self.dispatcher.services().is_empty() || self.streams.are_there();
+                    let serves =
+                        !self.dispatcher.services().is_empty() || self.streams.has_services();
                     return Ok(serves && !self.link.is_given_up(now));
                 }
             };

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn events_and_frames_are_what_they_were() {
+    fn events_and_frames_are_parsed_unchanged() {
         for data in [&[][..], b"some", &[3; EVENT_LENGTH_MAX]] {
             let event = Record::Event { instance: 77, code: u32::MAX, data };
             assert_eq!(Record::parse(&bytes(1, u32::MAX, data)), Ok(event));

@@ -15,7 +15,7 @@ pub(crate) type Command = (ToCell, Vec<OwnedFd>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
     /// Memory of the service free: no call is suspended.
-    Rest,
+    Unblocked,
     /// Packets counted before the service's last recount gone: none of them is in the cell.
     Recounted,
 }
@@ -30,9 +30,9 @@ pub(crate) struct Deferred {
 /// waits for.
 fn concerns(message: &ToCell) -> Option<(EntryId, Until)> {
     match message {
-        ToCell::Replace(facts, _) => Some((facts.entry, Until::Rest)),
+        ToCell::Replace(facts, _) => Some((facts.entry, Until::Unblocked)),
         ToCell::Target(entry, _) | ToCell::Recount(entry) | ToCell::Message(entry, _) => {
-            Some((*entry, Until::Rest))
+            Some((*entry, Until::Unblocked))
         }
         ToCell::Settle(entry) => Some((*entry, Until::Recounted)),
         _ => None,
@@ -81,9 +81,9 @@ mod tests {
     #[test]
     fn commands_for_a_service_wait_in_their_order_and_others_do_not() {
         let mut deferred = Deferred::default();
-        let stands = |entry, _| entry == EntryId(1);
-        assert!(deferred.handle(message(1, 1), stands).is_none());
-        assert!(deferred.handle(message(2, 2), stands).is_some());
+        let is_blocked = |entry, _| entry == EntryId(1);
+        assert!(deferred.handle(message(1, 1), is_blocked).is_none());
+        assert!(deferred.handle(message(2, 2), is_blocked).is_some());
         // The call has ended, but another command is in front.
         assert!(deferred.handle(message(1, 3), |_, _| false).is_none());
         let again: Vec<Command> = deferred.take().collect();
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_stay_are_in_front_of_later_ones_again() {
+    fn deferred_commands_stay_in_front_of_later_ones() {
         let mut deferred = Deferred::default();
         for number in [1, 2] {
             assert!(deferred.handle(message(1, number), |_, _| true).is_none());
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_about_no_services_memory_never_waits() {
+    fn commands_without_a_services_memory_never_wait() {
         let mut deferred = Deferred::default();
         for message in [ToCell::Stop(EntryId(1)), ToCell::Report, ToCell::VersionKnown(EntryId(1))]
         {
@@ -127,6 +127,6 @@ mod tests {
             until
         };
         assert_eq!(until(ToCell::Settle(EntryId(1))), Some(Until::Recounted));
-        assert_eq!(until(ToCell::Recount(EntryId(1))), Some(Until::Rest));
+        assert_eq!(until(ToCell::Recount(EntryId(1))), Some(Until::Unblocked));
     }
 }

@@ -72,7 +72,7 @@ impl Link {
     }
 
     /// Returns the descriptor that is readable when there is a message or a connection.
-    pub(crate) fn waited_for(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+    pub(crate) fn readable_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         std::iter::once(self.socket.as_ref().unwrap_or(&self.listening).as_fd())
     }
 
@@ -98,11 +98,13 @@ impl Link {
     ) -> Result<Option<Received>> {
         loop {
             if self.socket.is_none() {
-                self.socket =
-                    fd_passing::accept(self.listening.as_fd()).context("taking a daemon")?;
+                self.socket = fd_passing::accept(self.listening.as_fd())
+                    .context("accepting a daemon's connection")?;
             }
             let Some(socket) = &self.socket else { return Ok(None) };
-            match fd_passing::receive(socket.as_fd(), buffer).context("hearing the daemon")? {
+            match fd_passing::receive(socket.as_fd(), buffer)
+                .context("receiving a message of the daemon")?
+            {
                 Received::Closed => {
                     self.socket = None;
                     self.alone_since = now;
@@ -159,7 +161,7 @@ impl Link {
             Ok(is_sent) => Ok(is_sent),
             // The closed connection is noticed when the next message is received.
             Err(error) if is_gone(&error) => Ok(false),
-            Err(error) => Err(error).context("telling the daemon"),
+            Err(error) => Err(error).context("sending a message to the daemon"),
         }
     }
 }
@@ -188,10 +190,10 @@ pub fn adopt(
     patience_ms: u64,
 ) -> Result<(Adopted, Vec<(Given, OwnedFd)>)> {
     fd_passing::send(socket.as_fd(), &encode(&ToCell::Adopt(keep))?, &[])
-        .context("telling the cell")?;
+        .context("sending a message to the cell")?;
     let mut buffer = vec![0; fd_passing::MESSAGE_LENGTH_MAX];
     let (FromCell::Adopted(adopted), _) = hear(socket, &mut buffer, patience_ms)? else {
-        anyhow::bail!("the cell answers something else");
+        anyhow::bail!("the cell sent an unexpected message");
     };
     let (found, expected) = (adopted.protocol, PROTOCOL_VERSION);
     anyhow::ensure!(found == expected, "the cell speaks version {found}, not {expected}");
@@ -203,7 +205,7 @@ pub fn adopt(
     let mut given = Vec::with_capacity(count);
     for _ in 0..count {
         let (FromCell::Given(what), mut fds) = hear(socket, &mut buffer, patience_ms)? else {
-            anyhow::bail!("the cell answers something else");
+            anyhow::bail!("the cell sent an unexpected message");
         };
         given.push((what, fds.pop().context("a descriptor is missing")?));
     }

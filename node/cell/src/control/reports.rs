@@ -106,7 +106,7 @@ fn report_services(
     let services = sources.dispatcher.services_mut();
     let most = if of == Of::All { SERVICES_PER_ROUND } else { LOOKS_PER_ROUND };
     let (mut looks, mut next) = (0, from);
-    while next < services.places() && looks < most {
+    while next < services.slots() && looks < most {
         next += 1;
         let Some(service) = services.at_mut(next - 1) else { continue };
         looks += 1;
@@ -119,7 +119,7 @@ fn report_services(
             link.send(&FromCell::Service(service.entry(), Box::new(service.report())))?;
         }
     }
-    let is_last = next >= services.places();
+    let is_last = next >= services.slots();
     if of == Of::All && is_last {
         for (entry, report) in sources.streams.all() {
             link.send(&FromCell::Service(entry, Box::new(report)))?;
@@ -140,18 +140,18 @@ fn report_sessions(
     if from == 0 {
         sessions.charge_own(pacer::processor_time());
     }
-    let places = sessions.places();
-    let next = places.min(from + LOOKS_PER_ROUND);
+    let slots = sessions.slots();
+    let next = slots.min(from + LOOKS_PER_ROUND);
     let some: Vec<_> = (from..next)
-        .filter_map(|place| {
-            let sent = sent.get(place).copied().unwrap_or_default();
-            sessions.tell(place, sent, of == Of::All)
+        .filter_map(|slot| {
+            let sent = sent.get(slot).copied().unwrap_or_default();
+            sessions.poll_report(slot, sent, of == Of::All)
         })
         .collect();
     if !some.is_empty() {
         link.send(&FromCell::Sessions(some))?;
     }
-    if next < places {
+    if next < slots {
         return Ok(Some(next));
     }
     if of == Of::Sessions {

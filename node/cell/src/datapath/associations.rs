@@ -26,7 +26,7 @@ use ::association::{AssociationId, Opener, Refused, Role, Sealer, Traffic};
 use abi::PacketBytes;
 use bpf_maps::PacketMeta;
 use calls::{Callee, Calls};
-use carrier::{Carrier, Datagram, Place};
+use carrier::{Carrier, Datagram, Position};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use units::{CoarseInstant, EntryId, Millis};
@@ -43,14 +43,14 @@ const WAITING_MAX: usize = 2048;
 /// Time that a packet waits at most: a module is fetched and compiled within it, or not at all.
 const WAIT_MAX: Millis = Millis(10_000);
 /// Period of the limit on questions to the daemon.
-const ASKED_PERIOD: Millis = Millis(1_000);
+const QUESTIONS_PERIOD: Millis = Millis(1_000);
 /// Questions to the daemon in a second: of all associations together, and of unauthenticated
 /// packets, whose digests cost nothing to forge.
-const ASKED_MAX: u32 = 512;
-const ASKED_BY_ANYONE_MAX: u32 = 64;
+const QUESTIONS_MAX: u32 = 512;
+const QUESTIONS_UNAUTHENTICATED_MAX: u32 = 64;
 
 /// Association whose keys are in this cell.
-struct Held {
+struct LiveAssociation {
     opener: Opener,
     sealer: Sealer,
     until: CoarseInstant,
@@ -88,7 +88,7 @@ struct Waiting {
 }
 
 /// Decision on a frame that arrived for the node's associations.
-pub(crate) enum Taken {
+pub(crate) enum ActiveDecision {
     /// Call: this service runs on the payload, to which the frame was reduced.
     Call(EntryId),
     /// Frame for the daemon, or part of a packet: the kernel's stack gets it.
@@ -103,7 +103,7 @@ pub(crate) enum Taken {
 /// Associations whose keys this cell has.
 #[derive(Default)]
 pub(crate) struct Associations {
-    held: HashMap<AssociationId, Box<Held>, BuildHasherDefault<IdHash>>,
+    held: HashMap<AssociationId, Box<LiveAssociation>, BuildHasherDefault<IdHash>>,
     anyone: Calls,
     anyone_waiting: usize,
     /// Carrier of the packet being handled.
@@ -137,7 +137,7 @@ impl Associations {
         let (id, until) = (traffic.id, CoarseInstant::from_nanos(traffic.until));
         let (opener, sealer) = traffic.split();
         let (calls, waiting) = (Calls::default(), 0);
-        self.held.insert(id, Box::new(Held { opener, sealer, until, calls, waiting }));
+        self.held.insert(id, Box::new(LiveAssociation { opener, sealer, until, calls, waiting }));
         self.report.live = self.held.len() as u64;
     }
 
@@ -171,29 +171,29 @@ impl Associations {
         packet: &mut Packet,
         meta: &PacketMeta,
         now: CoarseInstant,
-    ) -> Taken {
+    ) -> ActiveDecision {
         self.report.received += 1;
-        let place = match Place::of(packet, meta) {
-            Datagram::Whole(place) => place,
+        let position = match Position::of(packet, meta) {
+            Datagram::Whole(position) => position,
             Datagram::Other => {
                 self.report.to_kernel += 1;
-                return Taken::Kernel;
+                return ActiveDecision::Kernel;
             }
             Datagram::Malformed => {
                 self.report.malformed += 1;
-                return Taken::End;
+                return ActiveDecision::End;
             }
         };
-        match wire::kind(&packet.head()[place.payload_at..]) {
+        match wire::kind(&packet.head()[position.payload_at..]) {
             Ok(Kind::Handshake) => {
                 self.report.to_kernel += 1;
-                Taken::Kernel
+                ActiveDecision::Kernel
             }
-            Ok(Kind::Active(id)) => self.open(packet, &place, id, now),
-            Ok(Kind::Anyone) => self.read(packet, &place, now),
+            Ok(Kind::Active(id)) => self.open(packet, &position, id, now),
+            Ok(Kind::Anyone) => self.read(packet, &position, now),
             Err(_) => {
                 self.report.malformed += 1;
-                Taken::End
+                ActiveDecision::End
             }
         }
     }
@@ -201,21 +201,24 @@ impl Associations {
     fn open(
         &mut self,
         packet: &mut Packet,
-        place: &Place,
+        position: &Position,
         id: AssociationId,
         now: CoarseInstant,
-    ) -> Taken {
+    ) -> ActiveDecision {
         let report = &mut self.report;
         let Some(held) = self.held.get_mut(&id).filter(|held| now < held.until) else {
             report.unknown += 1;
-            return Taken::End;
+            return ActiveDecision::End;
         };
         let whole = packet.is_whole();
         if !whole {
-            gather(packet, place.payload_at, &mut self.scratch);
+            gather(packet, position.payload_at, &mut self.scratch);
         }
-        let datagram =
-            if whole { &mut packet.head_mut()[place.payload_at..] } else { &mut self.scratch[..] };
+        let datagram = if whole {
+            &mut packet.head_mut()[position.payload_at..]
+        } else {
+            &mut self.scratch[..]
+        };
         let opened = match held.opener.open(datagram) {
             Ok(opened) => opened,
             Err(refused) => {
@@ -225,7 +228,7 @@ impl Associations {
                     Refused::NoKey(_) => &mut report.no_key,
                     Refused::Forged => &mut report.forged,
                 } += 1;
-                return Taken::End;
+                return ActiveDecision::End;
             }
         };
         let (digest, role) = (*opened.digest, opened.role);
@@ -233,77 +236,85 @@ impl Associations {
         self.current.protection = opened.protection;
         if !whole {
             // The length has not changed, so the store fits.
-            let _ = packet.store(place.payload_at, &self.scratch);
+            let _ = packet.store(position.payload_at, &self.scratch);
         }
         let callee = held.calls.find(&digest, now);
-        self.call(packet, place, (digest, role), TAG_LENGTH, callee, now)
+        self.call(packet, position, (digest, role), TAG_LENGTH, callee, now)
     }
 
     /// Reads an unauthenticated packet: its checksum must be right at least.
-    fn read(&mut self, packet: &mut Packet, place: &Place, now: CoarseInstant) -> Taken {
+    fn read(
+        &mut self,
+        packet: &mut Packet,
+        position: &Position,
+        now: CoarseInstant,
+    ) -> ActiveDecision {
         let whole = packet.is_whole();
         if !whole {
-            gather(packet, place.payload_at, &mut self.scratch);
+            gather(packet, position.payload_at, &mut self.scratch);
         }
         let head = packet.head();
-        let datagram = if whole { &head[place.payload_at..] } else { &self.scratch[..] };
-        if !place.has_right_checksum(head, datagram) {
+        let datagram = if whole { &head[position.payload_at..] } else { &self.scratch[..] };
+        if !position.has_right_checksum(head, datagram) {
             self.report.checksum += 1;
-            return Taken::End;
+            return ActiveDecision::End;
         }
-        let datagram =
-            if whole { &mut packet.head_mut()[place.payload_at..] } else { &mut self.scratch[..] };
+        let datagram = if whole {
+            &mut packet.head_mut()[position.payload_at..]
+        } else {
+            &mut self.scratch[..]
+        };
         let Ok(read) = FromAnyone::read(datagram) else {
             self.report.malformed += 1;
-            return Taken::End;
+            return ActiveDecision::End;
         };
         let (digest, role) = (*read.digest, read.role);
         self.current.association = None;
         let callee = self.anyone.find(&digest, now);
-        self.call(packet, place, (digest, role), 0, callee, now)
+        self.call(packet, position, (digest, role), 0, callee, now)
     }
 
     /// Directs an opened packet to the service that it calls.
     fn call(
         &mut self,
         packet: &mut Packet,
-        place: &Place,
+        position: &Position,
         (digest, role): ([u8; 32], Role),
         tag: usize,
         callee: Callee,
         now: CoarseInstant,
-    ) -> Taken {
+    ) -> ActiveDecision {
         if role == Role::Answer {
             // This node has sent no call.
             self.report.answers += 1;
-            return Taken::End;
+            return ActiveDecision::End;
         }
         self.current.digest = digest;
-        self.current.keep(packet, place);
-        if !packet.trim(place.payload_at + PAYLOAD_AT, tag) {
+        self.current.keep(packet, position);
+        if !packet.trim(position.payload_at + PAYLOAD_AT, tag) {
             self.report.malformed += 1;
-            return Taken::End;
+            return ActiveDecision::End;
         }
         match callee {
             Callee::Service(entry) => {
                 self.report.calls += 1;
-                Taken::Call(entry)
+                ActiveDecision::Call(entry)
             }
             Callee::Refused => {
                 self.report.refused += 1;
-                Taken::End
+                ActiveDecision::End
             }
-            Callee::Asked => Taken::Wait(None),
+            Callee::Asked => ActiveDecision::Wait(None),
             Callee::Unknown if self.may_ask(now) => {
                 let association = self.current.association;
                 if let Some(calls) = self.calls_of(association) {
                     calls.asked(digest, now);
                 }
-                Taken::Wait(Some(Question { association, digest }))
+                ActiveDecision::Wait(Some(Question { association, digest }))
             }
             Callee::Unknown => {
                 self.report.not_asked += 1;
-                Taken::End
+                ActiveDecision::End
             }
         }
     }
@@ -316,12 +327,12 @@ impl Associations {
     }
 
     fn may_ask(&mut self, now: CoarseInstant) -> bool {
-        if now.saturating_since(self.asked_since) >= ASKED_PERIOD {
+        if now.saturating_since(self.asked_since) >= QUESTIONS_PERIOD {
             (self.asked_since, self.asked) = (now, [0; 2]);
         }
         let (kind, most) = match self.current.association {
-            Some(_) => (0, ASKED_MAX),
-            None => (1, ASKED_BY_ANYONE_MAX),
+            Some(_) => (0, QUESTIONS_MAX),
+            None => (1, QUESTIONS_UNAUTHENTICATED_MAX),
         };
         let may = self.asked[kind] < most;
         self.asked[kind] += u32::from(may);
@@ -335,7 +346,7 @@ impl Associations {
         }
     }
 
-    /// Queues the packet for which [`Taken::Wait`] was returned, if the limits allow it.
+    /// Queues the packet for which [`ActiveDecision::Wait`] was returned, if the limits allow it.
     pub(crate) fn keep(
         &mut self,
         packet: Packet,
@@ -443,8 +454,8 @@ impl Associations {
             return Err(Unanswered::TooLong);
         }
         let payload_at = carrier.payload_at();
-        packet.resize_tail(tag as i32).map_err(|_| Unanswered::NoRoom)?;
-        packet.resize_head((payload_at + PAYLOAD_AT) as i32).map_err(|_| Unanswered::NoRoom)?;
+        packet.resize_tail(tag as i32).map_err(|_| Unanswered::NoMemory)?;
+        packet.resize_head((payload_at + PAYLOAD_AT) as i32).map_err(|_| Unanswered::NoMemory)?;
         let whole = packet.is_whole();
         if !whole {
             gather(packet, payload_at, &mut self.scratch);
@@ -465,7 +476,7 @@ impl Associations {
             // The packet was grown to hold it.
             let _ = packet.store(payload_at, &self.scratch);
         }
-        packet.store(0, &headers[..payload_at]).map_err(|_| Unanswered::NoRoom)
+        packet.store(0, &headers[..payload_at]).map_err(|_| Unanswered::NoMemory)
     }
 }
 
@@ -477,7 +488,7 @@ pub(crate) enum Unanswered {
     /// The answer exceeds the MTU of its port.
     TooLong,
     /// There is no packet memory for it.
-    NoRoom,
+    NoMemory,
 }
 
 /// Copies a packet of several frames, from `at` on, into `scratch`.

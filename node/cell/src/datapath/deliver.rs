@@ -2,11 +2,11 @@
 
 use crate::datapath::Datapath;
 use crate::datapath::associations::Unanswered;
-use crate::datapath::egress::{Departing, Exit, Refused};
+use crate::datapath::capture::Capture;
+use crate::datapath::egress::{Destination, Outgoing, Refused};
 use crate::datapath::link::{self, TAG_LENGTH, l3_offset, retag, trim_behind};
 use crate::datapath::port::{Port, SendFailure};
 use crate::datapath::source::{self, Source};
-use crate::datapath::tap::Tap;
 use crate::sched::sessions::Sessions;
 use abi::PacketBytes;
 use bpf_maps::{
@@ -39,7 +39,7 @@ impl End {
 }
 
 /// Egress resources borrowed for one call: the data path, and the session that sends.
-pub(crate) struct Exits<'a> {
+pub(crate) struct EgressPath<'a> {
     pub(super) path: &'a mut Datapath,
     pub(super) sessions: &'a mut Sessions,
     /// Session that sends.
@@ -63,7 +63,7 @@ pub(crate) enum Next {
     Drop,
 }
 
-impl Exits<'_> {
+impl EgressPath<'_> {
     /// Returns the bytes that the session sent in this call without queueing.
     #[inline]
     pub(crate) const fn sent(&self) -> u64 {
@@ -72,8 +72,8 @@ impl Exits<'_> {
 
     /// Returns the capture, while one runs.
     #[inline]
-    pub(crate) fn tap(&mut self) -> Option<&mut Tap> {
-        self.path.tap()
+    pub(crate) fn capture(&mut self) -> Option<&mut Capture> {
+        self.path.capture()
     }
 
     /// Creates a packet from a frame's bytes; `None` when there is no frame memory.
@@ -91,7 +91,7 @@ impl Exits<'_> {
     /// kernel must answer the packet (TTL, MTU).
     pub(crate) fn forward(&mut self, mut packet: Packet, meta: &PacketMeta) -> End {
         if meta.flags & META_BRIDGED != 0 {
-            return self.across(packet, meta.egress_port);
+            return self.cross(packet, meta.egress_port);
         }
         if meta.flags & META_ROUTED == 0 {
             return self.hand_back(packet, meta);
@@ -148,7 +148,7 @@ impl Exits<'_> {
 
     /// Sends a packet by the port that a rule names, on its session's account: by the packet's
     /// route if that leads there, else unchanged.
-    pub(crate) fn leave_by(
+    pub(crate) fn send_by(
         &mut self,
         packet: Packet,
         meta: &PacketMeta,
@@ -166,9 +166,10 @@ impl Exits<'_> {
     }
 
     /// Sends a packet unchanged by the other end of its bridge.
-    fn across(&mut self, packet: Packet, port: u16) -> End {
-        let room = self.path.ports.get(port).map(|port| port.mtu() + ETHERNET_LENGTH + TAG_LENGTH);
-        if room.is_some_and(|room| packet.length() > room) {
+    fn cross(&mut self, packet: Packet, port: u16) -> End {
+        let frame_max =
+            self.path.ports.get(port).map(|port| port.mtu() + ETHERNET_LENGTH + TAG_LENGTH);
+        if frame_max.is_some_and(|frame_max| packet.length() > frame_max) {
             self.recycle(packet);
             return End::TooLong;
         }
@@ -177,11 +178,11 @@ impl Exits<'_> {
 
     /// Sends a packet unchanged by a port.
     pub(crate) fn send(&mut self, port: u16, packet: Packet) -> End {
-        if let Some(tap) = &mut self.path.tap {
-            tap.leaves(&packet, port);
+        if let Some(capture) = &mut self.path.capture {
+            capture.on_departure(&packet, port);
         }
         if self.path.egress.shares(port) {
-            return self.send_in_turn(port, packet);
+            return self.send_by_share(port, packet);
         }
         let length = packet.length() as u64;
         match self.path.ports.send(port, packet, &mut self.path.pool) {
@@ -197,20 +198,20 @@ impl Exits<'_> {
     }
 
     /// Queues a packet until its session's share of the port allows it to leave.
-    fn send_in_turn(&mut self, port: u16, packet: Packet) -> End {
-        self.wait_for_turn(port, Departing { packet, by: Exit::Port }, End::Sent)
+    fn send_by_share(&mut self, port: u16, packet: Packet) -> End {
+        self.enqueue(port, Outgoing { packet, by: Destination::Port }, End::Sent)
     }
 
     /// Queues a packet until its session may send it by this port. Returns `end`, or the cause of a
     /// drop.
-    fn wait_for_turn(&mut self, port: u16, departing: Departing, end: End) -> End {
-        let memory = Bytes(departing.packet.memory_length() as u64);
-        if !self.sessions.hold(self.session, memory) {
-            self.sessions.refused(self.session, &departing.packet);
-            self.recycle(departing.packet);
+    fn enqueue(&mut self, port: u16, outgoing: Outgoing, end: End) -> End {
+        let memory = Bytes(outgoing.packet.memory_length() as u64);
+        if !self.sessions.admit_outgoing(self.session, memory) {
+            self.sessions.on_refused(self.session, &outgoing.packet);
+            self.recycle(outgoing.packet);
             return End::Failed(SendFailure::Full);
         }
-        match self.path.egress.enqueue(port, self.session, departing, None) {
+        match self.path.egress.enqueue(port, self.session, outgoing, None) {
             Ok(()) => end,
             Err((packet, why)) => {
                 self.sessions.release(self.session, memory);
@@ -254,7 +255,7 @@ impl Exits<'_> {
                 self.recycle(packet);
                 match why {
                     Unanswered::TooLong => End::TooLong,
-                    Unanswered::NoRoom => End::Failed(SendFailure::Full),
+                    Unanswered::NoMemory => End::Failed(SendFailure::Full),
                     Unanswered::Gone => End::Failed(SendFailure::NoPort),
                 }
             }
@@ -263,7 +264,7 @@ impl Exits<'_> {
 
     /// Hands a packet to the kernel's stack, which routes, answers or delivers it.
     pub(crate) fn hand_to_kernel(&mut self, packet: Packet) -> End {
-        self.give_to_kernel(Departing { packet, by: Exit::Kernel })
+        self.give_to_kernel(Outgoing { packet, by: Destination::Kernel })
     }
 
     /// Hands a packet to the kernel whose module wants it routed again.
@@ -304,8 +305,8 @@ impl Exits<'_> {
         if self.path.ports.frames(meta.arrival_port).is_none() {
             return self.leave_to_kernel(packet, meta);
         }
-        let by = Exit::Back { arrival: meta.arrival_port, is_ip: is_ip(meta) };
-        self.give_to_kernel(Departing { packet, by })
+        let by = Destination::Back { arrival: meta.arrival_port, is_ip: is_ip(meta) };
+        self.give_to_kernel(Outgoing { packet, by })
     }
 
     /// Leaves a packet without a route to the kernel: as one that has just arrived by its port; or
@@ -320,28 +321,28 @@ impl Exits<'_> {
         let arrives =
             is_as_it_came && self.path.ports.receives(port) && self.path.egress.asker().is_some();
         let by = match arrives {
-            true => Exit::Arrival { port, is_ip: is_ip(meta) },
+            true => Destination::Arrival { port, is_ip: is_ip(meta) },
             // The node's own device strips tags: the kernel would route a packet that it has to
             // drop.
             false if link::is_of_unknown_vlan(packet.head(), meta) => {
                 return self.unknown_vlan(packet);
             }
-            false => Exit::Kernel,
+            false => Destination::Kernel,
         };
-        self.give_to_kernel(Departing { packet, by })
+        self.give_to_kernel(Outgoing { packet, by })
     }
 
     /// Hands a packet to the kernel; through its session's queue if the kernel will send it by a
     /// port with shares.
-    fn give_to_kernel(&mut self, departing: Departing) -> End {
-        if let Some(port) = self.path.egress.shared_egress(self.session, &departing) {
-            return self.wait_for_turn(port, departing, End::ToKernel);
+    fn give_to_kernel(&mut self, outgoing: Outgoing) -> End {
+        if let Some(port) = self.path.egress.shared_egress(self.session, &outgoing) {
+            return self.enqueue(port, outgoing, End::ToKernel);
         }
-        if departing.by == Exit::Kernel && l3_offset(departing.packet.head()).is_none() {
-            return self.malformed(departing.packet);
+        if outgoing.by == Destination::Kernel && l3_offset(outgoing.packet.head()).is_none() {
+            return self.malformed(outgoing.packet);
         }
         let Datapath { ports, kernel, egress, pool, .. } = &mut *self.path;
-        match departing.leave(ports, kernel.as_ref(), egress.asker(), pool) {
+        match outgoing.hand_over(ports, kernel.as_ref(), egress.asker(), pool) {
             true => End::ToKernel,
             false => End::KernelRefused,
         }

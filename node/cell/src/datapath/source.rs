@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_of_what_has_a_route() {
+    fn a_packet_with_a_route_keeps_no_origin() {
         let came = from(v4(1, 77)).udp(77, 9).build();
         let mut packet = packet_of(&came);
         let mut meta =

@@ -71,8 +71,8 @@ fn load_for_packets(batch: &VecDeque<Packet>, services: &Services, sessions: &Se
     for (entry, packet) in entries.iter_mut().zip(batch) {
         let Some(meta) = packet.metadata::<{ size_of::<PacketMeta>() }>() else { continue };
         *entry = EntryId(bytemuck::cast::<_, PacketMeta>(meta).entry);
-        if let Some(place) = services.place(*entry) {
-            Service::load_for_packet(place);
+        if let Some(slot) = services.slot(*entry) {
+            Service::load_for_packet(slot);
         }
     }
     let of_batch = || entries.iter().take(batch.len()).filter_map(|&entry| services.get(entry));
@@ -91,8 +91,8 @@ fn load_for_turns(services: &Services, sessions: &Sessions) -> usize {
     for (entry, &processor) in entries.iter_mut().zip(next) {
         let Some(task) = sessions.task_of(processor) else { continue };
         *entry = task.entry;
-        if let Some(place) = services.place(*entry) {
-            Service::load_for_turn(place);
+        if let Some(slot) = services.slot(*entry) {
+            Service::load_for_turn(slot);
         }
     }
     for step in 0..3 {

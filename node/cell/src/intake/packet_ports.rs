@@ -10,7 +10,7 @@
 //! A frame that its sender left to a device to segment is returned, or crosses the bridge,
 //! unchanged; in front of a service it is segmented into packets.
 
-use crate::datapath::Facts;
+use crate::datapath::RuleActions;
 use crate::dispatch::Dispatcher;
 use crate::intake::counts::DoorCounts;
 use crate::sched::Timer;
@@ -50,11 +50,11 @@ impl PacketPorts {
     ///
     /// # Errors
     /// The memory holds no rules.
-    pub(crate) fn install(&mut self, number: u64, rules: &OwnedFd) -> Result<Facts> {
+    pub(crate) fn install(&mut self, number: u64, rules: &OwnedFd) -> Result<RuleActions> {
         let bytes = sandbox::fd_passing::read_sealed_memory(rules.as_fd(), RULES_LENGTH_MAX)
             .context("reading the rules")?;
         let (rules, own) = node::door::rules::decode(&bytes)?;
-        let facts = Facts::of_rules(&rules);
+        let facts = RuleActions::of_rules(&rules);
         self.door.install(rules);
         self.door.set_own(own);
         if let Some(counts) = &self.counts {
@@ -80,8 +80,8 @@ impl PacketPorts {
                 };
                 is_busy = true;
                 let port = *port;
-                if let Some(tap) = to.path_mut().tap() {
-                    tap.comes();
+                if let Some(capture) = to.path_mut().capture() {
+                    capture.on_frame_arrival();
                 }
                 let decision = door.decide(&port, frame.bytes);
                 let (outcome, packets) = act(number, &decision, frame, piece, to, &mut serve);
@@ -92,10 +92,16 @@ impl PacketPorts {
                         counts.add_rule(rule, packets, length);
                     }
                 }
-                if let Some(tap) = to.path_mut().tap() {
+                if let Some(capture) = to.path_mut().capture() {
                     let entry =
                         (decision.act == Act::Service).then_some(EntryId(decision.meta.entry));
-                    tap.came(port, frame.bytes, decision.rules().next(), entry, outcome);
+                    capture.on_frame_outcome(
+                        port,
+                        frame.bytes,
+                        decision.rules().next(),
+                        entry,
+                        outcome,
+                    );
                 }
             }
         }
@@ -120,8 +126,8 @@ fn act<T: Timer>(
         },
         Act::Cross(end) => match to.path_mut().cross(end, frame) {
             Ok(()) => {
-                if let Some(tap) = to.path_mut().tap() {
-                    tap.crosses(end, frame.bytes, decision.rules().next());
+                if let Some(capture) = to.path_mut().capture() {
+                    capture.on_crossing(end, frame.bytes, decision.rules().next());
                 }
                 (decision.outcome, 1)
             }
@@ -133,7 +139,7 @@ fn act<T: Timer>(
             // last.
             let mut outcome = decision.outcome;
             let packets = each_packet(frame, piece, |bytes| {
-                outcome = to.leave_by(bytes, decision, ports, session);
+                outcome = to.send_by(bytes, decision, ports, session);
             });
             (outcome, packets)
         }

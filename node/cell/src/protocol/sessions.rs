@@ -146,7 +146,7 @@ mod tests {
     use session::memory::{Held, Use};
 
     #[test]
-    fn a_reservation_survives_its_way_to_the_cell() {
+    fn a_reservation_is_decoded_as_it_was_encoded() {
         let all = r#"{"cpu":["1ms/4ms+extra","2ms/20ms"],"below":"400us/4ms","memory":"64MiB",
             "queue":"256KiB","send":{"left":"1ms/4ms","right":"2ms/6ms"},"weight":200}"#;
         for json in [all, "{}"] {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_can_be_promised_is_no_message() {
+    fn an_impossible_reservation_is_refused() {
         let promised = |slice: u64, weight: u16| {
             let numbers = Numbers { slice: Nanos(slice), period: Nanos::from_millis(4) };
             let promised = Promised {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_reports_as_a_message_may_have_fit_into_one() {
+    fn the_most_reports_of_a_message_fit_into_it() {
         let (most, session) = (u64::MAX, SessionId(u16::MAX));
         let report = SessionReport {
             session,

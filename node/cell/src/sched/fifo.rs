@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_as_the_queue_that_all_know() {
+    fn a_fifo_behaves_like_a_vec_deque() {
         let (mut fifo, mut model) = (Fifo::default(), VecDeque::new());
         let mut chance: u32 = 1;
         for step in 0..10_000 {

@@ -111,7 +111,7 @@ impl Meter {
 
     fn settle(&mut self, sessions: &mut Sessions, now: Nanos) {
         if let Some((session, since)) = self.running.take() {
-            sessions.charge_beside(session, now.saturating_sub(since));
+            sessions.charge_outside_turns(session, now.saturating_sub(since));
         }
     }
 }

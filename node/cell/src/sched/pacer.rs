@@ -57,7 +57,7 @@ impl Clocks for SystemClocks {
 pub(crate) struct CallState {
     /// Number of the call.
     call: u64,
-    /// Processor time of the call, up to `looked_at`.
+    /// Processor time of the call, up to `measured_at`.
     ran: Nanos,
     /// Turns in a row that were over before they began.
     late_turns: u8,
@@ -79,7 +79,7 @@ pub(crate) struct Pacer<C = SystemClocks> {
     /// Set when a call has run for longer than a turn.
     was_long: Cell<bool>,
     /// Processor time of the thread when `ran` was updated.
-    looked_at: Cell<Nanos>,
+    measured_at: Cell<Nanos>,
 }
 
 impl Default for Pacer {
@@ -98,7 +98,7 @@ impl<C: Clocks> Pacer<C> {
             seen: Cell::default(),
             state: Cell::default(),
             was_long: Cell::default(),
-            looked_at: Cell::default(),
+            measured_at: Cell::default(),
         }
     }
 
@@ -107,17 +107,17 @@ impl<C: Clocks> Pacer<C> {
         self.until.set(until);
         self.is_fresh.set(true);
         if until.0 == u64::MAX {
-            self.look_closely(until);
+            self.poll_closely_from(until);
         }
         self.state.set(state);
         if state.call != 0 {
-            self.looked_at.set(self.clocks.processor());
+            self.measured_at.set(self.clocks.processor());
         }
     }
 
     /// Sets the time from which later turns are asked at each loop: the timer that interrupts them
     /// fires late by a varying delay.
-    pub(crate) fn look_closely(&self, from: Nanos) {
+    pub(crate) fn poll_closely_from(&self, from: Nanos) {
         self.closely_from.set(from);
         self.seen.set(None);
     }
@@ -128,9 +128,9 @@ impl<C: Clocks> Pacer<C> {
         self.seen.get().map(|seen| (self.closely_from.get(), seen))
     }
 
-    /// Ends the turn. Returns the state with which a suspended call (`stands`) resumes.
-    pub(crate) fn end(&self, stands: bool) -> CallState {
-        if !stands {
+    /// Ends the turn. Returns the state with which a suspended call (`is_suspended`) resumes.
+    pub(crate) fn end(&self, is_suspended: bool) -> CallState {
+        if !is_suspended {
             return CallState::default();
         }
         let mut state = self.state.get();
@@ -138,7 +138,7 @@ impl<C: Clocks> Pacer<C> {
             // The engine has not asked: the suspended call ran for no time worth counting.
             return state;
         }
-        state.ran += self.clocks.processor().saturating_sub(self.looked_at.get());
+        state.ran += self.clocks.processor().saturating_sub(self.measured_at.get());
         state
     }
 
@@ -148,20 +148,20 @@ impl<C: Clocks> Pacer<C> {
     }
 
     /// Starts calls outside turns, which run until they end.
-    pub(crate) fn begin_alone(&self) {
+    pub(crate) fn begin_unlimited(&self) {
         self.until.set(Nanos(u64::MAX));
-        self.look_closely(Nanos(u64::MAX));
+        self.poll_closely_from(Nanos(u64::MAX));
     }
 
     /// Returns what the running call shall do, by elapsed time.
-    fn look(&self) -> Over {
+    fn poll(&self) -> Over {
         let now = self.clocks.monotonic();
         let is_close = now >= self.closely_from.get();
         if is_close && self.seen.get().is_none() {
             self.seen.set(Some(now));
         }
         if self.is_fresh.take() {
-            return self.look_first(now, is_close);
+            return self.poll_first(now, is_close);
         }
         if now >= self.until.get() {
             Over::Suspend
@@ -173,7 +173,7 @@ impl<C: Clocks> Pacer<C> {
     }
 
     /// Returns what the call shall do at the first question of a turn, which may be over already.
-    fn look_first(&self, now: Nanos, is_close: bool) -> Over {
+    fn poll_first(&self, now: Nanos, is_close: bool) -> Over {
         let is_over = now >= self.until.get();
         if is_over {
             self.until.set(now + PROGRESS_MIN);
@@ -188,25 +188,25 @@ impl<C: Clocks> Pacer<C> {
 
 impl<C: Clocks> Pace for Pacer<C> {
     fn over(&self, call: u64) -> Over {
-        let over = self.look();
+        let over = self.poll();
         if over == Over::Closely {
             // The turn ends soon, and reading the other clock is a system call.
             return over;
         }
         let (mut state, ran) = (self.state.get(), self.clocks.processor());
         if state.call == call {
-            state.ran += ran.saturating_sub(self.looked_at.get());
+            state.ran += ran.saturating_sub(self.measured_at.get());
         } else {
             state = CallState { call, ran: Nanos::ZERO, ..state };
         }
-        self.looked_at.set(ran);
+        self.measured_at.set(ran);
         self.state.set(state);
         self.was_long.set(self.was_long.get() | (state.ran >= TURN_MAX));
         if state.ran >= CALL_TIME_MAX { Over::Stop } else { over }
     }
 
     fn begins(&self) -> Over {
-        self.look()
+        self.poll()
     }
 }
 
@@ -293,7 +293,7 @@ mod tests {
     fn another_call_begins_with_nothing() {
         let clocks = &ManualClocks::default();
         let pacer = Pacer::new(clocks);
-        pacer.begin_alone();
+        pacer.begin_unlimited();
         for call in 1..5 {
             assert_eq!(pacer.over(call), Over::GoOn);
             clocks.run(millis(3));
@@ -307,7 +307,7 @@ mod tests {
         let pacer = Pacer::new(clocks);
         let begin = clocks.monotonic();
         pacer.begin(begin + millis(4), CallState::default());
-        pacer.look_closely(begin + millis(2));
+        pacer.poll_closely_from(begin + millis(2));
         clocks.run(millis(2).saturating_sub(Nanos(1)));
         assert_eq!((pacer.begins(), pacer.over(1)), (Over::GoOn, Over::GoOn));
         assert_eq!(pacer.seen(), None);
@@ -320,7 +320,7 @@ mod tests {
         clocks.run(Nanos(1));
         assert_eq!((pacer.begins(), pacer.over(1)), (Over::Suspend, Over::Suspend));
         assert_eq!(pacer.seen(), seen);
-        pacer.begin_alone();
+        pacer.begin_unlimited();
         assert_eq!((pacer.over(2), pacer.seen()), (Over::GoOn, None));
     }
 
@@ -329,7 +329,7 @@ mod tests {
         let clocks = &ManualClocks::default();
         let pacer = Pacer::new(clocks);
         pacer.begin(Nanos::ZERO, CallState::default());
-        pacer.look_closely(Nanos::ZERO);
+        pacer.poll_closely_from(Nanos::ZERO);
         assert_eq!(pacer.over(1), Over::Closely, "it has not run");
         clocks.run(PROGRESS_MIN.saturating_sub(Nanos(1)));
         assert_eq!(pacer.over(1), Over::Closely);
@@ -346,7 +346,7 @@ mod tests {
         let mut state = CallState::default();
         for turn in 0..9 {
             pacer.begin(clocks.monotonic(), state);
-            pacer.look_closely(clocks.monotonic());
+            pacer.poll_closely_from(clocks.monotonic());
             let runs_freely = turn % 3 == 2;
             let first = if runs_freely { Over::GoOn } else { Over::Closely };
             assert_eq!(pacer.over(7), first, "turn {turn}");
@@ -360,7 +360,7 @@ mod tests {
             assert_eq!(pacer.over(7), Over::Closely);
             state = pacer.end(true);
         }
-        pacer.look_closely(NEVER);
+        pacer.poll_closely_from(NEVER);
         pacer.begin(clocks.monotonic() + millis(1), state);
         assert_eq!(pacer.over(7), Over::GoOn);
         pacer.begin(clocks.monotonic(), pacer.end(true));

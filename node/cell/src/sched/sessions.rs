@@ -17,8 +17,8 @@ use crate::memory::Memory;
 use crate::packet_memory::PacketMemory;
 use crate::protocol::{DEVIATION_BOUNDS, SessionFacts, SessionReport};
 use crate::sched::fifo::Fifo;
-use crate::sched::numbered::Numbered;
-use crate::sched::rooms::{Queue, Rooms};
+use crate::sched::queue_credits::{Queue, QueueCredits};
+use crate::sched::slot_map::SlotMap;
 use abi::PacketBytes as _;
 use abi::host::QUEUE_HEAD_MAX;
 use engine::{QueueEvent, QueueWatch};
@@ -35,7 +35,7 @@ use xsk::{FRAME_LENGTH, Packet};
 const _: () = assert!(QUEUE_DEFAULT.0 == 256 * FRAME_LENGTH as u64, "a burst of 256 frames");
 /// Allowance beyond a session's queue for packets that wait to leave: packets of the running turn
 /// are counted twice until it ends, as arrived and as leaving.
-const TURN_ROOM: Bytes = Bytes(64 * FRAME_LENGTH as u64);
+const TURN_ALLOWANCE: Bytes = Bytes(64 * FRAME_LENGTH as u64);
 /// Share of the node's own services: 5 % of each 4 ms, which admission never gives away, and extra
 /// time.
 const SYSTEM_SHARE: (Nanos, Nanos) = (Nanos(200_000), Nanos::from_millis(4));
@@ -60,19 +60,19 @@ struct Session {
     watchers: Watchers,
     /// Processor time of its modules.
     cpu: Nanos,
-    rest: Box<Rest>,
+    statistics: Box<Statistics>,
 }
 
-struct Rest {
+struct Statistics {
     /// Counters, without the processor time.
     report: SessionReport,
     /// Values of the last report to the daemon; `None` if it has had none.
-    told: Option<Told>,
+    reported: Option<Reported>,
 }
 
 /// Counters of a report that change when the session does something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Told {
+struct Reported {
     cpu: Nanos,
     dropped: u64,
     sent: Bytes,
@@ -80,7 +80,7 @@ struct Told {
     refused: u64,
 }
 
-impl Told {
+impl Reported {
     const fn of(report: &SessionReport) -> Self {
         let (memory, refused) = (report.memory.used, report.memory.refused);
         Self { cpu: report.cpu, dropped: report.dropped, sent: report.sent, memory, refused }
@@ -89,11 +89,11 @@ impl Told {
 
 impl Session {
     fn report(&self, memory: session::memory::Account, sent: Bytes) -> SessionReport {
-        let report = &self.rest.report;
+        let report = &self.statistics.report;
         SessionReport {
             cpu: self.cpu,
             memory,
-            queue: self.queue.waits(),
+            queue: self.queue.queued(),
             dropped: report.dropped + self.queue.dropped(),
             sent: report.sent + sent,
             ..*report
@@ -104,7 +104,7 @@ impl Session {
 impl Processor {
     /// Adds the periods that ended since the last call to the histogram of deviations. Several have
     /// ended if nothing was charged meanwhile: the shortfall is divided equally among them.
-    fn look(&mut self, account: &Account, report: &mut SessionReport) {
+    fn count_periods(&mut self, account: &Account, report: &mut SessionReport) {
         let ended = account.periods.saturating_sub(1).saturating_sub(self.periods);
         let last = account.last;
         let length = last.end.saturating_sub(last.begin);
@@ -121,27 +121,27 @@ impl Processor {
 }
 
 /// Prefetches into the caches of this processor.
-struct Lines;
+struct Caches;
 
-impl session::Prefetch for Lines {
+impl session::Prefetch for Caches {
     #[inline]
     fn prefetch<T>(&self, what: &T) {
         ahead::load(what);
     }
 }
 
-const fn place(id: SessionId) -> usize {
+const fn slot(id: SessionId) -> usize {
     id.0 as usize
 }
 
 /// Sessions of a cell, with their virtual processors, queues and accounts.
 pub(crate) struct Sessions {
     schedule: Schedule,
-    all: Numbered<Session>,
+    all: SlotMap<Session>,
     /// Owners of virtual processors by slot in the schedule: id, session, and index within the
     /// session.
-    owners: Numbered<(ProcessorId, SessionId, usize)>,
-    rooms: Rooms,
+    owners: SlotMap<(ProcessorId, SessionId, usize)>,
+    credits: QueueCredits,
     memory: PacketMemory,
     /// Memory account of all sessions, of which queues are a part.
     accounts: Memory,
@@ -177,9 +177,9 @@ impl Sessions {
     pub(crate) fn new(now: Nanos, memory: PacketMemory, accounts: Memory) -> Self {
         let mut sessions = Self {
             schedule: Schedule::new(),
-            all: Numbered::default(),
-            owners: Numbered::default(),
-            rooms: Rooms::new(None, memory.unreserved()),
+            all: SlotMap::default(),
+            owners: SlotMap::default(),
+            credits: QueueCredits::new(None, memory.unreserved()),
             memory,
             accounts,
             ready: 0,
@@ -193,10 +193,10 @@ impl Sessions {
 
     /// Counts what waits in memory shared with the front door from now on. Must be called before
     /// any packet arrives and before any other session is set.
-    pub(crate) fn share(&mut self, now: Nanos, rooms: &'static bpf::Rooms) {
+    pub(crate) fn share(&mut self, now: Nanos, table: &'static bpf::Rooms) {
         let mut shared = Self::new(now, self.memory, self.accounts.clone());
         shared.all.clear();
-        shared.rooms = Rooms::new(Some(rooms), self.memory.unreserved());
+        shared.credits = QueueCredits::new(Some(table), self.memory.unreserved());
         *self = shared;
         self.begin(now);
     }
@@ -213,7 +213,7 @@ impl Sessions {
     /// Returns true if sessions have claims against each other: there are others than the node's
     /// own two.
     #[inline]
-    pub(crate) fn take_turns(&self) -> bool {
+    pub(crate) fn has_competition(&self) -> bool {
         self.all.len() > 2
     }
 
@@ -236,16 +236,16 @@ impl Sessions {
         weight: Weight,
         (queue, memory): (Option<Bytes>, Option<Bytes>),
     ) {
-        let Self { schedule, all, owners, rooms, accounts, .. } = self;
-        let session = all.get_or_insert_with(place(id), || Session {
+        let Self { schedule, all, owners, credits, accounts, .. } = self;
+        let session = all.get_or_insert_with(slot(id), || Session {
             processors: SmallVec::new(),
-            queue: rooms.queue(id),
+            queue: credits.queue(id),
             watchers: Watchers::default(),
             cpu: Nanos::ZERO,
-            rest: Box::new(Rest { report: SessionReport::new(id), told: None }),
+            statistics: Box::new(Statistics { report: SessionReport::new(id), reported: None }),
         });
         let queue_max = queue.unwrap_or_else(|| queue_default(memory));
-        rooms.set(&mut session.queue, queue_max, queue.is_none());
+        credits.set(&mut session.queue, queue_max, queue.is_none());
         accounts.set(id, memory, queue_max);
         for (index, &promise) in promises.iter().enumerate() {
             if let Some(processor) = session.processors.get(index) {
@@ -276,30 +276,30 @@ impl Sessions {
 
     /// Has the front door enforce queue limits while sessions have claims against each other.
     fn limit(&mut self) {
-        let is_limited = self.take_turns();
-        self.rooms.limit(is_limited, self.all.values_mut().map(|session| &mut session.queue));
+        let is_limited = self.has_competition();
+        self.credits.limit(is_limited, self.all.values_mut().map(|session| &mut session.queue));
     }
 
     /// Removes a session, of which nothing runs any more.
     pub(crate) fn forget(&mut self, now: Nanos, id: SessionId) {
-        let Some(session) = self.all.remove(place(id)) else { return };
+        let Some(session) = self.all.remove(slot(id)) else { return };
         for processor in session.processors {
             self.ready -= processor.ready.len();
             self.schedule.remove(now, processor.id);
             self.owners.remove(processor.id.slot());
         }
-        self.rooms.want_heads(id, false);
-        self.rooms.close(session.queue);
+        self.credits.want_heads(id, false);
+        self.credits.close(session.queue);
         self.accounts.forget(id);
         self.limit();
     }
 
     /// Counts the arrival of a packet for which the front door took this much credit in that epoch.
     #[inline]
-    pub(crate) fn come(&mut self, id: SessionId, memory: Bytes, epoch: usize) {
-        if let Some(session) = self.all.get_mut(place(id)) {
-            self.rooms.come(&mut session.queue, memory, epoch);
-            session.watchers.look(&session.queue, &self.rooms, id, &mut self.events);
+    pub(crate) fn on_arrival(&mut self, id: SessionId, memory: Bytes, epoch: usize) {
+        if let Some(session) = self.all.get_mut(slot(id)) {
+            self.credits.on_arrival(&mut session.queue, memory, epoch);
+            session.watchers.check(&session.queue, &self.credits, id, &mut self.events);
         }
     }
 
@@ -307,9 +307,9 @@ impl Sessions {
     /// counts a drop, if the session's queue is full.
     #[inline]
     pub(crate) fn admit(&mut self, id: SessionId, memory: Bytes) -> bool {
-        let is_taken = self.take(id, memory, Bytes::ZERO);
-        if !is_taken && let Some(session) = self.all.get_mut(place(id)) {
-            session.rest.report.dropped += 1;
+        let is_taken = self.try_take(id, memory, Bytes::ZERO);
+        if !is_taken && let Some(session) = self.all.get_mut(slot(id)) {
+            session.statistics.report.dropped += 1;
         }
         is_taken
     }
@@ -317,28 +317,28 @@ impl Sessions {
     /// Takes credit in the same queue for a packet that waits to leave. Returns false if the queue
     /// and its allowance are full.
     #[inline]
-    pub(crate) fn hold(&mut self, id: SessionId, memory: Bytes) -> bool {
-        self.take(id, memory, TURN_ROOM)
+    pub(crate) fn admit_outgoing(&mut self, id: SessionId, memory: Bytes) -> bool {
+        self.try_take(id, memory, TURN_ALLOWANCE)
     }
 
     #[inline]
-    fn take(&mut self, id: SessionId, memory: Bytes, beyond: Bytes) -> bool {
-        let Some(session) = self.all.get_mut(place(id)) else { return false };
-        let is_taken = self.rooms.take(&mut session.queue, memory, beyond);
-        session.watchers.look(&session.queue, &self.rooms, id, &mut self.events);
+    fn try_take(&mut self, id: SessionId, memory: Bytes, beyond: Bytes) -> bool {
+        let Some(session) = self.all.get_mut(slot(id)) else { return false };
+        let is_taken = self.credits.try_take(&mut session.queue, memory, beyond);
+        session.watchers.check(&session.queue, &self.credits, id, &mut self.events);
         is_taken
     }
 
     /// Notifies watching services of a packet dropped for lack of credit, with its first bytes.
     #[cold]
-    pub(crate) fn refused(&mut self, id: SessionId, packet: &Packet) {
-        let Some(session) = self.all.get(place(id)).filter(|it| it.watchers.are_there()) else {
+    pub(crate) fn on_refused(&mut self, id: SessionId, packet: &Packet) {
+        let Some(session) = self.all.get(slot(id)).filter(|it| it.watchers.has_watchers()) else {
             return;
         };
         let mut head = [0; QUEUE_HEAD_MAX];
         let length = packet.length().min(QUEUE_HEAD_MAX);
         if packet.load(0, &mut head[..length]).is_ok() {
-            session.watchers.tell_dropped(&head[..length], &mut self.events);
+            session.watchers.on_dropped(&head[..length], &mut self.events);
         }
     }
 
@@ -351,16 +351,16 @@ impl Sessions {
         now: Option<(SessionId, QueueWatch)>,
     ) {
         if let Some(id) = before
-            && let Some(session) = self.all.get_mut(place(id))
+            && let Some(session) = self.all.get_mut(slot(id))
         {
             session.watchers.remove(entry);
-            self.rooms.want_heads(id, session.watchers.are_there());
+            self.credits.want_heads(id, session.watchers.has_watchers());
         }
         let Some((id, watch)) = now else { return };
-        let Some(session) = self.all.get_mut(place(id)) else { return };
+        let Some(session) = self.all.get_mut(slot(id)) else { return };
         session.watchers.add(entry, watch);
-        self.rooms.want_heads(id, true);
-        session.watchers.look(&session.queue, &self.rooms, id, &mut self.events);
+        self.credits.want_heads(id, true);
+        session.watchers.check(&session.queue, &self.credits, id, &mut self.events);
     }
 
     /// Returns the next event of a watched queue, with the service to notify.
@@ -371,34 +371,34 @@ impl Sessions {
     /// Releases the credit of packets that no longer wait.
     #[inline]
     pub(crate) fn release(&mut self, id: SessionId, memory: Bytes) {
-        if let Some(session) = self.all.get_mut(place(id)) {
-            self.rooms.leave(&mut session.queue, memory);
-            session.watchers.look(&session.queue, &self.rooms, id, &mut self.events);
+        if let Some(session) = self.all.get_mut(slot(id)) {
+            self.credits.release(&mut session.queue, memory);
+            session.watchers.check(&session.queue, &self.credits, id, &mut self.events);
         }
     }
 
     /// Publishes all released credit to the front door.
     #[inline]
-    pub(crate) fn say_released(&mut self) {
-        self.rooms.say_left();
+    pub(crate) fn publish_released(&mut self) {
+        self.credits.publish_released();
     }
 
     /// Returns true if it is time to settle the credit of packets that the front door sent and that
     /// never arrived.
     #[inline]
     pub(crate) fn is_epoch_over(&self, now: CoarseInstant) -> bool {
-        self.rooms.is_epoch_over(now)
+        self.credits.is_epoch_over(now)
     }
 
     /// Returns the index of the epoch whose missing packets count as lost at the next settlement.
     pub(crate) const fn closed_epoch(&self) -> usize {
-        self.rooms.closed_epoch()
+        self.credits.closed_epoch()
     }
 
     /// Releases the credit of packets that the front door sent and that never arrived. The caller
     /// has taken everything from the rings.
-    pub(crate) fn settle_rooms(&mut self, now: CoarseInstant) {
-        self.rooms.settle(now, self.all.values_mut().map(|session| &mut session.queue));
+    pub(crate) fn settle_credits(&mut self, now: CoarseInstant) {
+        self.credits.settle(now, self.all.values_mut().map(|session| &mut session.queue));
     }
 
     /// Returns the division of packet memory.
@@ -408,7 +408,7 @@ impl Sessions {
 
     /// Returns the number of frames to keep in each receive queue's fill ring.
     pub(crate) fn ready(&self) -> u32 {
-        self.memory.ready(self.take_turns())
+        self.memory.ready(self.has_competition())
     }
 
     /// Returns the session that has a virtual processor, and its index within the session.
@@ -420,7 +420,7 @@ impl Sessions {
 
     /// Marks a task of a session as ready.
     pub(crate) fn wake(&mut self, now: Nanos, id: SessionId, task: Task) {
-        let Some(session) = self.all.get_mut(place(id)) else { return };
+        let Some(session) = self.all.get_mut(slot(id)) else { return };
         let index = usize::from(task.processor) % session.processors.len();
         let processor = &mut session.processors[index];
         if processor.ready.iter().any(|ready| *ready == task) {
@@ -456,7 +456,7 @@ impl Sessions {
     /// Prefetches the owner of a virtual processor.
     #[inline]
     pub(crate) fn load_owner(&self, processor: ProcessorId) {
-        if let Some(owner) = self.owners.place(processor.slot()) {
+        if let Some(owner) = self.owners.slot(processor.slot()) {
             ahead::load(owner);
         }
     }
@@ -467,7 +467,7 @@ impl Sessions {
     pub(crate) fn load_turn(&self, processor: ProcessorId) {
         if let Some((id, _)) = self.owner(processor) {
             self.load_queue(id);
-            self.schedule.prefetch(processor, id, &Lines);
+            self.schedule.prefetch(processor, id, &Caches);
         }
     }
 
@@ -475,14 +475,14 @@ impl Sessions {
     #[inline]
     pub(crate) fn task_of(&self, processor: ProcessorId) -> Option<Task> {
         let (id, index) = self.owner(processor)?;
-        self.all.get(place(id))?.processors.get(index)?.ready.front().copied()
+        self.all.get(slot(id))?.processors.get(index)?.ready.front().copied()
     }
 
     /// Prefetches what an arriving packet reads here.
     #[inline]
     pub(crate) fn load_queue(&self, id: SessionId) {
-        self.rooms.load_ahead(id);
-        if let Some(session) = self.all.place(place(id)) {
+        self.credits.load_ahead(id);
+        if let Some(session) = self.all.slot(slot(id)) {
             ahead::load(session);
         }
     }
@@ -491,9 +491,9 @@ impl Sessions {
     /// must have been prefetched.
     #[inline]
     pub(crate) fn load_wake(&self, id: SessionId) {
-        let first = self.all.get(place(id)).and_then(|session| session.processors.first());
+        let first = self.all.get(slot(id)).and_then(|session| session.processors.first());
         if let Some(processor) = first {
-            self.schedule.prefetch(processor.id, id, &Lines);
+            self.schedule.prefetch(processor.id, id, &Caches);
         }
     }
 
@@ -510,7 +510,7 @@ impl Sessions {
     pub(crate) fn charge(&mut self, now: Nanos, turn: &Next, used: Nanos, idle: bool) {
         let processor = turn.dispatch.processor;
         let owner = self.owner(processor);
-        let session = owner.and_then(|(id, _)| self.all.get_mut(place(id)));
+        let session = owner.and_then(|(id, _)| self.all.get_mut(slot(id)));
         let Some((session, (_, index))) = session.zip(owner) else {
             return self.schedule.charge(now, processor, used);
         };
@@ -531,7 +531,7 @@ impl Sessions {
         }
         self.schedule.charge(now, processor, used);
         if let Some(account) = self.schedule.promised(processor) {
-            processor_of.look(&account, &mut session.rest.report);
+            processor_of.count_periods(&account, &mut session.statistics.report);
         }
     }
 
@@ -543,7 +543,7 @@ impl Sessions {
         let processor = turn.dispatch.processor;
         self.schedule.charge(now, processor, used);
         let Some((id, _)) = self.owner(processor) else { return };
-        if let Some(session) = self.all.get_mut(place(id)) {
+        if let Some(session) = self.all.get_mut(slot(id)) {
             session.cpu += used;
         }
     }
@@ -552,13 +552,13 @@ impl Sessions {
     pub(crate) fn charge_sending(&mut self, now: Nanos, turn: &Next, used: Nanos) {
         self.schedule.charge_deferred(now, &turn.dispatch, used);
         let Some((id, _)) = self.owner(turn.dispatch.processor) else { return };
-        self.charge_beside(id, used);
+        self.charge_outside_turns(id, used);
     }
 
     /// Charges work outside turns: hooks, starts, and packets while sessions have no claims against
     /// each other.
-    pub(crate) fn charge_beside(&mut self, id: SessionId, used: Nanos) {
-        if let Some(session) = self.all.get_mut(place(id)) {
+    pub(crate) fn charge_outside_turns(&mut self, id: SessionId, used: Nanos) {
+        if let Some(session) = self.all.get_mut(slot(id)) {
             session.cpu += used;
             self.charged += used;
         }
@@ -570,7 +570,7 @@ impl Sessions {
     pub(crate) fn charge_own(&mut self, ran: Nanos) {
         let own = ran.saturating_sub(self.charged);
         let more = own.saturating_sub(self.own);
-        if let Some(system) = self.all.get_mut(place(SessionId::SYSTEM)) {
+        if let Some(system) = self.all.get_mut(slot(SessionId::SYSTEM)) {
             self.own += more;
             system.cpu += more;
         }
@@ -578,8 +578,8 @@ impl Sessions {
 
     /// Counts bytes that a session sent.
     pub(crate) fn sent(&mut self, id: SessionId, length: Bytes) {
-        if let Some(session) = self.all.get_mut(place(id)) {
-            session.rest.report.sent += length;
+        if let Some(session) = self.all.get_mut(slot(id)) {
+            session.statistics.report.sent += length;
         }
     }
 
@@ -590,22 +590,27 @@ impl Sessions {
     }
 
     /// Returns the number of session slots, used or not.
-    pub(crate) const fn places(&self) -> usize {
-        self.all.places()
+    pub(crate) const fn slots(&self) -> usize {
+        self.all.slots()
     }
 
     /// Returns the report of the session in a slot: always, or only if the session did something
     /// since its last report. `sent` is what its services sent.
-    pub(crate) fn tell(&mut self, at: usize, sent: Bytes, always: bool) -> Option<SessionReport> {
+    pub(crate) fn poll_report(
+        &mut self,
+        at: usize,
+        sent: Bytes,
+        always: bool,
+    ) -> Option<SessionReport> {
         let session = self.all.get_mut(at)?;
-        let report = session.report(self.accounts.account(session.rest.report.session), sent);
-        let told = session.rest.told.replace(Told::of(&report));
-        (always || told != session.rest.told).then_some(report)
+        let report = session.report(self.accounts.account(session.statistics.report.session), sent);
+        let reported = session.statistics.reported.replace(Reported::of(&report));
+        (always || reported != session.statistics.reported).then_some(report)
     }
 
     /// Discards the record of what was reported: a new daemon has had no reports.
-    pub(crate) fn forget_told(&mut self) {
-        self.all.values_mut().for_each(|session| session.rest.told = None);
+    pub(crate) fn forget_reported(&mut self) {
+        self.all.values_mut().for_each(|session| session.statistics.reported = None);
     }
 }
 

@@ -18,7 +18,7 @@ use super::letter::Letter;
 use super::pools::Step;
 use super::replace::ReplaceError;
 use super::shared::Shared;
-use super::turns::{Told, Turn};
+use super::turns::{Reply, Turn};
 use super::{Ready, Service};
 use crate::memory::Charge;
 use crate::protocol::StateWay;
@@ -54,7 +54,7 @@ pub(super) enum Current {
     /// Collection of the state that each lane hands to the next version.
     Keep {
         ready: Box<Ready>,
-        way: StateWay,
+        transfer: StateWay,
         kept: Vec<Option<Kept>>,
         held: Vec<Charge>,
         from: Place,
@@ -92,14 +92,16 @@ impl Control {
             Self::Message(letter) => {
                 (Call::Message { message: letter.bytes(), now_ms }, Some(letter))
             }
-            Self::Replace(ready, way) => return begin_to_keep(service, ready, way, now, turn),
+            Self::Replace(ready, transfer) => {
+                return begin_to_keep(service, ready, transfer, now, turn);
+            }
         };
         // A hook in each lane that handles it, if there is one.
         let is_asked = letter.as_ref().is_some_and(Letter::is_of_daemon);
         let lanes = service.instances.lanes();
         let first = service.instances.lane_for(&call, 0).filter(|_| service.hold(now));
         let Some(lane) = first else {
-            turn.told = is_asked.then(|| Told::Answered(vec![None; lanes]));
+            turn.reply = is_asked.then(|| Reply::Answered(vec![None; lanes]));
             return None;
         };
         let answers = Vec::with_capacity(if is_asked { lanes } else { 0 });
@@ -111,13 +113,13 @@ impl Control {
 fn begin_to_keep(
     service: &mut Service,
     ready: Box<Ready>,
-    way: StateWay,
+    transfer: StateWay,
     now: CoarseInstant,
     turn: &mut Turn,
 ) -> Option<Current> {
     let (old, new) = (service.instances.lanes(), ready.facts.lanes.max(1));
-    if way != StateWay::Empty && old != usize::from(new) {
-        turn.told = Some(Told::Replaced(Err(ReplaceError::Lanes { old, new })));
+    if transfer != StateWay::Empty && old != usize::from(new) {
+        turn.reply = Some(Reply::Replaced(Err(ReplaceError::Lanes { old, new })));
         return None;
     }
     let home = service.shared_mut().map(Shared::stay_above);
@@ -126,7 +128,7 @@ fn begin_to_keep(
         return from.stay(service, ReplaceError::Busy, turn);
     }
     let (kept, held) = (Vec::new(), Vec::new());
-    Some(Current::Keep { ready, way, kept, held, from })
+    Some(Current::Keep { ready, transfer, kept, held, from })
 }
 
 impl Place {
@@ -135,7 +137,7 @@ impl Place {
         if let (Some(shared), Some(home)) = (service.shared_mut(), self.home) {
             shared.set_home(home);
         }
-        turn.told = Some(Told::Replaced(Err(error)));
+        turn.reply = Some(Reply::Replaced(Err(error)));
         None
     }
 }
@@ -156,7 +158,7 @@ impl Current {
                     letter.delivered();
                 }
                 let answer = match called {
-                    Called::Stands => return Some(Self::Hook { call, lane, answers, letter }),
+                    Called::Suspended => return Some(Self::Hook { call, lane, answers, letter }),
                     Called::Ended(Ended::Message(Ok(answer))) => answer,
                     Called::Ended(Ended::Message(Err(trap)) | Ended::Timer(Err(trap))) => {
                         service.replace(lane, trap, now);
@@ -169,17 +171,17 @@ impl Current {
                     return Some(Self::Hook { call, lane, answers, letter });
                 }
                 let is_asked = letter.as_ref().is_some_and(Letter::is_of_daemon);
-                turn.told = is_asked.then_some(Told::Answered(answers));
+                turn.reply = is_asked.then_some(Reply::Answered(answers));
                 None
             }
-            Self::Keep { ready, way, mut kept, mut held, from } => {
+            Self::Keep { ready, transfer, mut kept, mut held, from } => {
                 if kept.len() < service.instances.lanes() {
-                    match keep(service, way, kept.len(), &mut held, (until, now)) {
+                    match keep(service, transfer, kept.len(), &mut held, (until, now)) {
                         Ok(Some(one)) => kept.push(one),
                         Ok(None) => {}
                         Err(error) => return from.stay(service, error, turn),
                     }
-                    return Some(Self::Keep { ready, way, kept, held, from });
+                    return Some(Self::Keep { ready, transfer, kept, held, from });
                 }
                 let pacer = service.instances.pacer();
                 let next = Box::new(Service::begin(*ready, pacer, kept, now));
@@ -192,7 +194,7 @@ impl Current {
                     service.instances.let_go();
                     service.give_way(*next, now);
                     let took = pacer::now().saturating_sub(from.since);
-                    turn.told = Some(Told::Replaced(Ok(took)));
+                    turn.reply = Some(Reply::Replaced(Ok(took)));
                     None
                 }
             },
@@ -204,13 +206,13 @@ impl Current {
 /// if the call is suspended.
 fn keep(
     service: &mut Service,
-    way: StateWay,
+    transfer: StateWay,
     lane: usize,
     held: &mut Vec<Charge>,
     (until, now): (Nanos, CoarseInstant),
 ) -> Result<Option<Option<Kept>>, ReplaceError> {
     let session = service.session();
-    match way {
+    match transfer {
         StateWay::Empty => Ok(Some(None)),
         StateWay::Memory => {
             let Some(instance) = service.instances.lane_mut(lane).instance() else {
@@ -223,7 +225,7 @@ fn keep(
         StateWay::Hooks => {
             let call = Call::StateOut { now_ms: now.as_millis() };
             match service.instances.call(lane, until, &call) {
-                Called::Stands => Ok(None),
+                Called::Suspended => Ok(None),
                 // The state was charged to its instance until now.
                 Called::Ended(Ended::State(Ok(state))) => {
                     held.push(service.version.charge_state(session, state.length())?);
@@ -300,7 +302,7 @@ impl Agenda {
     }
 
     /// Queues a request. Returns false if the queue is full.
-    pub(super) fn ask(&mut self, control: Control) -> bool {
+    pub(super) fn request(&mut self, control: Control) -> bool {
         match &control {
             Control::Timer if self.queue.iter().any(|it| matches!(it, Control::Timer)) => {
                 return true;
@@ -309,7 +311,7 @@ impl Agenda {
             Control::MemoryLow(_) => {
                 self.queue.retain(|waits| !matches!(waits, Control::MemoryLow(_)));
             }
-            Control::Queue(event) => return self.ask_queue(event.clone()),
+            Control::Queue(event) => return self.request_queue_event(event.clone()),
             _ if self.queue.len() >= CONTROLS_MAX => return false,
             _ => {}
         }
@@ -319,7 +321,7 @@ impl Agenda {
 
     /// Queues an event of the session's queue. The last length replaces others; of drops the first
     /// is kept, and false is returned for another. So the queue exceeds its limit by two at most.
-    fn ask_queue(&mut self, event: QueueEvent) -> bool {
+    fn request_queue_event(&mut self, event: QueueEvent) -> bool {
         let is_drop = |event: &QueueEvent| matches!(event, QueueEvent::Dropped(_));
         let is_other = |waits: &Control| match waits {
             Control::Queue(waits) => is_drop(waits) != is_drop(&event),
@@ -396,18 +398,21 @@ mod tests {
     #[test]
     fn messages_are_limited_and_a_timer_that_waits_stands_for_later_ticks() {
         let mut agenda = Agenda::new();
-        assert!(agenda.ask(Control::Timer));
-        assert!((1..CONTROLS_MAX).all(|_| agenda.ask(message())));
-        assert!(!agenda.ask(message()));
-        assert!(agenda.ask(Control::Timer), "it waits already");
+        assert!(agenda.request(Control::Timer));
+        assert!((1..CONTROLS_MAX).all(|_| agenda.request(message())));
+        assert!(!agenda.request(message()));
+        assert!(agenda.request(Control::Timer), "it waits already");
         assert_eq!(waiting(&mut agenda), format!("T{}", "M".repeat(CONTROLS_MAX - 1)));
     }
 
     #[test]
     fn of_low_memory_only_the_last_word_waits_and_always_finds_room() {
         let mut agenda = Agenda::new();
-        (0..CONTROLS_MAX).for_each(|_| assert!(agenda.ask(message())));
-        assert!(agenda.ask(Control::MemoryLow(low(2))) && agenda.ask(Control::MemoryLow(low(3))));
+        (0..CONTROLS_MAX).for_each(|_| assert!(agenda.request(message())));
+        assert!(
+            agenda.request(Control::MemoryLow(low(2)))
+                && agenda.request(Control::MemoryLow(low(3)))
+        );
         assert_eq!(waiting(&mut agenda), format!("{}l", "M".repeat(CONTROLS_MAX)));
     }
 
@@ -415,9 +420,9 @@ mod tests {
     fn of_a_queue_the_last_length_and_the_first_drop_wait() {
         let mut agenda = Agenda::new();
         let dropped = || Control::Queue(QueueEvent::Dropped([7].into()));
-        assert!(agenda.ask(Control::Queue(QueueEvent::Long(1))) && agenda.ask(dropped()));
-        assert!(!agenda.ask(dropped()), "one waits");
-        assert!(agenda.ask(Control::Queue(QueueEvent::Short(1))));
+        assert!(agenda.request(Control::Queue(QueueEvent::Long(1))) && agenda.request(dropped()));
+        assert!(!agenda.request(dropped()), "one waits");
+        assert!(agenda.request(Control::Queue(QueueEvent::Short(1))));
         assert_eq!(waiting(&mut agenda), "Dq");
     }
 

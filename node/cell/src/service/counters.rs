@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn traps_are_counted_by_kind_and_the_last_failure_is_told() {
+    fn traps_are_counted_by_kind_and_the_last_failure_is_kept() {
         let mut counters = Counters::default();
         let trap = Trap { kind: TrapKind::Other, place: None };
         counters.count_trap(&trap);

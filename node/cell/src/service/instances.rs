@@ -10,7 +10,7 @@ use super::counters::Counters;
 use super::lane::{Called, Lane};
 use super::pools::{Pools, Step};
 use super::version::{StartFailure, Version};
-use super::{RESTART_AFTER, Way};
+use super::{Origin, RESTART_AFTER};
 use crate::protocol::ServiceReport;
 use crate::sched::Portion;
 use crate::sched::pacer::{self, Pacer};
@@ -116,8 +116,8 @@ impl Instances {
     }
 
     /// Returns true if a call is suspended.
-    pub(super) fn stands(&self) -> bool {
-        self.lanes.iter().any(Lane::stands)
+    pub(super) fn is_suspended(&self) -> bool {
+        self.lanes.iter().any(Lane::is_suspended)
     }
 
     /// Returns the first lane whose instance is to start, or is starting.
@@ -129,8 +129,8 @@ impl Instances {
     /// Returns true if a step can be run: no packet's call is suspended in its way.
     pub(super) fn may_take(&self, step: Step) -> bool {
         match step.is_alone {
-            true => !self.lanes.iter().any(Lane::stands_with_packets),
-            false => !self.lanes[step.lane].stands_with_packets(),
+            true => !self.lanes.iter().any(Lane::is_suspended_in_packets),
+            false => !self.lanes[step.lane].is_suspended_in_packets(),
         }
     }
 
@@ -179,8 +179,8 @@ impl Instances {
     }
 
     /// Returns the origins of all packets that are not finished.
-    pub(super) fn ways(&self) -> impl Iterator<Item = &Way> {
-        self.lanes.iter().flat_map(Lane::ways)
+    pub(super) fn origins(&self) -> impl Iterator<Item = &Origin> {
+        self.lanes.iter().flat_map(Lane::origins)
     }
 
     /// Prefetches in steps what a packet's call reads.
@@ -216,7 +216,7 @@ impl Instances {
         let Self { pools, lanes, .. } = self;
         pools.take_turn(pool, |lane| match is_gated {
             // Requests wait only for calls that have begun.
-            true => lanes[lane].stands_with_packets(),
+            true => lanes[lane].is_suspended_in_packets(),
             false => !lanes[lane].is_idle(),
         })
     }
@@ -227,7 +227,7 @@ impl Instances {
         &mut self,
         lane: usize,
         portion: Portion,
-        meta: impl Fn(&Way) -> abi::Meta,
+        meta: impl Fn(&Origin) -> abi::Meta,
     ) -> Nanos {
         let lane = &mut self.lanes[lane];
         lane.fill(portion.packets, meta);
@@ -357,16 +357,16 @@ impl Instances {
     /// Counts a packet of the lane that has left its graph. Returns true if the lane is a shared
     /// one.
     #[inline]
-    pub(super) fn leave(&mut self, epoch: u8) -> bool {
+    pub(super) fn release(&mut self, epoch: u8) -> bool {
         let Some(shared) = self.shared_mut() else { return false };
-        shared.leave(epoch);
+        shared.release(epoch);
         true
     }
 
     /// Publishes departures, once the devices have sent all packets.
-    pub(super) fn depart(&mut self) {
+    pub(super) fn publish_departures(&mut self) {
         if let Some(shared) = self.shared.as_deref_mut() {
-            shared.depart(self.lanes[0].instance());
+            shared.publish_departures(self.lanes[0].instance());
         }
     }
 
@@ -378,12 +378,15 @@ impl Instances {
     }
 
     /// Takes all queued packets. No call may be suspended.
-    pub(super) fn take_all_waiting(&mut self) -> Vec<(Packet, Way)> {
+    pub(super) fn take_all_waiting(&mut self) -> Vec<(Packet, Origin)> {
         self.lanes.iter_mut().flat_map(Lane::take_all_waiting).collect()
     }
 
     /// Ends every lane. Returns the queued packets, and the origins of those that were dropped.
-    pub(super) fn dissolve(&mut self, pool: &mut FramePool) -> (Vec<(Packet, Way)>, Vec<Way>) {
+    pub(super) fn dissolve(
+        &mut self,
+        pool: &mut FramePool,
+    ) -> (Vec<(Packet, Origin)>, Vec<Origin>) {
         let mut given_up = Vec::new();
         let lanes = self.lanes.iter_mut();
         let waiting = lanes.flat_map(|lane| lane.dissolve(pool, &mut given_up)).collect();

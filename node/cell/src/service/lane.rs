@@ -9,7 +9,7 @@
 //! nothing else may use its memory: hooks, moves and another version wait until the call has ended.
 //! A starting instance takes turns like a call.
 
-use super::way::Way;
+use super::origin::Origin;
 use crate::sched::fifo::Fifo;
 use crate::sched::pacer::{CallState, Pacer};
 use engine::{
@@ -24,8 +24,8 @@ use xsk::{FramePool, Packet};
 #[repr(C)]
 pub(crate) struct Lane {
     slot: Slot,
-    running: VecDeque<Way>,
-    waiting: Fifo<(Packet, Way)>,
+    running: VecDeque<Origin>,
+    waiting: Fifo<(Packet, Origin)>,
     call: CallState,
     /// Set if the suspended call is a hook.
     in_hook: bool,
@@ -40,19 +40,19 @@ enum Slot {
     /// No instance: it trapped, and has not been started again.
     #[default]
     Empty,
-    Rest(Box<Instance<Packet>>),
+    Idle(Box<Instance<Packet>>),
     /// Suspended call on packets, or suspended hook.
-    Stands(Suspended<Packet>),
+    Suspended(Suspended<Packet>),
     /// Instance to be started, with the state that its predecessor left.
-    Due(Option<Kept>),
-    Starts(Starting<Packet>),
+    Pending(Option<Kept>),
+    Starting(Starting<Packet>),
 }
 
 /// Result of a hook's turn.
 pub(super) enum Called {
     /// No instance runs.
     Empty,
-    Stands,
+    Suspended,
     Ended(Ended),
 }
 
@@ -62,14 +62,14 @@ impl Lane {
 
     /// Creates a lane whose instance is to be started.
     pub(super) fn new(kept: Option<Kept>) -> Self {
-        Self { slot: Slot::Due(kept), ..Self::default() }
+        Self { slot: Slot::Pending(kept), ..Self::default() }
     }
 
     /// Returns the instance if it is idle.
     #[inline]
     pub(super) fn instance(&mut self) -> Option<&mut Instance<Packet>> {
         match &mut self.slot {
-            Slot::Rest(instance) => Some(instance),
+            Slot::Idle(instance) => Some(instance),
             _ => None,
         }
     }
@@ -82,7 +82,7 @@ impl Lane {
         {
             packet.load_ahead();
         }
-        if let Slot::Rest(instance) = &self.slot {
+        if let Slot::Idle(instance) = &self.slot {
             instance.load_ahead(step);
         }
     }
@@ -93,18 +93,18 @@ impl Lane {
     }
 
     /// Returns true if a call is suspended.
-    pub(super) const fn stands(&self) -> bool {
-        matches!(self.slot, Slot::Stands(_))
+    pub(super) const fn is_suspended(&self) -> bool {
+        matches!(self.slot, Slot::Suspended(_))
     }
 
     /// Returns true if a call on packets is suspended.
-    pub(super) fn stands_with_packets(&self) -> bool {
-        self.stands() && !self.in_hook
+    pub(super) fn is_suspended_in_packets(&self) -> bool {
+        self.is_suspended() && !self.in_hook
     }
 
     /// Returns true if an instance is to start, or is starting.
     pub(super) const fn is_starting(&self) -> bool {
-        matches!(self.slot, Slot::Due(_) | Slot::Starts(_))
+        matches!(self.slot, Slot::Pending(_) | Slot::Starting(_))
     }
 
     /// Returns true if the instance has no packet, and no handled one is left to be processed.
@@ -115,15 +115,18 @@ impl Lane {
     /// Returns true if no packet waits and no call is suspended.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
-        !self.stands() && !self.is_starting() && self.waiting.is_empty() && self.running.is_empty()
+        !self.is_suspended()
+            && !self.is_starting()
+            && self.waiting.is_empty()
+            && self.running.is_empty()
     }
 
     /// Returns the size of the linear memory in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
         match &self.slot {
-            Slot::Empty | Slot::Due(_) | Slot::Starts(_) => 0,
-            Slot::Rest(instance) => instance.memory_bytes(),
-            Slot::Stands(suspended) => suspended.memory_bytes(),
+            Slot::Empty | Slot::Pending(_) | Slot::Starting(_) => 0,
+            Slot::Idle(instance) => instance.memory_bytes(),
+            Slot::Suspended(suspended) => suspended.memory_bytes(),
         }
     }
 
@@ -131,9 +134,9 @@ impl Lane {
     /// those read last.
     pub(super) fn counters(&mut self) -> &[(String, u64)] {
         match &self.slot {
-            Slot::Rest(instance) => self.known_counters = instance.counters(),
-            Slot::Stands(suspended) => self.known_counters = suspended.counters(),
-            Slot::Empty | Slot::Due(_) | Slot::Starts(_) => {}
+            Slot::Idle(instance) => self.known_counters = instance.counters(),
+            Slot::Suspended(suspended) => self.known_counters = suspended.counters(),
+            Slot::Empty | Slot::Pending(_) | Slot::Starting(_) => {}
         }
         &self.known_counters
     }
@@ -148,7 +151,7 @@ impl Lane {
     /// Replaces the instance by another, which is to start.
     pub(super) fn start(&mut self) {
         self.clear();
-        self.slot = Slot::Due(None);
+        self.slot = Slot::Pending(None);
     }
 
     /// Continues the start of an instance until `until`. Returns `None` if it is suspended. After a
@@ -161,8 +164,8 @@ impl Lane {
     ) -> Option<Result<(), StartError>> {
         pacer.begin(until, self.call);
         let starting = match std::mem::take(&mut self.slot) {
-            Slot::Due(kept) => make(kept),
-            Slot::Starts(starting) => Ok(starting),
+            Slot::Pending(kept) => make(kept),
+            Slot::Starting(starting) => Ok(starting),
             other => {
                 self.slot = other;
                 return Some(Ok(()));
@@ -170,7 +173,7 @@ impl Lane {
         };
         let started = match starting.map(Starting::resume) {
             Ok(Started::Suspended(starting)) => {
-                self.slot = Slot::Starts(starting);
+                self.slot = Slot::Starting(starting);
                 self.call = pacer.end(true);
                 return None;
             }
@@ -178,88 +181,88 @@ impl Lane {
             Err(error) => Err(error),
         };
         self.call = pacer.end(false);
-        Some(started.map(|instance| self.slot = Slot::Rest(instance)))
+        Some(started.map(|instance| self.slot = Slot::Idle(instance)))
     }
 
     /// Runs a hook, or resumes the suspended one, until `until`.
     pub(super) fn call(&mut self, pacer: &Pacer, until: Nanos, call: &Call) -> Called {
         pacer.begin(until, self.call);
         let ran = match std::mem::take(&mut self.slot) {
-            Slot::Rest(instance) => instance.call(call.clone()),
-            Slot::Stands(suspended) => suspended.resume(),
+            Slot::Idle(instance) => instance.call(call.clone()),
+            Slot::Suspended(suspended) => suspended.resume(),
             other => {
                 self.slot = other;
                 return Called::Empty;
             }
         };
         let called = match self.settle(ran) {
-            None => Called::Stands,
+            None => Called::Suspended,
             Some(Done::Call(ended)) => Called::Ended(ended),
             // Hooks begin only when no packet's call is suspended.
             Some(Done::Packets) => Called::Empty,
         };
-        self.in_hook = self.stands();
+        self.in_hook = self.is_suspended();
         self.call = pacer.end(self.in_hook);
         called
     }
 
     /// Puts packets that have not gone into the module back into the queue.
     fn take_back(&mut self) {
-        let Slot::Rest(instance) = &mut self.slot else { return };
+        let Slot::Idle(instance) = &mut self.slot else { return };
         let mut unhandled: Vec<Packet> = Vec::new();
         while let Some(packet) = instance.take_waiting() {
             unhandled.push(packet);
         }
-        let ways = self.running.split_off(self.running.len().saturating_sub(unhandled.len()));
-        for one in unhandled.into_iter().zip(ways).rev() {
+        let origins = self.running.split_off(self.running.len().saturating_sub(unhandled.len()));
+        for one in unhandled.into_iter().zip(origins).rev() {
             self.waiting.push_front(one);
         }
     }
 
     /// Returns the origins of all packets that are not finished.
-    pub(super) fn ways(&self) -> impl Iterator<Item = &Way> {
-        self.waiting.iter().map(|(_, way)| way).chain(&self.running)
+    pub(super) fn origins(&self) -> impl Iterator<Item = &Origin> {
+        self.waiting.iter().map(|(_, origin)| origin).chain(&self.running)
     }
 
-    pub(super) fn push(&mut self, packet: Packet, way: Way) {
-        self.waiting.push_back((packet, way));
+    pub(super) fn push(&mut self, packet: Packet, origin: Origin) {
+        self.waiting.push_back((packet, origin));
     }
 
     /// Returns the origin of the next packet.
-    pub(super) fn next_way(&self) -> Option<&Way> {
-        self.waiting.front().map(|(_, way)| way)
+    pub(super) fn next_origin(&self) -> Option<&Origin> {
+        self.waiting.front().map(|(_, origin)| origin)
     }
 
     /// Takes the next packet from the queue.
-    pub(super) fn pop_waiting(&mut self) -> Option<(Packet, Way)> {
+    pub(super) fn pop_waiting(&mut self) -> Option<(Packet, Origin)> {
         self.waiting.pop_front()
     }
 
     /// Takes all queued packets in order. No call may be suspended.
-    pub(super) fn take_all_waiting(&mut self) -> Fifo<(Packet, Way)> {
+    pub(super) fn take_all_waiting(&mut self) -> Fifo<(Packet, Origin)> {
         self.take_back();
         std::mem::take(&mut self.waiting)
     }
 
     /// Gives the instance up to `most` packets of the same kind (counted by the lane or not), with
     /// the metadata of `meta`.
-    pub(super) fn fill(&mut self, most: u64, meta: impl Fn(&Way) -> abi::Meta) {
-        let Slot::Rest(instance) = &mut self.slot else { return };
+    pub(super) fn fill(&mut self, most: u64, meta: impl Fn(&Origin) -> abi::Meta) {
+        let Slot::Idle(instance) = &mut self.slot else { return };
         if instance.waiting() > 0 {
             // Packets of the previous turn, which ended, are left.
             return;
         }
-        let Some(counted) = self.waiting.front().map(|(_, way)| way.batch.is_some()) else {
+        let Some(counted) = self.waiting.front().map(|(_, origin)| origin.batch.is_some()) else {
             return;
         };
         for _ in 0..most {
             match self.waiting.front() {
-                Some((_, way)) if way.batch.is_some() == counted => {}
+                Some((_, origin)) if origin.batch.is_some() == counted => {}
                 _ => return,
             }
-            let Some((packet, way)) = self.waiting.pop_front() else { return };
-            instance.push(packet, meta(&way));
-            self.running.push_back(way);
+            let Some((packet, origin)) = self.waiting.pop_front() else { return };
+            instance.push(packet, meta(&origin));
+            self.running.push_back(origin);
         }
     }
 
@@ -267,36 +270,36 @@ impl Lane {
     pub(super) fn run(&mut self, pacer: &Pacer, until: Nanos) {
         pacer.begin(until, self.call);
         let ran = match std::mem::take(&mut self.slot) {
-            Slot::Rest(instance) if instance.waiting() > 0 => instance.run(),
-            Slot::Stands(suspended) => suspended.resume(),
+            Slot::Idle(instance) if instance.waiting() > 0 => instance.run(),
+            Slot::Suspended(suspended) => suspended.resume(),
             other => {
                 self.slot = other;
                 return;
             }
         };
         self.settle(ran);
-        self.call = pacer.end(self.stands());
+        self.call = pacer.end(self.is_suspended());
     }
 
     /// Stores the instance or the suspended call; returns the work done, if it ended.
     fn settle(&mut self, ran: Ran<Packet>) -> Option<Done> {
         let (slot, done) = match ran {
-            Ran::Rest(instance, done) => (Slot::Rest(instance), Some(done)),
-            Ran::Suspended(suspended) => (Slot::Stands(suspended), None),
+            Ran::Rest(instance, done) => (Slot::Idle(instance), Some(done)),
+            Ran::Suspended(suspended) => (Slot::Suspended(suspended), None),
         };
         self.slot = slot;
         done
     }
 
     /// Takes the next handled packet, with its origin.
-    pub(super) fn next_handled(&mut self) -> Option<(Handled<Packet>, Way)> {
+    pub(super) fn next_handled(&mut self) -> Option<(Handled<Packet>, Origin)> {
         let handled = match &mut self.slot {
-            Slot::Rest(instance) => instance.pop(),
-            Slot::Stands(suspended) => suspended.pop(),
-            Slot::Empty | Slot::Due(_) | Slot::Starts(_) => None,
+            Slot::Idle(instance) => instance.pop(),
+            Slot::Suspended(suspended) => suspended.pop(),
+            Slot::Empty | Slot::Pending(_) | Slot::Starting(_) => None,
         }?;
-        let way = self.running.pop_front()?;
-        Some((handled, way))
+        let origin = self.running.pop_front()?;
+        Some((handled, origin))
     }
 
     /// Ends the lane and its suspended call. The call's packet and the handled ones that were not
@@ -304,16 +307,16 @@ impl Lane {
     pub(super) fn dissolve(
         &mut self,
         pool: &mut FramePool,
-        given_up: &mut Vec<Way>,
-    ) -> Fifo<(Packet, Way)> {
-        if let Slot::Stands(suspended) = std::mem::take(&mut self.slot) {
+        given_up: &mut Vec<Origin>,
+    ) -> Fifo<(Packet, Origin)> {
+        if let Slot::Suspended(suspended) = std::mem::take(&mut self.slot) {
             let ran = suspended.stop();
             self.settle(ran);
         }
         self.take_back();
-        while let Some((handled, way)) = self.next_handled() {
+        while let Some((handled, origin)) = self.next_handled() {
             handled.packet.recycle(pool);
-            given_up.push(way);
+            given_up.push(origin);
         }
         self.slot = Slot::Empty;
         std::mem::take(&mut self.waiting)

@@ -65,7 +65,7 @@ impl Loader {
     /// The daemon cannot be told.
     pub(crate) fn replace(
         &mut self,
-        (facts, way): (ServiceFacts, StateWay),
+        (facts, transfer): (ServiceFacts, StateWay),
         fds: &[OwnedFd],
         dispatcher: &mut Dispatcher<impl Timer>,
         round: &mut Round<'_>,
@@ -75,9 +75,11 @@ impl Loader {
         let is_new = service.is_none_or(|service| service.shared().is_none());
         let refused = match self.prepare_for(facts, fds, dispatcher, is_new) {
             Ok(ready) => {
-                let control = Control::Replace(Box::new(ready), way);
-                let is_taken = dispatcher.ask(entry, control, round);
-                (!is_taken).then(|| anyhow!("the service is not there, or has too much to do"))
+                let control = Control::Replace(Box::new(ready), transfer);
+                let is_taken = dispatcher.request(entry, control, round);
+                (!is_taken).then(|| {
+                    anyhow!("the service does not exist, or its queue of requests is full")
+                })
             }
             Err(error) => Some(error),
         };

@@ -18,7 +18,7 @@ pub(crate) enum SharedError {
     Arena(#[from] bpf::ArenaError),
     #[error("mapping the instance block: {0}")]
     Block(std::io::Error),
-    #[error("mapping the ring of what its programs send: {0}")]
+    #[error("mapping the ring of its programs' records: {0}")]
     Ring(std::io::Error),
 }
 

@@ -5,9 +5,9 @@
 //!                       └─ pass, bounce, redirect, drop ─▶ EgressPath, counted
 //! ```
 
-use super::Way;
+use super::Origin;
 use super::counters::{Counters, Ending};
-use crate::datapath::{End, Exits, Next};
+use crate::datapath::{EgressPath, End, Next};
 use abi::Verdict;
 use abi::layout::{EDGES_MAX, MARK_LENGTH, SEND_BY_ROUTE};
 use bpf_maps::{META_BRIDGED, META_DATA, META_ROUTED, PacketMeta, RULE_NONE};
@@ -21,7 +21,7 @@ pub(super) struct Outlet {
     /// Targets of passed packets, by the edge that the module names.
     edges: [Edge; EDGES_MAX],
     /// Packets just passed on. They are stored here, since a packet is large and few are passed on.
-    onward: VecDeque<(Packet, Way)>,
+    onward: VecDeque<(Packet, Origin)>,
     entry: EntryId,
 }
 
@@ -67,33 +67,33 @@ impl Outlet {
         &mut self,
         packet: Packet,
         verdict: Verdict,
-        (way, mark): (&Way, [u8; MARK_LENGTH]),
-        exits: &mut Exits<'_>,
+        (origin, mark): (&Origin, [u8; MARK_LENGTH]),
+        egress_path: &mut EgressPath<'_>,
     ) -> bool {
         // The payload of an active packet has no headers of its own, only those of its carrier.
-        let is_data = way.meta.flags & META_DATA != 0;
-        let arrival = way.meta.arrival_port;
+        let is_data = origin.meta.flags & META_DATA != 0;
+        let arrival = origin.meta.arrival_port;
         let (end, sent) = match verdict {
             Verdict::Pass { edge, reroute } => {
-                return self.follow(packet, (edge, reroute), (way, mark), exits);
+                return self.follow(packet, (edge, reroute), (origin, mark), egress_path);
             }
-            Verdict::Bounce if is_data => (exits.answer(packet, arrival), Ending::Bounced),
-            Verdict::Bounce => (exits.bounce(packet, arrival), Ending::Bounced),
+            Verdict::Bounce if is_data => (egress_path.answer(packet, arrival), Ending::Bounced),
+            Verdict::Bounce => (egress_path.bounce(packet, arrival), Ending::Bounced),
             Verdict::Redirect { port } if !is_data => {
-                (exits.redirect(packet, arrival, port), Ending::Redirected)
+                (egress_path.redirect(packet, arrival, port), Ending::Redirected)
             }
             Verdict::Redirect { .. } => {
-                exits.recycle(packet);
+                egress_path.recycle(packet);
                 self.counters.count(Ending::Malformed);
                 return false;
             }
             Verdict::Drop { reason } => {
-                exits.recycle(packet);
+                egress_path.recycle(packet);
                 self.counters.count_reason(reason);
                 return false;
             }
             Verdict::Raise => {
-                exits.recycle(packet);
+                egress_path.recycle(packet);
                 self.counters.count(Ending::Raise);
                 return false;
             }
@@ -108,23 +108,23 @@ impl Outlet {
         &mut self,
         packet: Packet,
         (edge, reroute): (u8, bool),
-        (way, mark): (&Way, [u8; MARK_LENGTH]),
-        exits: &mut Exits<'_>,
+        (origin, mark): (&Origin, [u8; MARK_LENGTH]),
+        egress_path: &mut EgressPath<'_>,
     ) -> bool {
         match self.edges.get(usize::from(edge)) {
             Some(Edge::To(to)) => {
-                let mut meta = way.meta;
+                let mut meta = origin.meta;
                 meta.entry = to.0;
                 if reroute {
                     meta.flags &= !META_ROUTED;
                 }
-                self.pass_on(packet, meta, mark, way)
+                self.pass_on(packet, meta, mark, origin)
             }
-            Some(Edge::Down) => self.end(packet, Ending::Down, exits),
-            Some(Edge::Out) | None if way.meta.flags & META_DATA != 0 => {
-                self.end(packet, Ending::Consumed, exits)
+            Some(Edge::Down) => self.end(packet, Ending::Down, egress_path),
+            Some(Edge::Out) | None if origin.meta.flags & META_DATA != 0 => {
+                self.end(packet, Ending::Consumed, egress_path)
             }
-            Some(Edge::Out) | None => self.pass_out(packet, reroute, way, exits),
+            Some(Edge::Out) | None => self.pass_out(packet, reroute, origin, egress_path),
         }
     }
 
@@ -134,22 +134,22 @@ impl Outlet {
     pub(super) fn go_without(
         &mut self,
         packet: Packet,
-        way: &Way,
+        origin: &Origin,
         is_closed: bool,
-        exits: &mut Exits<'_>,
+        egress_path: &mut EgressPath<'_>,
     ) -> bool {
-        let mut meta = way.meta;
+        let mut meta = origin.meta;
         if meta.flags & META_DATA != 0 {
             // A payload without a frame cannot be forwarded.
-            return self.end(packet, Ending::Down, exits);
+            return self.end(packet, Ending::Down, egress_path);
         }
-        let next = if is_closed { Next::Down } else { exits.next_stage(&mut meta) };
+        let next = if is_closed { Next::Down } else { egress_path.next_stage(&mut meta) };
         let end = match next {
-            Next::Service(_) => return self.pass_on(packet, meta, [0; MARK_LENGTH], way),
-            Next::By(port, session) => exits.leave_by(packet, &meta, (port, session)),
-            Next::Out => exits.forward(packet, &meta),
-            Next::Down => return self.end(packet, Ending::Down, exits),
-            Next::Drop => return self.end(packet, Ending::Rule, exits),
+            Next::Service(_) => return self.pass_on(packet, meta, [0; MARK_LENGTH], origin),
+            Next::By(port, session) => egress_path.send_by(packet, &meta, (port, session)),
+            Next::Out => egress_path.forward(packet, &meta),
+            Next::Down => return self.end(packet, Ending::Down, egress_path),
+            Next::Drop => return self.end(packet, Ending::Rule, egress_path),
         };
         match end {
             End::Sent | End::ToKernel => self.counters.count(Ending::Plain),
@@ -159,17 +159,17 @@ impl Outlet {
     }
 
     /// Sends a frame made by the module, by a port or, as an IP packet, by the kernel's routes.
-    pub(super) fn send(&mut self, port: u16, frame: &[u8], exits: &mut Exits<'_>) {
-        let end = exits.packet_of(frame).map(|packet| match port {
-            SEND_BY_ROUTE => exits.hand_to_kernel(packet),
-            _ => exits.send(port, packet),
+    pub(super) fn send(&mut self, port: u16, frame: &[u8], egress_path: &mut EgressPath<'_>) {
+        let end = egress_path.packet_of(frame).map(|packet| match port {
+            SEND_BY_ROUTE => egress_path.hand_to_kernel(packet),
+            _ => egress_path.send(port, packet),
         });
         self.counters.count_emitted(matches!(end, Some(End::Sent | End::ToKernel)));
     }
 
     /// Returns the packet that was passed on, with its origin for the next service.
     #[inline]
-    pub(super) fn take_onward(&mut self) -> Option<(Packet, Way)> {
+    pub(super) fn take_onward(&mut self) -> Option<(Packet, Origin)> {
         self.onward.pop_front()
     }
 
@@ -179,12 +179,12 @@ impl Outlet {
         packet: Packet,
         meta: PacketMeta,
         mark: [u8; MARK_LENGTH],
-        came: &Way,
+        came: &Origin,
     ) -> bool {
         self.counters.count(Ending::PassedOn);
         let counted_by = came.batch.map(|_| self.entry).or(came.counted_by);
-        let way = Way { meta, mark, batch: None, counted_by, room: Bytes::ZERO };
-        self.onward.push_back((packet, way));
+        let origin = Origin { meta, mark, batch: None, counted_by, credit: Bytes::ZERO };
+        self.onward.push_back((packet, origin));
         true
     }
 
@@ -195,47 +195,53 @@ impl Outlet {
         &mut self,
         packet: Packet,
         reroute: bool,
-        way: &Way,
-        exits: &mut Exits<'_>,
+        origin: &Origin,
+        egress_path: &mut EgressPath<'_>,
     ) -> bool {
-        let mut meta = way.meta;
+        let mut meta = origin.meta;
         if meta.then[0] == RULE_NONE {
-            self.pass(packet, reroute, &meta, exits);
+            self.pass(packet, reroute, &meta, egress_path);
             return false;
         }
         if reroute {
             meta.flags &= !META_ROUTED;
         }
-        match exits.next_stage(&mut meta) {
-            Next::Service(_) => self.pass_on(packet, meta, [0; MARK_LENGTH], way),
+        match egress_path.next_stage(&mut meta) {
+            Next::Service(_) => self.pass_on(packet, meta, [0; MARK_LENGTH], origin),
             Next::Out => {
-                self.pass(packet, reroute, &meta, exits);
+                self.pass(packet, reroute, &meta, egress_path);
                 false
             }
             Next::By(port, session) => {
-                let end = exits.leave_by(packet, &meta, (port, session));
+                let end = egress_path.send_by(packet, &meta, (port, session));
                 self.counters.count_end(end, Ending::Redirected);
                 false
             }
-            Next::Down => self.end(packet, Ending::Down, exits),
-            Next::Drop => self.end(packet, Ending::Rule, exits),
+            Next::Down => self.end(packet, Ending::Down, egress_path),
+            Next::Drop => self.end(packet, Ending::Rule, egress_path),
         }
     }
 
     /// Sends a packet out of all graphs.
     #[inline]
-    fn pass(&mut self, packet: Packet, reroute: bool, meta: &PacketMeta, exits: &mut Exits<'_>) {
+    fn pass(
+        &mut self,
+        packet: Packet,
+        reroute: bool,
+        meta: &PacketMeta,
+        egress_path: &mut EgressPath<'_>,
+    ) {
         let end = match reroute {
             // Packets between the two ends of a bridge are not routed.
-            true if meta.flags & META_BRIDGED == 0 => exits.reroute(packet, meta),
-            _ => exits.forward(packet, meta),
+            true if meta.flags & META_BRIDGED == 0 => egress_path.reroute(packet, meta),
+            _ => egress_path.forward(packet, meta),
         };
         self.counters.count_end(end, Ending::Forwarded);
     }
 
     /// Drops or consumes a packet; always returns false.
-    fn end(&mut self, packet: Packet, ending: Ending, exits: &mut Exits<'_>) -> bool {
-        exits.recycle(packet);
+    fn end(&mut self, packet: Packet, ending: Ending, egress_path: &mut EgressPath<'_>) -> bool {
+        egress_path.recycle(packet);
         self.counters.count(ending);
         false
     }

@@ -76,7 +76,7 @@ impl Programs {
 /// Cause for which a program cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
-    #[error("looking at the code that the daemon handed over: {0}")]
+    #[error("examining the code that the daemon passed: {0}")]
     File(#[from] io::Error),
     #[error(transparent)]
     Code(#[from] CompileError),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_code_or_can_still_change_is_refused_each_time() {
+    fn invalid_or_unsealed_code_is_refused_each_time() {
         let engine = Engine::new().unwrap();
         let mut programs = Programs::default();
         let nothing = sealed_memory("code", b"no code").unwrap();

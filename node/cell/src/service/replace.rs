@@ -35,10 +35,10 @@ pub(crate) enum ReplaceError {
     #[error("a program does not leave its memory")]
     Busy,
     #[error(
-        "it has {old} lanes and the new version {new}: which of them is to have which state cannot be said"
+        "it has {old} lanes and the new version has {new}, so its state cannot be divided among them"
     )]
     Lanes { old: usize, new: u16 },
-    #[error("its state is not to be had: {0}")]
+    #[error("its state cannot be taken over: {0}")]
     State(#[from] StateError),
     #[error("the new version does not start: {0}")]
     Start(#[from] StartFailure),

@@ -106,19 +106,19 @@ impl Shared {
     /// Counts a packet with which all services are done; published by
     /// [`Shared::publish_departures`].
     #[inline]
-    pub(crate) fn leave(&mut self, epoch: u8) {
+    pub(crate) fn release(&mut self, epoch: u8) {
         self.handled = true;
         self.departures.leave(epoch);
     }
 
     /// Counts a packet whose module handled it in the kernel.
-    pub(crate) fn leave_past(&mut self, epoch: u8) {
+    pub(crate) fn release_bypassed(&mut self, epoch: u8) {
         self.departures.leave(epoch);
     }
 
     /// Publishes departures, once the devices have sent the packets: with the last of them the
     /// programs in the kernel own the memory again.
-    pub(crate) fn depart(&mut self, instance: Option<&mut Instance<Packet>>) {
+    pub(crate) fn publish_departures(&mut self, instance: Option<&mut Instance<Packet>>) {
         if !self.departures.any_leaving() {
             return;
         }

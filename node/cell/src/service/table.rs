@@ -7,7 +7,7 @@
 //! ```
 
 use crate::service::watch::Watch;
-use crate::service::{Service, Way};
+use crate::service::{Origin, Service};
 use bpf::{Lane, Lanes};
 use units::{CoarseInstant, EntryId, SessionId};
 
@@ -37,18 +37,18 @@ impl Services {
 
     /// Returns the slot of an entry, with a service or without: prefetching does not read it.
     #[inline]
-    pub(crate) fn place(&self, entry: EntryId) -> Option<&Option<Service>> {
+    pub(crate) fn slot(&self, entry: EntryId) -> Option<&Option<Service>> {
         self.all.get(usize::from(entry.0))
     }
 
     /// Returns the number of slots, with a service or without.
-    pub(crate) const fn places(&self) -> usize {
+    pub(crate) const fn slots(&self) -> usize {
         self.all.len()
     }
 
     /// Returns the service in a slot.
-    pub(crate) fn at_mut(&mut self, place: usize) -> Option<&mut Service> {
-        self.all.get_mut(place).and_then(Option::as_mut)
+    pub(crate) fn at_mut(&mut self, slot: usize) -> Option<&mut Service> {
+        self.all.get_mut(slot).and_then(Option::as_mut)
     }
 
     /// Returns every service.
@@ -68,8 +68,8 @@ impl Services {
     }
 
     /// Returns the session whose queue credit the front door took for a packet.
-    pub(crate) fn payer(&self, way: &Way) -> SessionId {
-        let entry = EntryId(way.meta.entry);
+    pub(crate) fn payer(&self, origin: &Origin) -> SessionId {
+        let entry = EntryId(origin.meta.entry);
         let service = self.get(entry).map(|service| service.session());
         let of_lane = || self.lane(entry).map(|lane| lane.session());
         service.or_else(of_lane).unwrap_or(SessionId::SYSTEM)
@@ -157,15 +157,15 @@ impl Services {
 
     /// Records that packets counted by a lane may be in transmit rings.
     #[inline]
-    pub(crate) const fn leaves(&mut self, is_leaving: bool) {
+    pub(crate) const fn set_leaving(&mut self, is_leaving: bool) {
         self.is_leaving |= is_leaving;
     }
 
     /// Counts packets that have left their graphs as gone from the lanes of these services.
-    pub(crate) fn leave_epochs(&mut self, through: impl IntoIterator<Item = (EntryId, u8)>) {
+    pub(crate) fn release_epochs(&mut self, through: impl IntoIterator<Item = (EntryId, u8)>) {
         for (entry, epoch) in through {
-            let is_counted = self.get_mut(entry).is_some_and(|it| it.leave(epoch));
-            self.leaves(is_counted);
+            let is_counted = self.get_mut(entry).is_some_and(|it| it.release(epoch));
+            self.set_leaving(is_counted);
         }
     }
 
@@ -179,7 +179,7 @@ impl Services {
             if waits(service.session()) {
                 self.is_leaving = true;
             } else {
-                service.depart();
+                service.publish_departures();
             }
         }
     }

@@ -3,8 +3,8 @@
 use super::counters::Ending;
 use super::replace::{ReplaceError, Sequel};
 use super::version::StartFailure;
-use super::{Service, Way};
-use crate::datapath::Exits;
+use super::{Origin, Service};
+use crate::datapath::EgressPath;
 use crate::sched::pacer::{self, CallState};
 use crate::sched::{FILL, Portion};
 use engine::{Handled, Trap};
@@ -22,7 +22,7 @@ pub(crate) struct Aftermath {
     pub(crate) passed_on: bool,
     /// Set if a packet of a shared lane has left its graph, so that
     /// [`super::Service::publish_departures`] must be called.
-    pub(crate) leaves: bool,
+    pub(crate) is_leaving: bool,
 }
 
 impl Aftermath {
@@ -31,7 +31,7 @@ impl Aftermath {
         self.trapped |= other.trapped;
         self.emitted |= other.emitted;
         self.passed_on |= other.passed_on;
-        self.leaves |= other.leaves;
+        self.is_leaving |= other.is_leaving;
     }
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Notices {
 }
 
 /// Reply that the daemon waits for.
-pub(crate) enum Told {
+pub(crate) enum Reply {
     Started(Result<(), StartFailure>),
     Answered(Vec<Option<i32>>),
     /// Time for which no packet was handled, or the cause for which the old version goes on.
@@ -75,11 +75,11 @@ pub(crate) struct Turn {
     pub(crate) after: Aftermath,
     /// Packets that were handled, and the queue credit that they had.
     pub(crate) handled: u64,
-    pub(crate) handled_room: Bytes,
+    pub(crate) handled_credit: Bytes,
     /// Services whose lanes counted packets that have left their graphs now, with the epochs.
     pub(crate) departed: Vec<(EntryId, u8)>,
     /// Reply that the daemon waits for.
-    pub(crate) told: Option<Told>,
+    pub(crate) reply: Option<Reply>,
     /// Time when its packets were handled, if the clock was read then.
     pub(crate) through_at: Option<Nanos>,
 }
@@ -87,16 +87,16 @@ pub(crate) struct Turn {
 impl Turn {
     /// Counts a handled packet, and the queue credit that it had.
     #[inline]
-    pub(super) fn count(&mut self, room: Bytes) {
+    pub(super) fn count(&mut self, credit: Bytes) {
         self.handled += 1;
-        self.handled_room += room;
+        self.handled_credit += credit;
     }
 }
 
 /// Running turn: the time of the loop, the egress resources, and the result so far.
 pub(super) struct Running<'a, 'b> {
     now: CoarseInstant,
-    exits: &'a mut Exits<'b>,
+    egress_path: &'a mut EgressPath<'b>,
     turn: &'a mut Turn,
 }
 
@@ -104,22 +104,22 @@ impl<'a, 'b> Running<'a, 'b> {
     /// Begins a turn.
     pub(super) const fn new(
         now: CoarseInstant,
-        exits: &'a mut Exits<'b>,
+        egress_path: &'a mut EgressPath<'b>,
         turn: &'a mut Turn,
     ) -> Self {
-        Self { now, exits, turn }
+        Self { now, egress_path, turn }
     }
 
     /// Runs the module on packets until all are handled or the turn is over, which suspends its
     /// call. Returns the time it took.
     pub(super) fn run(&mut self, service: &mut Service, lane: usize, portion: Portion) -> Nanos {
         let (session, now) = (service.facts.session, self.now);
-        let ran = service.instances.run(lane, portion, |way| way.module_meta(session, now));
+        let ran = service.instances.run(lane, portion, |origin| origin.module_meta(session, now));
         // The old version may be back, with another number of lanes.
         while lane < service.instances.lanes()
-            && let Some((handled, way)) = service.instances.lane_mut(lane).next_handled()
+            && let Some((handled, origin)) = service.instances.lane_mut(lane).next_handled()
         {
-            self.finish(service, lane, handled, &way);
+            self.finish(service, lane, handled, &origin);
         }
         ran
     }
@@ -136,17 +136,18 @@ impl<'a, 'b> Running<'a, 'b> {
     ) -> Nanos {
         let mut through_at = portion.begin;
         service.instances.pacer().begin(portion.until, CallState::default());
-        let is_counted = service.instances.lane(index).next_way().map(Way::is_counted);
+        let is_counted = service.instances.lane(index).next_origin().map(Origin::is_counted);
         for _ in 0..portion.packets {
             let lane = service.instances.lane_mut(index);
-            if lane.next_way().map(Way::is_counted) != is_counted || lane.instance().is_none() {
+            if lane.next_origin().map(Origin::is_counted) != is_counted || lane.instance().is_none()
+            {
                 break;
             }
-            let Some((packet, way)) = lane.pop_waiting() else { break };
-            let meta = way.module_meta(service.facts.session, self.now);
+            let Some((packet, origin)) = lane.pop_waiting() else { break };
+            let meta = origin.module_meta(service.facts.session, self.now);
             let Some(instance) = lane.instance() else { break };
             let handled = instance.handle(packet, &meta);
-            self.finish(service, index, handled, &way);
+            self.finish(service, index, handled, &origin);
             through_at = pacer::now();
             if through_at >= portion.until {
                 break;
@@ -160,7 +161,7 @@ impl<'a, 'b> Running<'a, 'b> {
     /// memory for a packet that the front door has not counted, and that never goes down. Returns
     /// false if a program stays in the memory.
     pub(super) fn may_begin(&self, service: &mut Service, lane: usize) -> bool {
-        if !service.instances.lane(lane).next_way().is_some_and(Way::is_counted) {
+        if !service.instances.lane(lane).next_origin().is_some_and(Origin::is_counted) {
             return service.hold(self.now);
         }
         if service.instances.has_run() {
@@ -171,36 +172,42 @@ impl<'a, 'b> Running<'a, 'b> {
 
     /// Drops the next packet: it cannot be handled, since a program does not leave its lane.
     pub(super) fn give_up(&mut self, service: &mut Service, lane: usize) {
-        let Some((packet, way)) = service.instances.lane_mut(lane).pop_waiting() else { return };
-        self.turn.count(way.room);
+        let Some((packet, origin)) = service.instances.lane_mut(lane).pop_waiting() else { return };
+        self.turn.count(origin.credit);
         service.outlet.counters_mut().count_in(&packet);
-        self.exits.recycle(packet);
+        self.egress_path.recycle(packet);
         service.outlet.counters_mut().count(Ending::Down);
-        service.through(&way, self.turn);
+        service.through(&origin, self.turn);
     }
 
     /// Forwards or drops packets of a lane without an instance.
     pub(super) fn bypass(&mut self, service: &mut Service, lane: usize) {
         for _ in 0..FILL {
             let waiting = service.instances.lane_mut(lane).pop_waiting();
-            let Some((packet, way)) = waiting else { return };
-            self.turn.count(way.room);
+            let Some((packet, origin)) = waiting else { return };
+            self.turn.count(origin.credit);
             service.outlet.counters_mut().count_in(&packet);
             let is_closed = service.facts.closed;
-            if !service.outlet.go_without(packet, &way, is_closed, self.exits) {
-                service.through(&way, self.turn);
+            if !service.outlet.go_without(packet, &origin, is_closed, self.egress_path) {
+                service.through(&origin, self.turn);
             }
         }
     }
 
     /// Applies the module's verdict to a packet.
-    fn finish(&mut self, service: &mut Service, lane: usize, handled: Handled<Packet>, way: &Way) {
+    fn finish(
+        &mut self,
+        service: &mut Service,
+        lane: usize,
+        handled: Handled<Packet>,
+        origin: &Origin,
+    ) {
         service.outlet.counters_mut().count_in(&handled.packet);
-        self.turn.count(way.room);
-        let after = service.finish(lane, handled, way, self.now, self.exits);
+        self.turn.count(origin.credit);
+        let after = service.finish(lane, handled, origin, self.now, self.egress_path);
         self.turn.after.join(&after);
         if !after.passed_on {
-            service.through(way, self.turn);
+            service.through(origin, self.turn);
         }
     }
 }

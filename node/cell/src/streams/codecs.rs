@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  filter ─ admit, start, stop ─▶ Codecs ─ WantsCodec, CodecUnwanted ─▶ daemon ─▶ process
-//!         ◀─────── news ─────────        ◀─ CodecStarted, CodecEnded ──
+//!         ◀─────── events ─────────        ◀─ CodecStarted, CodecEnded ──
 //! ```
 //!
 //! A cell starts no process: the daemon does, and passes it a socket. The processor time of a codec
@@ -30,24 +30,24 @@ const NEED_UNKNOWN: u64 = 60;
 /// Playing time of a stream after which its need is known.
 const NEED_KNOWN_FROM: Nanos = Nanos::from_millis(1_000);
 /// Period at which the processor time of codecs is read: several times in each session's period.
-const LOOK_EVERY: Nanos = Nanos::from_millis(5);
+const POLL_PERIOD: Nanos = Nanos::from_millis(5);
 
 /// Codecs of a cell; clones share them.
 #[derive(Clone, Default)]
-pub(crate) struct Codecs(Rc<RefCell<All>>);
+pub(crate) struct Codecs(Rc<RefCell<State>>);
 
 #[derive(Default)]
-struct All {
+struct State {
     facts: Option<CodecFacts>,
     streams: BTreeMap<u64, Stream>,
     codecs: BTreeMap<u64, Codec>,
     last: u64,
-    asks: VecDeque<Ask>,
+    requests: VecDeque<CodecRequest>,
     /// Limit of a session in thousandths of a core; a session without one has what is left.
     ceilings: BTreeMap<SessionId, u64>,
     /// Processor time of codecs not charged yet, by service.
     uncharged: BTreeMap<EntryId, Nanos>,
-    looked: Nanos,
+    polled_at: Nanos,
 }
 
 /// Stream with codecs.
@@ -61,7 +61,7 @@ struct Stream {
 struct Codec {
     stream: u64,
     entry: EntryId,
-    news: Weak<RefCell<VecDeque<CodecEvent>>>,
+    events: Weak<RefCell<VecDeque<CodecEvent>>>,
     /// Process id, once it runs.
     pid: Option<u32>,
     cpu: Nanos,
@@ -69,7 +69,7 @@ struct Codec {
 
 /// Request to the daemon.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Ask {
+pub(crate) enum CodecRequest {
     /// Start of a codec, with its parameters.
     Start(u64, String),
     /// End of a codec.
@@ -103,17 +103,17 @@ impl Codecs {
 
     /// Returns the codecs of one service's module.
     pub(crate) fn of(&self, session: SessionId, entry: EntryId) -> Rc<dyn stream_services::Codecs> {
-        Rc::new(OfService { all: self.clone(), session, entry, news: Rc::default() })
+        Rc::new(ServiceCodecs { all: self.clone(), session, entry, events: Rc::default() })
     }
 
     /// Returns the next request to the daemon.
-    pub(crate) fn poll_ask(&self) -> Option<Ask> {
-        self.0.borrow_mut().asks.pop_front()
+    pub(crate) fn poll_request(&self) -> Option<CodecRequest> {
+        self.0.borrow_mut().requests.pop_front()
     }
 
     /// Discards outstanding requests, of which a new daemon does not know: streams lose codecs that
     /// were starting.
-    pub(crate) fn forget_asked(&self) {
+    pub(crate) fn discard_requests(&self) {
         let waiting = |(number, codec): (&u64, &Codec)| codec.pid.is_none().then_some(*number);
         let waiting: Vec<u64> = self.0.borrow().codecs.iter().filter_map(waiting).collect();
         for number in waiting {
@@ -127,8 +127,8 @@ impl Codecs {
         let mut all = self.0.borrow_mut();
         if let Some(codec) = all.codecs.get_mut(&number) {
             codec.pid = Some(pid);
-            if let Some(news) = codec.news.upgrade() {
-                news.borrow_mut().push_back(CodecEvent::Started(number, socket));
+            if let Some(events) = codec.events.upgrade() {
+                events.borrow_mut().push_back(CodecEvent::Started(number, socket));
             }
         }
     }
@@ -139,18 +139,18 @@ impl Codecs {
         let mut all = self.0.borrow_mut();
         let Some(codec) = all.codecs.remove(&number) else { return };
         all.add(codec.stream, codec.entry, cpu.saturating_sub(codec.cpu));
-        if let Some(news) = codec.news.upgrade() {
-            news.borrow_mut().push_back(CodecEvent::Ended(number, why));
+        if let Some(events) = codec.events.upgrade() {
+            events.borrow_mut().push_back(CodecEvent::Ended(number, why));
         }
     }
 
     /// Reads the processor time of codecs if a period has passed.
-    pub(crate) fn look(&self, now: Nanos, taken: impl Fn(u32) -> Option<Duration>) {
+    pub(crate) fn poll(&self, now: Nanos, taken: impl Fn(u32) -> Option<Duration>) {
         let mut all = self.0.borrow_mut();
-        if all.codecs.is_empty() || now.saturating_sub(all.looked) < LOOK_EVERY {
+        if all.codecs.is_empty() || now.saturating_sub(all.polled_at) < POLL_PERIOD {
             return;
         }
-        all.looked = now;
+        all.polled_at = now;
         let mut more = Vec::new();
         for codec in all.codecs.values_mut() {
             let taken = codec.pid.and_then(&taken);
@@ -171,7 +171,7 @@ impl Codecs {
     }
 }
 
-impl All {
+impl State {
     fn add(&mut self, stream: u64, entry: EntryId, cpu: Nanos) {
         *self.uncharged.entry(entry).or_default() += cpu;
         if let Some(stream) = self.streams.get_mut(&stream) {
@@ -189,7 +189,7 @@ impl All {
         };
         if self.streams.len() >= STREAMS_MAX {
             return Err(Refusal::Busy(format!(
-                "{STREAMS_MAX} streams are as many as there may be"
+                "the limit of {STREAMS_MAX} streams with codecs is reached"
             )));
         }
         // The need of another stream is the mean of the known needs.
@@ -223,59 +223,59 @@ impl All {
     /// Asks the daemon to end a codec, whose time is read until it has ended.
     fn stop(&mut self, number: u64) {
         if self.codecs.contains_key(&number) {
-            self.asks.push_back(Ask::Stop(number));
+            self.requests.push_back(CodecRequest::Stop(number));
         }
     }
 }
 
 /// Codecs of one version of a service.
-struct OfService {
+struct ServiceCodecs {
     all: Codecs,
     session: SessionId,
     entry: EntryId,
-    news: Rc<RefCell<VecDeque<CodecEvent>>>,
+    events: Rc<RefCell<VecDeque<CodecEvent>>>,
 }
 
-impl stream_services::Codecs for OfService {
+impl stream_services::Codecs for ServiceCodecs {
     fn admit(&self) -> Result<Rc<dyn Share>, Refusal> {
         let stream = self.all.0.borrow_mut().admit(self.session)?;
-        Ok(Rc::new(OfStream {
+        Ok(Rc::new(StreamCodecs {
             all: self.all.clone(),
             stream,
             entry: self.entry,
-            news: Rc::downgrade(&self.news),
+            events: Rc::downgrade(&self.events),
             own: RefCell::default(),
             shown: Cell::default(),
         }))
     }
 
     fn poll(&self) -> Option<CodecEvent> {
-        self.news.borrow_mut().pop_front()
+        self.events.borrow_mut().pop_front()
     }
 
     fn has_events(&self) -> bool {
-        !self.news.borrow().is_empty()
+        !self.events.borrow().is_empty()
     }
 }
 
 /// Admitted stream, with its codecs.
-struct OfStream {
+struct StreamCodecs {
     all: Codecs,
     stream: u64,
     entry: EntryId,
-    news: Weak<RefCell<VecDeque<CodecEvent>>>,
+    events: Weak<RefCell<VecDeque<CodecEvent>>>,
     own: RefCell<Vec<u64>>,
     shown: Cell<Nanos>,
 }
 
-impl Share for OfStream {
+impl Share for StreamCodecs {
     fn start(&self, params: &TranscodeParams) -> u64 {
         let mut all = self.all.0.borrow_mut();
         all.last += 1;
         let number = all.last;
-        let (stream, entry, news) = (self.stream, self.entry, self.news.clone());
-        all.codecs.insert(number, Codec { stream, entry, news, pid: None, cpu: Nanos::ZERO });
-        all.asks.push_back(Ask::Start(number, params.to_string()));
+        let (stream, entry, events) = (self.stream, self.entry, self.events.clone());
+        all.codecs.insert(number, Codec { stream, entry, events, pid: None, cpu: Nanos::ZERO });
+        all.requests.push_back(CodecRequest::Start(number, params.to_string()));
         self.own.borrow_mut().push(number);
         number
     }
@@ -295,7 +295,7 @@ impl Share for OfStream {
     }
 }
 
-impl Drop for OfStream {
+impl Drop for StreamCodecs {
     fn drop(&mut self) {
         let mut all = self.all.0.borrow_mut();
         for codec in self.own.take() {
@@ -345,11 +345,11 @@ mod tests {
             codecs.started(number, count as u32, socket());
             share.show(NEED_KNOWN_FROM);
         }
-        codecs.look(Nanos::from_millis(100), |_| Some(Duration::from_millis(20)));
+        codecs.poll(Nanos::from_millis(100), |_| Some(Duration::from_millis(20)));
         all.extend((0..20).map(|_| own.admit().unwrap()));
         assert!(!is_busy(own.admit()));
         // Measured need: 59 thousandths each.
-        codecs.look(Nanos::from_millis(200), |_| Some(Duration::from_millis(59)));
+        codecs.poll(Nanos::from_millis(200), |_| Some(Duration::from_millis(59)));
         assert!(is_busy(own.admit()));
         all.clear();
         assert!(own.admit().is_ok());
@@ -383,14 +383,14 @@ mod tests {
         let own = codecs.of(SESSION, ENTRY);
         let share = own.admit().unwrap();
         let number = share.start(&params());
-        let asked = Ask::Start(number, params().to_string());
-        assert_eq!((codecs.poll_ask(), codecs.poll_ask()), (Some(asked), None));
+        let asked = CodecRequest::Start(number, params().to_string());
+        assert_eq!((codecs.poll_request(), codecs.poll_request()), (Some(asked), None));
         codecs.started(number, 7, socket());
         assert!(own.has_events() && matches!(own.poll(), Some(CodecEvent::Started(..))));
         let taken = |ms| move |pid| (pid == 7).then(|| Duration::from_millis(ms));
-        codecs.look(Nanos::from_millis(10), taken(3));
-        codecs.look(Nanos::from_millis(20), taken(8));
-        codecs.look(Nanos::from_millis(21), taken(9));
+        codecs.poll(Nanos::from_millis(10), taken(3));
+        codecs.poll(Nanos::from_millis(20), taken(8));
+        codecs.poll(Nanos::from_millis(21), taken(9));
         assert_eq!(codecs.take_uncharged(ENTRY), Nanos::from_millis(8), "the last is too soon");
         assert_eq!(codecs.take_uncharged(ENTRY), Nanos::ZERO);
         // The total time is known at its end.
@@ -400,21 +400,21 @@ mod tests {
         // A dropped stream ends its codecs, also those that the daemon has not started.
         let number = share.start(&params());
         drop(share);
-        let last: Vec<Ask> = std::iter::from_fn(|| codecs.poll_ask()).collect();
-        assert_eq!(last[1..], [Ask::Stop(number)]);
+        let last: Vec<CodecRequest> = std::iter::from_fn(|| codecs.poll_request()).collect();
+        assert_eq!(last[1..], [CodecRequest::Stop(number)]);
         codecs.started(number, 8, socket());
         codecs.ended(number, String::new(), Nanos::from_millis(1));
         assert!(codecs.0.borrow().codecs.is_empty());
     }
 
     #[test]
-    fn what_a_daemon_owes_that_is_gone_does_not_come() {
+    fn requests_to_an_old_daemon_are_discarded() {
         let codecs = codecs(1);
         let own = codecs.of(SESSION, ENTRY);
         let share = own.admit().unwrap();
         let (runs, waits) = (share.start(&params()), share.start(&params()));
         codecs.started(runs, 7, socket());
-        codecs.forget_asked();
+        codecs.discard_requests();
         assert!(matches!(own.poll(), Some(CodecEvent::Started(number, _)) if number == runs));
         assert!(matches!(own.poll(), Some(CodecEvent::Ended(number, _)) if number == waits));
         assert!(own.poll().is_none());

@@ -1,8 +1,8 @@
 //! Services of streams in the cell's loop: connections are polled in each round, and work on them
 //! waits for its session's turn.
 
-use super::codecs::Ask;
-use super::{Module, StreamServices, Told};
+use super::codecs::CodecRequest;
+use super::{Module, StreamNotice, StreamServices};
 use crate::control::link::Link;
 use crate::memory::{Charge, Memory};
 use crate::protocol::{Failure, FromCell, ServiceReport, SessionFacts, StreamFacts};
@@ -29,7 +29,7 @@ const PAGE_LENGTH: usize = 65_536;
 
 /// Interval at which the daemon and the kernel's packets are polled while connections have work:
 /// polling them takes two system calls, which would double those of a round.
-const BESIDE_INTERVAL: Nanos = Nanos(100_000);
+const POLL_INTERVAL: Nanos = Nanos(100_000);
 
 /// Time for which a service's calls are interrupted more often after one that ran for longer than a
 /// turn. Other calls are short, and interrupting them takes a twentieth of their time.
@@ -58,25 +58,25 @@ impl Random for Kernel {
 
 /// Schedule for polling what is not a connection: the daemon, and packets from the kernel.
 #[derive(Debug, Default)]
-struct Beside {
+struct PollSchedule {
     /// Time of the last poll that followed work on connections.
-    looked: Nanos,
+    polled_at: Nanos,
     /// Time of work on connections since the last poll, if any.
-    worked: Option<Nanos>,
+    worked_at: Option<Nanos>,
 }
 
-impl Beside {
-    /// Records that connections were worked on until `now`.
+impl PollSchedule {
+    /// Records that connections were worked_at on until `now`.
     const fn handle_work(&mut self, now: Nanos) {
-        self.worked = Some(now);
+        self.worked_at = Some(now);
     }
 
     /// Returns true if it is time to poll.
     fn poll(&mut self) -> bool {
-        let Some(at) = self.worked.take() else { return true };
-        let is_due = at.saturating_sub(self.looked) >= BESIDE_INTERVAL;
+        let Some(at) = self.worked_at.take() else { return true };
+        let is_due = at.saturating_sub(self.polled_at) >= POLL_INTERVAL;
         if is_due {
-            self.looked = at;
+            self.polled_at = at;
         }
         is_due
     }
@@ -89,7 +89,7 @@ pub(crate) struct StreamTurns {
     accounts: Memory,
     /// Time until which calls are expected to be long.
     careful_until: Nanos,
-    beside: Beside,
+    schedule: PollSchedule,
 }
 
 impl StreamTurns {
@@ -104,13 +104,13 @@ impl StreamTurns {
             engine,
             accounts,
             careful_until: Nanos::ZERO,
-            beside: Beside::default(),
+            schedule: PollSchedule::default(),
         })
     }
 
     /// Returns true if there is a service.
-    pub(crate) const fn are_there(&self) -> bool {
-        self.services.are_there()
+    pub(crate) const fn has_services(&self) -> bool {
+        self.services.has_services()
     }
 
     /// Returns the services and their reports.
@@ -125,8 +125,8 @@ impl StreamTurns {
 
     /// Returns the descriptor that is readable when connections have events, while there are
     /// services.
-    pub(crate) fn waited_for(&self) -> Option<BorrowedFd<'_>> {
-        self.services.are_there().then_some(self.services.as_fd())
+    pub(crate) fn readable_fds(&self) -> Option<BorrowedFd<'_>> {
+        self.services.has_services().then_some(self.services.as_fd())
     }
 
     /// Starts a service with the descriptors of its message; tells the daemon if that fails.
@@ -151,7 +151,7 @@ impl StreamTurns {
                 Ok(self.services.start(facts, interception, listeners, module, charge)?)
             });
         match started {
-            Ok(()) => self.look(scheduler, link),
+            Ok(()) => self.poll(scheduler, link),
             Err(error) => link.send(&FromCell::StartFailed(entry, Failure::of(&error))),
         }
     }
@@ -175,7 +175,7 @@ impl StreamTurns {
             .prepare(&facts, &code, scheduler.pacer())
             .and_then(|(module, charge)| Ok(self.services.replace(facts, module, charge)?));
         match replaced {
-            Ok(()) => self.look(scheduler, link),
+            Ok(()) => self.poll(scheduler, link),
             Err(error) => link.send(&FromCell::ReplaceFailed(entry, Failure::of(&error))),
         }
     }
@@ -217,36 +217,36 @@ impl StreamTurns {
         for entry in gone {
             self.services.stop(entry);
         }
-        self.services.forget_asked();
+        self.services.discard_requests();
     }
 
     /// Polls connections, reports events to the daemon, and marks services with work as ready.
     ///
     /// # Errors
     /// Connections cannot be polled, or the daemon cannot be told.
-    pub(crate) fn look(
+    pub(crate) fn poll(
         &mut self,
         scheduler: &mut Scheduler<impl Timer>,
         link: &mut Link,
     ) -> Result<()> {
-        if !self.services.are_there() {
+        if !self.services.has_services() {
             return Ok(());
         }
         let now = pacer::now();
-        self.services.look(now).context("hearing of connections")?;
+        self.services.poll(now).context("polling connections")?;
         for (session, task) in self.services.ready(now) {
             scheduler.sessions_mut().wake(now, session, task);
         }
-        while let Some((entry, told)) = self.services.poll_told() {
-            self.report(entry, told, link)?;
+        while let Some((entry, notice)) = self.services.poll_notice() {
+            self.report(entry, notice, link)?;
         }
         if let Some(wants) = self.services.wants() {
             link.send(&FromCell::WantsSockets(wants))?;
         }
-        while let Some(ask) = self.services.codecs().poll_ask() {
-            link.send(&match ask {
-                Ask::Start(number, parameters) => FromCell::WantsCodec(number, parameters),
-                Ask::Stop(number) => FromCell::CodecUnwanted(number),
+        while let Some(request) = self.services.codecs().poll_request() {
+            link.send(&match request {
+                CodecRequest::Start(number, parameters) => FromCell::WantsCodec(number, parameters),
+                CodecRequest::Stop(number) => FromCell::CodecUnwanted(number),
             })?;
         }
         Ok(())
@@ -282,7 +282,7 @@ impl StreamTurns {
                     self.careful_until = now + CAREFUL_FOR;
                 }
                 self.services.charge(entry, used, call);
-                self.beside.handle_work(now);
+                self.schedule.handle_work(now);
                 let sessions = scheduler.sessions_mut();
                 sessions.charge_codecs(now, next, self.services.charge_codecs(entry));
                 sessions.charge(now, next, used, !has_more);
@@ -292,8 +292,8 @@ impl StreamTurns {
     }
 
     /// Returns true if it is time to poll the daemon and packets from the kernel.
-    pub(crate) fn poll_beside(&mut self) -> bool {
-        self.beside.poll()
+    pub(crate) fn is_poll_due(&mut self) -> bool {
+        self.schedule.poll()
     }
 
     /// Returns the time of the next timeout of a connection.
@@ -375,26 +375,26 @@ impl StreamTurns {
         Ok(Some(Module { filter, shared }))
     }
 
-    fn report(&mut self, entry: EntryId, told: Told, link: &mut Link) -> Result<()> {
+    fn report(&mut self, entry: EntryId, notice: StreamNotice, link: &mut Link) -> Result<()> {
         let failure = |reason: String| Failure::of(&anyhow::Error::msg(reason));
-        match told {
-            Told::Started => link.send(&FromCell::Started(entry)),
-            Told::StartFailed(reason) => {
+        match notice {
+            StreamNotice::Started => link.send(&FromCell::Started(entry)),
+            StreamNotice::StartFailed(reason) => {
                 self.services.stop(entry);
                 link.send(&FromCell::StartFailed(entry, failure(reason)))
             }
-            Told::Replaced => {
+            StreamNotice::Replaced => {
                 link.send(&FromCell::Replaced(entry, 0))?;
                 link.send(&FromCell::Kept(entry))
             }
-            Told::ReplaceFailed(reason) => {
+            StreamNotice::ReplaceFailed(reason) => {
                 link.send(&FromCell::ReplaceFailed(entry, failure(reason)))
             }
-            Told::Trapped(trap, traps) => {
+            StreamNotice::Trapped(trap, traps) => {
                 link.notice(&FromCell::Trapped(entry, 0, trap, traps));
                 Ok(())
             }
-            Told::Said(text) => {
+            StreamNotice::Logged(text) => {
                 link.notice(&FromCell::Said(entry, text));
                 Ok(())
             }
@@ -453,29 +453,29 @@ mod tests {
         streams.replace(facts(), fds, dispatcher.scheduler_mut(), link).unwrap();
     }
 
-    fn look(rig: &mut Rig) -> Vec<String> {
+    fn poll(rig: &mut Rig) -> Vec<String> {
         let Rig { streams, dispatcher, link, .. } = rig;
-        streams.look(dispatcher.scheduler_mut(), link).unwrap();
+        streams.poll(dispatcher.scheduler_mut(), link).unwrap();
         rig.told().iter().map(|message| format!("{message:?}")).collect()
     }
 
     #[test]
     fn a_service_of_streams_starts_asks_for_sockets_is_replaced_and_stops() {
         let mut rig = Rig::new();
-        assert!(rig.streams.waited_for().is_none() && look(&mut rig).is_empty());
+        assert!(rig.streams.readable_fds().is_none() && poll(&mut rig).is_empty());
         start(&mut rig, descriptors(code(BLIND))).unwrap();
-        assert_eq!(look(&mut rig), ["Started(EntryId(6))", "WantsSockets([256, 256])"]);
-        assert!(rig.streams.are_there() && rig.streams.waited_for().is_some());
+        assert_eq!(poll(&mut rig), ["Started(EntryId(6))", "WantsSockets([256, 256])"]);
+        assert!(rig.streams.has_services() && rig.streams.readable_fds().is_some());
         replace(&mut rig);
-        assert_eq!(look(&mut rig), ["Replaced(EntryId(6), 0)", "Kept(EntryId(6))"]);
+        assert_eq!(poll(&mut rig), ["Replaced(EntryId(6), 0)", "Kept(EntryId(6))"]);
         rig.streams.set_closed(ENTRY, true);
         let report = rig.streams.stop(ENTRY).unwrap();
         assert_eq!(report.streams.unwrap().requests, 0);
-        assert!(rig.streams.stop(ENTRY).is_none() && !rig.streams.are_there());
+        assert!(rig.streams.stop(ENTRY).is_none() && !rig.streams.has_services());
     }
 
     #[test]
-    fn code_that_is_none_and_a_service_that_is_not_there_are_told() {
+    fn invalid_code_and_an_unknown_service_are_reported() {
         let mut rig = Rig::new();
         let none = sealed_memory("code", b"none").unwrap();
         start(&mut rig, descriptors(none)).unwrap();
@@ -491,7 +491,7 @@ mod tests {
     fn a_turn_of_a_service_without_connections_is_over_at_once() {
         let mut rig = Rig::new();
         start(&mut rig, descriptors(code(BLIND))).unwrap();
-        look(&mut rig);
+        poll(&mut rig);
         let Rig { streams, dispatcher, .. } = &mut rig;
         let scheduler = dispatcher.scheduler_mut();
         let task = crate::sched::sessions::Task { entry: ENTRY, pool: 0, processor: 0 };
@@ -516,8 +516,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beside_connections_is_looked_at_each_time_or_now_and_then_while_they_work() {
-        let mut beside = Beside::default();
+    fn others_are_polled_each_time_or_at_an_interval_while_connections_work() {
+        let mut beside = PollSchedule::default();
         assert!(beside.poll() && beside.poll(), "nothing is worked for");
         let mut at = |now: u64| {
             beside.handle_work(Nanos(now));

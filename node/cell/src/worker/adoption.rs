@@ -23,9 +23,9 @@ pub(super) fn adopt<T: Timer>(
     let keep: BTreeSet<EntryId> = keep.iter().copied().collect();
     let Cell { link, reports, intake, dispatcher, streams, .. } = cell;
     // Captures and reports end with the daemon that requested them.
-    dispatcher.path_mut().set_tap(None);
+    dispatcher.path_mut().set_capture(None);
     reports.forget();
-    dispatcher.scheduler_mut().sessions_mut().forget_told();
+    dispatcher.scheduler_mut().sessions_mut().forget_reported();
     // The new daemon does not know their owners.
     dispatcher.path_mut().end_associations();
     dispatcher.retain(|entry| keep.contains(&entry), &mut Round { now, link });

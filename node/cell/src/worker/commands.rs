@@ -58,7 +58,7 @@ pub(super) fn run<T: Timer>(
         }
         ToCell::Rules(number) => {
             let fd = descriptor(&mut fds, "Rules came without their memory")?;
-            dispatcher.path_mut().set_own_rules(intake.install(number, &fd)?);
+            dispatcher.path_mut().set_packet_port_rules(intake.install(number, &fd)?);
         }
         ToCell::Counts => {
             intake.count_in(descriptor(&mut fds, "Counts came without their memory")?)?;
@@ -72,7 +72,7 @@ pub(super) fn run<T: Timer>(
             let (path, sessions) = dispatcher.path_and_sessions();
             path.remove_port(port, sessions);
         }
-        ToCell::Tap(facts) => dispatcher.path_mut().set_tap(facts),
+        ToCell::Tap(facts) => dispatcher.path_mut().set_capture(facts),
         ToCell::Up => intake.set_tap(fds.pop()),
         ToCell::Lanes | ToCell::Rooms | ToCell::Lines | ToCell::Answers | ToCell::RuleFacts => {
             take_map(dispatcher, &message, fds)?
@@ -116,11 +116,11 @@ pub(super) fn run<T: Timer>(
         }
         ToCell::CodecEnded(number, why, cpu) => streams.codecs().ended(number, why, cpu),
         ToCell::Sockets { v6 } => streams.provide(v6, fds),
-        ToCell::Replace(facts, way) => {
+        ToCell::Replace(facts, transfer) => {
             if fds.is_empty() {
                 bail!("Replace came without its code");
             }
-            loader.replace((*facts, way), &fds, dispatcher, round)?;
+            loader.replace((*facts, transfer), &fds, dispatcher, round)?;
             cell.stay_awake(now + EXPECT);
         }
         ToCell::Edges(entry, edges) => {
@@ -169,7 +169,7 @@ pub(super) fn run<T: Timer>(
             let service = dispatcher.services().get(entry);
             let lanes = service.map_or(0, Service::lane_count);
             let control = Control::Message(Letter::of_daemon(message.into()));
-            if !dispatcher.ask(entry, control, round) {
+            if !dispatcher.request(entry, control, round) {
                 let _ = round.link.send(&FromCell::Answered(entry, vec![None; lanes]));
             }
         }
@@ -193,7 +193,7 @@ fn take_map(
             dispatcher.services_mut().set_lanes(Box::leak(Box::new(lanes)));
         }
         ToCell::Rooms => {
-            let rooms = Rooms::given(&map).context("mapping what may wait for sessions")?;
+            let rooms = Rooms::given(&map).context("mapping the queue credits of sessions")?;
             let sessions = dispatcher.scheduler_mut().sessions_mut();
             sessions.share(pacer::now(), Box::leak(Box::new(rooms)));
         }
@@ -207,7 +207,7 @@ fn take_map(
             dispatcher.path_mut().set_answers(answers, device);
         }
         _ => {
-            let facts = RuleFacts::given(&map).context("mapping what rules say")?;
+            let facts = RuleFacts::given(&map).context("mapping the actions of rules")?;
             dispatcher.path_mut().set_rules(facts);
         }
     }

@@ -30,7 +30,7 @@ const HEARD_MAX: usize = 65_536;
 const READ_WITHIN: Nanos = Nanos::from_millis(10_000);
 
 /// Reason of a connection that was closed because the cell does not read.
-const NOT_READ: &str = "it has not read what it was told for 10 s";
+const NOT_READ: &str = "it has not read its messages for 10 s";
 
 /// Environment variable with the log level of the node's processes.
 const LOG_VARIABLE: &str = "TAM_LOG";
@@ -158,7 +158,7 @@ impl CellLink {
         // Some are secret.
         let bytes = Zeroizing::new(encode(message)?);
         let socket = self.socket.as_fd();
-        while !fd_passing::try_send(socket, &bytes, fds).context("telling the cell")? {
+        while !fd_passing::try_send(socket, &bytes, fds).context("sending a message to the cell")? {
             let waited = fd_passing::wait_either_way(socket, READ_WITHIN);
             if !waited.context("waiting for room to tell the cell")? {
                 self.is_given_up.set(true);

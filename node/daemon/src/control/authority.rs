@@ -412,7 +412,7 @@ impl Rights<'_> {
 /// Things of a node that a client may see.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sight {
-    /// Set if things that belong to everybody or to nobody may be seen.
+    /// Set if things of all owners, and things without an owner, may be seen.
     pub(crate) everything: bool,
     principal: Option<PrincipalId>,
     pub(crate) sessions: BTreeSet<String>,

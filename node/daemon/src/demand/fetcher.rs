@@ -295,8 +295,8 @@ struct Said {
     text: String,
 }
 
-/// Returns the kind of a miss, which is final if other repositories would give the same answer:
-/// none has other bytes of that digest.
+/// Classifies the error of a repository: it lacks the module, or it failed. Bytes that are no
+/// module count as a lack, since no repository has other bytes of that digest.
 const fn miss_of(problem: &RepositoryError) -> Miss {
     match problem {
         RepositoryError::NotFound { .. } | RepositoryError::NotAModule { .. } => Miss::NotThere,
@@ -344,7 +344,7 @@ impl Transport for Ways {
             return self.network.connect(target, reach);
         };
         Box::pin(async move {
-            // A registry's redirect must not lead to an address of this node either.
+            // `reach` holds for nodes, too: a registry must not redirect to a node on this machine.
             let (stream, peer) = self.network.open(target, reach).await?;
             Ok(Connected { stream: Box::new(node.connect(stream).await?), peer })
         })

@@ -1,6 +1,6 @@
 //! Entry point for fuzzers: treats any frame as one that arrived for the node's associations.
 
-use super::{Associations, Taken};
+use super::{ActiveDecision, Associations};
 use crate::protocol::Answer;
 use bpf_maps::{META_FRAGMENT, META_LATER_FRAGMENT, PacketMeta};
 use std::rc::Rc;
@@ -36,7 +36,8 @@ pub fn bounced(frame: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
     abi::PacketBytes::store(&mut packet, 0, frame).ok()?;
     let mut associations = Associations::default();
     let bytes = |packet: &Packet| packet.chunks().flatten().copied().collect::<Vec<u8>>();
-    let Taken::Wait(Some(question)) = associations.take(&mut packet, &meta, CoarseInstant::ZERO)
+    let ActiveDecision::Wait(Some(question)) =
+        associations.take(&mut packet, &meta, CoarseInstant::ZERO)
     else {
         return None;
     };

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_is_not_forgotten_for_digests_that_somebody_makes_up() {
+    fn running_services_are_not_evicted_by_forged_digests() {
         let mut calls = Calls::default();
         calls.answered([1; 32], Answer::Service(EntryId(7)), at(0));
         for number in 0..1000u16 {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gets_no_answer_asks_again() {
+    fn an_unanswered_question_is_repeated() {
         let mut calls = Calls::default();
         calls.asked([1; 32], at(5));
         assert_eq!(calls.find(&[1; 32], at(WAIT_MAX.0 + 4)), Callee::Asked);

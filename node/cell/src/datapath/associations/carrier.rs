@@ -29,7 +29,7 @@ const HOPS: u8 = 64;
 /// Kind of a frame.
 pub(super) enum Datagram {
     /// Whole UDP datagram.
-    Whole(Place),
+    Whole(Position),
     /// Fragment, or datagram with IP options or extension headers: the kernel reassembles it.
     Other,
     /// Frame whose UDP length is wrong.
@@ -38,14 +38,14 @@ pub(super) enum Datagram {
 
 /// Position of a datagram in its frame.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct Position {
     l3: usize,
     /// Offset of the UDP payload; the headers before it are in the packet's head.
     pub(super) payload_at: usize,
     is_v6: bool,
 }
 
-impl Place {
+impl Position {
     /// Finds the datagram, and removes padding behind it.
     #[inline]
     pub(super) fn of(packet: &mut Packet, meta: &PacketMeta) -> Datagram {
@@ -91,7 +91,7 @@ impl Place {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Carrier {
     headers: [u8; HEADERS_MAX],
-    place: Place,
+    position: Position,
     pub(super) association: Option<AssociationId>,
     pub(super) protection: Protection,
     pub(super) digest: [u8; 32],
@@ -99,34 +99,34 @@ pub(super) struct Carrier {
 
 impl Default for Carrier {
     fn default() -> Self {
-        let place = Place { l3: 0, payload_at: 0, is_v6: false };
+        let position = Position { l3: 0, payload_at: 0, is_v6: false };
         let (association, protection) = (None, Protection::Encrypted);
-        Self { headers: [0; HEADERS_MAX], place, association, protection, digest: [0; 32] }
+        Self { headers: [0; HEADERS_MAX], position, association, protection, digest: [0; 32] }
     }
 }
 
 impl Carrier {
     /// Copies the headers of a packet.
     #[inline]
-    pub(super) fn keep(&mut self, packet: &Packet, place: &Place) {
-        self.place = *place;
+    pub(super) fn keep(&mut self, packet: &Packet, position: &Position) {
+        self.position = *position;
         // `Position::of` has checked that the head contains them.
-        self.headers[..place.payload_at].copy_from_slice(&packet.head()[..place.payload_at]);
+        self.headers[..position.payload_at].copy_from_slice(&packet.head()[..position.payload_at]);
     }
 
     /// Returns the offset of the datagram behind these headers.
     pub(super) const fn payload_at(&self) -> usize {
-        self.place.payload_at
+        self.position.payload_at
     }
 
     /// Returns the bytes of an IP packet beside its payload and tag.
     pub(super) const fn overhead(&self) -> usize {
-        self.place.payload_at - self.place.l3 + PAYLOAD_AT
+        self.position.payload_at - self.position.l3 + PAYLOAD_AT
     }
 
     /// Returns the headers of the answer with this datagram, addresses and ports swapped.
     pub(super) fn swapped(&self, datagram: &[u8]) -> [u8; HEADERS_MAX] {
-        let Place { l3, payload_at, is_v6 } = self.place;
+        let Position { l3, payload_at, is_v6 } = self.position;
         let mut headers = self.headers;
         let l4 = payload_at - UDP_LENGTH;
         swap(&mut headers, 0, 6, 6);

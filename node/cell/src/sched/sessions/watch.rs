@@ -1,7 +1,7 @@
 //! Services that watch their session's queue: notifications when it gets long or short, and when a
 //! packet is dropped for lack of credit, with its first bytes.
 
-use crate::sched::rooms::{Queue, Rooms};
+use crate::sched::queue_credits::{Queue, QueueCredits};
 use engine::{QueueEvent, QueueWatch};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -27,7 +27,7 @@ pub(super) struct Watchers(Vec<Watcher>);
 
 impl Watchers {
     #[inline]
-    pub(super) fn are_there(&self) -> bool {
+    pub(super) fn has_watchers(&self) -> bool {
         !self.0.is_empty()
     }
 
@@ -44,30 +44,30 @@ impl Watchers {
 
     /// Checks a queue for events, if any service watches it.
     #[inline]
-    pub(super) fn look(
+    pub(super) fn check(
         &mut self,
         queue: &Queue,
-        rooms: &Rooms,
+        credits: &QueueCredits,
         id: SessionId,
         events: &mut Events,
     ) {
-        if self.are_there() {
-            self.find(queue, rooms, id, events);
+        if self.has_watchers() {
+            self.find(queue, credits, id, events);
         }
     }
 
     #[cold]
-    fn find(&mut self, queue: &Queue, rooms: &Rooms, id: SessionId, events: &mut Events) {
-        if let Some(head) = rooms.take_head(id) {
-            self.tell_dropped(head.bytes(), events);
+    fn find(&mut self, queue: &Queue, credits: &QueueCredits, id: SessionId, events: &mut Events) {
+        if let Some(head) = credits.take_head(id) {
+            self.on_dropped(head.bytes(), events);
         }
-        let (waits, most) = (queue.waits(), queue.most());
-        let kibibytes = u32::try_from(waits.0 >> 10).unwrap_or(u32::MAX);
+        let (queued, most) = (queue.queued(), queue.most());
+        let kibibytes = u32::try_from(queued.0 >> 10).unwrap_or(u32::MAX);
         for watcher in &mut self.0 {
             let bound = |percent: u32| most.0.saturating_mul(u64::from(percent)) / 100;
             let event = match watcher.is_long {
-                false if waits.0 > bound(watcher.watch.above) => QueueEvent::Long(kibibytes),
-                true if waits.0 <= bound(watcher.watch.below) => QueueEvent::Short(kibibytes),
+                false if queued.0 > bound(watcher.watch.above) => QueueEvent::Long(kibibytes),
+                true if queued.0 <= bound(watcher.watch.below) => QueueEvent::Short(kibibytes),
                 _ => continue,
             };
             // Without space, the event is found again later.
@@ -79,7 +79,7 @@ impl Watchers {
     }
 
     /// Notifies all watching services of a dropped packet that begins with `head`.
-    pub(super) fn tell_dropped(&self, head: &[u8], events: &mut Events) {
+    pub(super) fn on_dropped(&self, head: &[u8], events: &mut Events) {
         let head: Rc<[u8]> = head.into();
         let room = EVENTS_MAX.saturating_sub(events.len());
         let told = |watcher: &Watcher| (watcher.entry, QueueEvent::Dropped(Rc::clone(&head)));

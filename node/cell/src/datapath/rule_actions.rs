@@ -7,19 +7,19 @@ use std::collections::BTreeMap;
 
 /// Actions by the rule's number.
 #[derive(Debug)]
-pub(crate) enum Facts {
+pub(crate) enum RuleActions {
     /// Map of the front door.
     Map(RuleFacts),
     /// Table of a node that has only packet ports.
-    Own(BTreeMap<u16, RuleFact>),
+    PacketPorts(BTreeMap<u16, RuleFact>),
 }
 
-impl Facts {
+impl RuleActions {
     /// Creates the table for the rules of packet ports.
     pub(crate) fn of_rules(rules: &RuleSet) -> Self {
         let listed = rules.lists.iter().map(|list| &list.rule);
         let all = rules.entries.iter().map(|(_, rule)| rule).chain(listed);
-        Self::Own(
+        Self::PacketPorts(
             all.filter_map(|rule| {
                 let bpf_maps::Rule { session, entry, action, .. } = *rule;
                 let fact = RuleFact { session, entry, action, zero: [0; 3] };
@@ -33,7 +33,7 @@ impl Facts {
     pub(crate) fn of(&self, rule: u16) -> Option<RuleFact> {
         match self {
             Self::Map(facts) => facts.of(rule),
-            Self::Own(facts) => facts.get(&rule).copied(),
+            Self::PacketPorts(facts) => facts.get(&rule).copied(),
         }
     }
 }

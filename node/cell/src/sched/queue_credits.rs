@@ -8,7 +8,7 @@
 //!  receive ring ─▶ on_arrival ─▶ waits for its turn, or to leave ─▶ release: done += memory
 //! ```
 //!
-//! The difference `sent - done` is the number of bytes that wait, wherever they came from. Credit
+//! The difference `sent - done` is the number of bytes that wait, wherever they arrived from. Credit
 //! is taken behind a full barrier: by `levels/bpf/c/room.h` for packets that arrive by XDP and tc,
 //! and here for those that arrive by packet sockets, that services send each other, and that wait
 //! to leave.
@@ -26,11 +26,11 @@ pub(crate) const EPOCH: Millis = Millis(1000);
 
 /// Released bytes of the shared credit at which they are published before the turns are over:
 /// packets of a dozen turns.
-const UNSAID_MAX: Bytes = Bytes(16 * xsk::FRAME_LENGTH as u64);
+const UNPUBLISHED_MAX: Bytes = Bytes(16 * xsk::FRAME_LENGTH as u64);
 
 /// Counters of a cell without a front door.
 #[derive(Debug, Default)]
-struct Own {
+struct OwnCounters {
     most: AtomicU64,
     sent: [AtomicU64; 2],
     dropped: AtomicU64,
@@ -40,43 +40,48 @@ struct Own {
 }
 
 #[derive(Debug)]
-enum Words {
+enum Storage {
     Mapped(bpf::Room<'static>),
-    Own(Box<Own>),
+    Own(Box<OwnCounters>),
 }
 
 /// Credit of one session, or of all that share one.
 #[derive(Debug)]
-pub(crate) struct Room {
-    words: Words,
+pub(crate) struct Credit {
+    storage: Storage,
     most: Bytes,
     /// Bytes that arrived of those that the front door sent, by epoch.
-    came: [u64; 2],
+    arrived: [u64; 2],
     /// Bytes in the cell.
     held: Bytes,
     /// Packets that the front door had dropped before this credit began.
     dropped_before: u64,
 }
 
-impl Room {
-    fn begin(words: Words, epoch: u32) -> Self {
-        let mut room =
-            Self { words, most: Bytes::ZERO, came: [0; 2], held: Bytes::ZERO, dropped_before: 0 };
-        let words = room.words();
-        words.epoch.store(epoch, Ordering::SeqCst);
-        let sent = words.sent.map(|sent| sent.load(Ordering::SeqCst));
-        let dropped = words.dropped.load(Ordering::Relaxed);
+impl Credit {
+    fn begin(storage: Storage, epoch: u32) -> Self {
+        let mut credit = Self {
+            storage,
+            most: Bytes::ZERO,
+            arrived: [0; 2],
+            held: Bytes::ZERO,
+            dropped_before: 0,
+        };
+        let counters = credit.counters();
+        counters.epoch.store(epoch, Ordering::SeqCst);
+        let sent = counters.sent.map(|sent| sent.load(Ordering::SeqCst));
+        let dropped = counters.dropped.load(Ordering::Relaxed);
         // Packets under way belong to an earlier owner of this record.
-        words.done.store(sent[0].wrapping_add(sent[1]), Ordering::SeqCst);
-        (room.came, room.dropped_before) = (sent, dropped);
-        room
+        counters.done.store(sent[0].wrapping_add(sent[1]), Ordering::SeqCst);
+        (credit.arrived, credit.dropped_before) = (sent, dropped);
+        credit
     }
 
     #[inline]
-    fn words(&self) -> bpf::Room<'_> {
-        match &self.words {
-            Words::Mapped(words) => *words,
-            Words::Own(own) => bpf::Room {
+    fn counters(&self) -> bpf::Room<'_> {
+        match &self.storage {
+            Storage::Mapped(counters) => *counters,
+            Storage::Own(own) => bpf::Room {
                 most: &own.most,
                 sent: own.sent.each_ref(),
                 dropped: &own.dropped,
@@ -90,35 +95,35 @@ impl Room {
     /// Returns the number of bytes that wait, packets under way included. Negative for a moment
     /// when packets arrive that had been given up.
     fn sum(&self) -> i64 {
-        let words = self.words();
-        let sent = words.sent.map(|sent| sent.load(Ordering::SeqCst));
-        let done = words.done.load(Ordering::SeqCst);
+        let counters = self.counters();
+        let sent = counters.sent.map(|sent| sent.load(Ordering::SeqCst));
+        let done = counters.done.load(Ordering::SeqCst);
         sent[0].wrapping_add(sent[1]).wrapping_sub(done) as i64
     }
 
     /// Returns the bytes that wait now.
-    pub(crate) fn waits(&self) -> Bytes {
+    pub(crate) fn queued(&self) -> Bytes {
         Bytes(self.sum().max(0) as u64)
     }
 
     /// Returns the number of packets that the front door dropped for lack of credit.
     pub(crate) fn dropped(&self) -> u64 {
-        self.words().dropped.load(Ordering::Relaxed).saturating_sub(self.dropped_before)
+        self.counters().dropped.load(Ordering::Relaxed).saturating_sub(self.dropped_before)
     }
 
     /// Counts the arrival of bytes whose credit the front door took.
     #[inline]
-    fn come(&mut self, memory: Bytes, epoch: usize) {
-        self.came[epoch] = self.came[epoch].wrapping_add(memory.0);
+    fn on_arrival(&mut self, memory: Bytes, epoch: usize) {
+        self.arrived[epoch] = self.arrived[epoch].wrapping_add(memory.0);
         self.held += memory;
     }
 
     /// Takes credit if at most `most` bytes wait then.
     #[inline]
-    fn take(&mut self, memory: Bytes, most: Bytes) -> bool {
-        self.words().done.fetch_sub(memory.0, Ordering::SeqCst);
+    fn try_take(&mut self, memory: Bytes, most: Bytes) -> bool {
+        self.counters().done.fetch_sub(memory.0, Ordering::SeqCst);
         if self.sum() > most.0 as i64 {
-            self.words().done.fetch_add(memory.0, Ordering::SeqCst);
+            self.counters().done.fetch_add(memory.0, Ordering::SeqCst);
             return false;
         }
         self.held += memory;
@@ -127,60 +132,60 @@ impl Room {
 
     /// Releases credit.
     #[inline]
-    fn leave(&mut self, memory: Bytes) {
+    fn release(&mut self, memory: Bytes) {
         self.held = self.held.saturating_sub(memory);
-        self.words().done.fetch_add(memory.0, Ordering::Release);
+        self.counters().done.fetch_add(memory.0, Ordering::Release);
     }
 
     /// Releases the credit of packets of a closed epoch that have not arrived. Those that arrive
     /// later are missing in the epoch's next sum.
     fn settle(&mut self, epoch: usize) {
-        let words = self.words();
-        let sent = words.sent[epoch].load(Ordering::Acquire);
-        let lost = sent.wrapping_sub(self.came[epoch]);
-        words.done.fetch_add(lost, Ordering::Release);
-        self.came[epoch] = sent;
+        let counters = self.counters();
+        let sent = counters.sent[epoch].load(Ordering::Acquire);
+        let lost = sent.wrapping_sub(self.arrived[epoch]);
+        counters.done.fetch_add(lost, Ordering::Release);
+        self.arrived[epoch] = sent;
     }
 
     fn publish(&self, is_limited: bool) {
         let most = if is_limited { self.most.0 } else { 0 };
-        self.words().most.store(most, Ordering::Release);
+        self.counters().most.store(most, Ordering::Release);
     }
 }
 
 /// Queue of one session.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    room: Room,
+    credit: Credit,
     /// Set if the session reserved no queue: it also counts in the credit that such sessions share.
     is_shared: bool,
 }
 
 impl Queue {
     /// Returns the bytes that wait in it now.
-    pub(crate) fn waits(&self) -> Bytes {
-        self.room.waits()
+    pub(crate) fn queued(&self) -> Bytes {
+        self.credit.queued()
     }
 
     /// Returns the limit in bytes.
     pub(crate) const fn most(&self) -> Bytes {
-        self.room.most
+        self.credit.most
     }
 
     /// Returns the number of packets that the front door dropped for lack of credit.
     pub(crate) fn dropped(&self) -> u64 {
-        self.room.dropped()
+        self.credit.dropped()
     }
 }
 
 /// Shared credit, and the memory that all credits have in common with the front door.
 #[derive(Debug)]
-pub(crate) struct Rooms {
+pub(crate) struct QueueCredits {
     table: Option<&'static bpf::Rooms>,
-    shared: Room,
+    shared: Credit,
     /// Bytes released from the shared credit and not yet published: the front door reads that word
     /// for each packet on another processor, so each write takes a cache line from it.
-    unsaid: Bytes,
+    unpublished: Bytes,
     /// Number of the epoch; its lowest bit is the index under which the front door counts.
     epoch: u32,
     /// Begin of the next epoch.
@@ -189,20 +194,20 @@ pub(crate) struct Rooms {
     is_limited: bool,
 }
 
-fn words_of(table: Option<&'static bpf::Rooms>, number: usize) -> Words {
+fn storage_of(table: Option<&'static bpf::Rooms>, number: usize) -> Storage {
     let mapped = table.and_then(|table| table.room(number));
-    mapped.map_or_else(|| Words::Own(Box::default()), Words::Mapped)
+    mapped.map_or_else(|| Storage::Own(Box::default()), Storage::Mapped)
 }
 
-impl Rooms {
+impl QueueCredits {
     /// Creates the credits; `shared` is the limit of all queues without a reservation together.
     pub(crate) fn new(table: Option<&'static bpf::Rooms>, shared: Bytes) -> Self {
-        let mut room = Room::begin(words_of(table, ROOM_SHARED), 0);
-        room.most = shared;
+        let mut credit = Credit::begin(storage_of(table, ROOM_SHARED), 0);
+        credit.most = shared;
         Self {
             table,
-            shared: room,
-            unsaid: Bytes::ZERO,
+            shared: credit,
+            unpublished: Bytes::ZERO,
             epoch: 0,
             next_at: CoarseInstant::ZERO,
             is_limited: false,
@@ -212,33 +217,33 @@ impl Rooms {
     /// Prefetches the credit of a session.
     #[inline]
     pub(crate) fn load_ahead(&self, session: SessionId) {
-        if let Some(room) = self.table.and_then(|table| table.room(usize::from(session.0))) {
-            ahead::load(room.most);
-            ahead::load(room.done);
+        if let Some(credit) = self.table.and_then(|table| table.room(usize::from(session.0))) {
+            ahead::load(credit.most);
+            ahead::load(credit.done);
         }
     }
 
     /// Creates the queue of a session that has none yet.
     pub(crate) fn queue(&self, session: SessionId) -> Queue {
-        let words = words_of(self.table, usize::from(session.0));
-        Queue { room: Room::begin(words, self.epoch), is_shared: false }
+        let storage = storage_of(self.table, usize::from(session.0));
+        Queue { credit: Credit::begin(storage, self.epoch), is_shared: false }
     }
 
     /// Sets the limit of a queue, and whether it counts in the shared credit.
     pub(crate) fn set(&mut self, queue: &mut Queue, most: Bytes, is_shared: bool) {
-        queue.room.most = most;
+        queue.credit.most = most;
         // Bytes that wait now move to the other account.
         match (queue.is_shared, is_shared) {
             (false, true) => {
-                self.shared.words().done.fetch_sub(queue.room.held.0, Ordering::SeqCst);
-                self.shared.held += queue.room.held;
+                self.shared.counters().done.fetch_sub(queue.credit.held.0, Ordering::SeqCst);
+                self.shared.held += queue.credit.held;
             }
-            (true, false) => self.shared.leave(queue.room.held),
+            (true, false) => self.shared.release(queue.credit.held),
             _ => {}
         }
         queue.is_shared = is_shared;
-        queue.room.words().shared.store(u32::from(is_shared), Ordering::Release);
-        queue.room.publish(self.is_limited);
+        queue.credit.counters().shared.store(u32::from(is_shared), Ordering::Release);
+        queue.credit.publish(self.is_limited);
     }
 
     /// Switches the front door's limits on or off.
@@ -250,40 +255,40 @@ impl Rooms {
         if is_limited != self.is_limited {
             self.is_limited = is_limited;
             self.shared.publish(is_limited);
-            queues.for_each(|queue| queue.room.publish(is_limited));
+            queues.for_each(|queue| queue.credit.publish(is_limited));
         }
     }
 
     /// Closes a queue, which gets no more packets, and releases its credit.
     pub(crate) fn close(&mut self, mut queue: Queue) {
-        queue.room.publish(false);
-        let held = queue.room.held;
-        self.leave(&mut queue, held);
-        self.say_left();
+        queue.credit.publish(false);
+        let held = queue.credit.held;
+        self.release(&mut queue, held);
+        self.publish_released();
     }
 
     /// Counts the arrival of a packet for which the front door took credit.
     #[inline]
-    pub(crate) fn come(&mut self, queue: &mut Queue, memory: Bytes, epoch: usize) {
-        queue.room.come(memory, epoch);
+    pub(crate) fn on_arrival(&mut self, queue: &mut Queue, memory: Bytes, epoch: usize) {
+        queue.credit.on_arrival(memory, epoch);
         if queue.is_shared {
-            self.shared.come(memory, epoch);
+            self.shared.on_arrival(memory, epoch);
         }
     }
 
     /// Takes credit in a queue and, if it has no reservation, in the shared credit; `beyond` is an
     /// allowance above both limits. Returns false if there is not enough.
     #[inline]
-    pub(crate) fn take(&mut self, queue: &mut Queue, memory: Bytes, beyond: Bytes) -> bool {
-        let most = queue.room.most + beyond;
-        if !queue.room.take(memory, most) {
+    pub(crate) fn try_take(&mut self, queue: &mut Queue, memory: Bytes, beyond: Bytes) -> bool {
+        let most = queue.credit.most + beyond;
+        if !queue.credit.try_take(memory, most) {
             return false;
         }
         if queue.is_shared {
-            self.say_left();
+            self.publish_released();
         }
-        if queue.is_shared && !self.shared.take(memory, self.shared.most + beyond) {
-            queue.room.leave(memory);
+        if queue.is_shared && !self.shared.try_take(memory, self.shared.most + beyond) {
+            queue.credit.release(memory);
             return false;
         }
         true
@@ -291,24 +296,24 @@ impl Rooms {
 
     /// Releases credit; the shared part is published later.
     #[inline]
-    pub(crate) fn leave(&mut self, queue: &mut Queue, memory: Bytes) {
+    pub(crate) fn release(&mut self, queue: &mut Queue, memory: Bytes) {
         if memory == Bytes::ZERO {
             return;
         }
-        queue.room.leave(memory);
+        queue.credit.release(memory);
         if queue.is_shared {
-            self.unsaid += memory;
-            if self.unsaid >= UNSAID_MAX {
-                self.say_left();
+            self.unpublished += memory;
+            if self.unpublished >= UNPUBLISHED_MAX {
+                self.publish_released();
             }
         }
     }
 
     /// Publishes what was released from the shared credit.
     #[inline]
-    pub(crate) fn say_left(&mut self) {
-        if self.unsaid > Bytes::ZERO {
-            self.shared.leave(std::mem::take(&mut self.unsaid));
+    pub(crate) fn publish_released(&mut self) {
+        if self.unpublished > Bytes::ZERO {
+            self.shared.release(std::mem::take(&mut self.unpublished));
         }
     }
 
@@ -345,15 +350,15 @@ impl Rooms {
         if !self.is_epoch_over(now) {
             return;
         }
-        self.say_left();
+        self.publish_released();
         self.next_at = now + EPOCH;
         self.epoch = self.epoch.wrapping_add(1);
         let (epoch, bit) = (self.epoch, (self.epoch & 1) as usize);
         // The shared credit first: what the front door counts in the new epoch counts there, too.
-        let rooms = [&mut self.shared].into_iter().chain(queues.map(|queue| &mut queue.room));
-        for room in rooms {
-            room.settle(bit);
-            room.words().epoch.store(epoch, Ordering::SeqCst);
+        let credits = [&mut self.shared].into_iter().chain(queues.map(|queue| &mut queue.credit));
+        for credit in credits {
+            credit.settle(bit);
+            credit.counters().epoch.store(epoch, Ordering::SeqCst);
         }
     }
 }
@@ -378,16 +383,16 @@ mod tests {
     }
 
     /// Models `take_room` of `levels/bpf/c/room.h`. Returns the epoch, or `None` without credit.
-    fn door(rooms: &Rooms, queue: &Queue, memory: Bytes) -> Option<usize> {
-        let (own, shared) = (queue.room.words(), rooms.shared.words());
+    fn front_door(credits: &QueueCredits, queue: &Queue, memory: Bytes) -> Option<usize> {
+        let (own, shared) = (queue.credit.counters(), credits.shared.counters());
         let epoch = (own.epoch.load(Ordering::SeqCst) & 1) as usize;
-        let put = |room: &bpf::Room<'_>| {
+        let put = |credit: &bpf::Room<'_>| {
             let load = |word: &AtomicU64| word.load(Ordering::SeqCst);
-            room.sent[epoch].fetch_add(memory.0, Ordering::SeqCst);
-            let sent = load(room.sent[0]).wrapping_add(load(room.sent[1]));
-            let waits = sent.wrapping_sub(load(room.done)).wrapping_sub(load(room.most)) as i64;
+            credit.sent[epoch].fetch_add(memory.0, Ordering::SeqCst);
+            let sent = load(credit.sent[0]).wrapping_add(load(credit.sent[1]));
+            let waits = sent.wrapping_sub(load(credit.done)).wrapping_sub(load(credit.most)) as i64;
             if waits > 0 {
-                room.sent[epoch].fetch_sub(memory.0, Ordering::SeqCst);
+                credit.sent[epoch].fetch_sub(memory.0, Ordering::SeqCst);
             }
             waits <= 0
         };
@@ -401,82 +406,85 @@ mod tests {
         Some(epoch)
     }
 
-    fn queues(rooms: &mut Rooms, most: &[(u64, bool)]) -> Vec<Queue> {
+    fn queues(credits: &mut QueueCredits, most: &[(u64, bool)]) -> Vec<Queue> {
         let mut queues: Vec<Queue> =
-            (0..most.len()).map(|id| rooms.queue(SessionId(id as u16))).collect();
+            (0..most.len()).map(|id| credits.queue(SessionId(id as u16))).collect();
         for (queue, &(frames, is_shared)) in queues.iter_mut().zip(most) {
-            rooms.set(queue, Bytes(frames * FRAME.0), is_shared);
+            credits.set(queue, Bytes(frames * FRAME.0), is_shared);
         }
-        rooms.limit(true, queues.iter_mut());
+        credits.limit(true, queues.iter_mut());
         queues
     }
 
     #[test]
-    fn one_queue_takes_what_comes_by_the_front_door_and_what_does_not() {
-        let mut rooms = Rooms::new(None, SHARED);
-        let mut all = queues(&mut rooms, &[(4, false)]);
+    fn one_limit_holds_for_packets_of_the_front_door_and_others() {
+        let mut credits = QueueCredits::new(None, SHARED);
+        let mut all = queues(&mut credits, &[(4, false)]);
         let queue = &mut all[0];
-        let epoch = door(&rooms, queue, FRAME).unwrap();
-        assert!((0..3).all(|_| rooms.take(queue, FRAME, Bytes::ZERO)));
-        assert_eq!(door(&rooms, queue, FRAME), None);
-        assert!(!rooms.take(queue, FRAME, Bytes::ZERO));
-        assert!(rooms.take(queue, FRAME, FRAME), "so much beyond it");
-        rooms.come(queue, FRAME, epoch);
-        rooms.leave(queue, Bytes(5 * FRAME.0));
-        assert_eq!((queue.waits(), queue.room.held), (Bytes::ZERO, Bytes::ZERO));
+        let epoch = front_door(&credits, queue, FRAME).unwrap();
+        assert!((0..3).all(|_| credits.try_take(queue, FRAME, Bytes::ZERO)));
+        assert_eq!(front_door(&credits, queue, FRAME), None);
+        assert!(!credits.try_take(queue, FRAME, Bytes::ZERO));
+        assert!(credits.try_take(queue, FRAME, FRAME), "so much beyond it");
+        credits.on_arrival(queue, FRAME, epoch);
+        credits.release(queue, Bytes(5 * FRAME.0));
+        assert_eq!((queue.queued(), queue.credit.held), (Bytes::ZERO, Bytes::ZERO));
     }
 
     #[test]
-    fn the_front_door_hears_late_of_what_left_and_never_too_late() {
-        let mut rooms = Rooms::new(None, SHARED);
-        let mut all = queues(&mut rooms, &[(8, true), (8, true)]);
-        assert!((0..6).all(|_| rooms.take(&mut all[0], FRAME, Bytes::ZERO)));
-        (0..4).for_each(|_| rooms.leave(&mut all[0], FRAME));
-        assert_eq!((all[0].waits(), rooms.shared.waits()), (Bytes(2 * FRAME.0), SHARED));
-        assert_eq!(door(&rooms, &all[1], FRAME), None, "it has not heard of it");
-        rooms.say_left();
-        assert!(door(&rooms, &all[1], FRAME).is_some());
-        rooms.leave(&mut all[0], FRAME);
-        assert!(rooms.take(&mut all[1], Bytes(4 * FRAME.0), Bytes::ZERO), "the cell knows");
-        assert!(UNSAID_MAX >= Bytes(2 * FRAME.0));
-        rooms.leave(&mut all[1], UNSAID_MAX);
-        assert_eq!(rooms.unsaid, Bytes::ZERO, "so much is said at once");
+    fn releases_of_the_shared_credit_are_published_in_batches() {
+        let mut credits = QueueCredits::new(None, SHARED);
+        let mut all = queues(&mut credits, &[(8, true), (8, true)]);
+        assert!((0..6).all(|_| credits.try_take(&mut all[0], FRAME, Bytes::ZERO)));
+        (0..4).for_each(|_| credits.release(&mut all[0], FRAME));
+        assert_eq!((all[0].queued(), credits.shared.queued()), (Bytes(2 * FRAME.0), SHARED));
+        assert_eq!(front_door(&credits, &all[1], FRAME), None, "it has not heard of it");
+        credits.publish_released();
+        assert!(front_door(&credits, &all[1], FRAME).is_some());
+        credits.release(&mut all[0], FRAME);
+        assert!(credits.try_take(&mut all[1], Bytes(4 * FRAME.0), Bytes::ZERO), "the cell knows");
+        assert!(UNPUBLISHED_MAX >= Bytes(2 * FRAME.0));
+        credits.release(&mut all[1], UNPUBLISHED_MAX);
+        assert_eq!(credits.unpublished, Bytes::ZERO, "so much is said at once");
     }
 
     #[test]
     fn what_never_comes_has_no_room_for_longer_than_two_epochs() {
-        let mut rooms = Rooms::new(None, SHARED);
-        let mut all = queues(&mut rooms, &[(4, false), (8, true)]);
+        let mut credits = QueueCredits::new(None, SHARED);
+        let mut all = queues(&mut credits, &[(4, false), (8, true)]);
         for at in [0, 1] {
-            while door(&rooms, &all[at], FRAME).is_some() {}
+            while front_door(&credits, &all[at], FRAME).is_some() {}
         }
-        rooms.settle(CoarseInstant::ZERO, all.iter_mut());
-        rooms.settle(CoarseInstant::from_millis(EPOCH.0 - 1), all.iter_mut());
-        assert_eq!(all[0].waits(), Bytes(4 * FRAME.0), "they may come yet");
-        rooms.settle(CoarseInstant::ZERO + EPOCH, all.iter_mut());
-        assert_eq!((all[0].waits(), all[1].waits()), (Bytes::ZERO, Bytes::ZERO));
-        assert_eq!(rooms.shared.waits(), Bytes::ZERO);
+        credits.settle(CoarseInstant::ZERO, all.iter_mut());
+        credits.settle(CoarseInstant::from_millis(EPOCH.0 - 1), all.iter_mut());
+        assert_eq!(all[0].queued(), Bytes(4 * FRAME.0), "they may come yet");
+        credits.settle(CoarseInstant::ZERO + EPOCH, all.iter_mut());
+        assert_eq!((all[0].queued(), all[1].queued()), (Bytes::ZERO, Bytes::ZERO));
+        assert_eq!(credits.shared.queued(), Bytes::ZERO);
         // Two of four arrive after all: nobody took credit for them until the next settlement.
         for _ in 0..2 {
-            rooms.come(&mut all[0], FRAME, 0);
-            rooms.leave(&mut all[0], FRAME);
+            credits.on_arrival(&mut all[0], FRAME, 0);
+            credits.release(&mut all[0], FRAME);
         }
-        assert_eq!(all[0].room.sum(), -2 * FRAME.0 as i64);
+        assert_eq!(all[0].credit.sum(), -2 * FRAME.0 as i64);
         (2..4).for_each(|epoch| {
-            rooms.settle(CoarseInstant::from_millis(epoch * EPOCH.0), all.iter_mut())
+            credits.settle(CoarseInstant::from_millis(epoch * EPOCH.0), all.iter_mut())
         });
-        assert_eq!(all[0].room.sum(), 0);
+        assert_eq!(all[0].credit.sum(), 0);
     }
 
     #[test]
-    fn nobody_is_counted_while_nobody_has_a_claim() {
-        let mut rooms = Rooms::new(None, SHARED);
-        let mut all = queues(&mut rooms, &[(4, false), (8, true)]);
+    fn limits_are_off_while_sessions_have_no_claims() {
+        let mut credits = QueueCredits::new(None, SHARED);
+        let mut all = queues(&mut credits, &[(4, false), (8, true)]);
         let most =
-            |all: &[Queue]| [0, 1].map(|at| all[at].room.words().most.load(Ordering::SeqCst));
+            |all: &[Queue]| [0, 1].map(|at| all[at].credit.counters().most.load(Ordering::SeqCst));
         assert_eq!(most(&all), [4 * FRAME.0, 8 * FRAME.0]);
-        rooms.limit(false, all.iter_mut());
-        assert_eq!((most(&all), rooms.shared.words().most.load(Ordering::SeqCst)), ([0, 0], 0));
+        credits.limit(false, all.iter_mut());
+        assert_eq!(
+            (most(&all), credits.shared.counters().most.load(Ordering::SeqCst)),
+            ([0, 0], 0)
+        );
     }
 
     /// Packets of four sessions arrive, are lost, wait and leave, and their queues change: never
@@ -485,31 +493,33 @@ mod tests {
     fn nothing_waits_beyond_a_queue_and_nothing_is_forgotten() {
         for seed in 1..200 {
             let mut chance = Chance(seed | 0x9e37_79b9_7f4a_0000);
-            let mut rooms = Rooms::new(None, SHARED);
-            let mut all = queues(&mut rooms, &[(4, false), (2, false), (8, true), (5, true)]);
+            let mut credits = QueueCredits::new(None, SHARED);
+            let mut all = queues(&mut credits, &[(4, false), (2, false), (8, true), (5, true)]);
             // `under_way`: queue and epoch of each packet. `here`: queue of each packet in the
             // cell.
-            let (mut way, mut here): (Vec<(usize, usize)>, Vec<usize>) = Default::default();
+            let (mut under_way, mut here): (Vec<(usize, usize)>, Vec<usize>) = Default::default();
             let mut changed = 0;
             for step in 0..600 {
                 let at = chance.below(4) as usize;
                 match chance.below(20) {
-                    0..6 => way.extend(door(&rooms, &all[at], FRAME).map(|epoch| (at, epoch))),
-                    6..9 if rooms.take(&mut all[at], FRAME, Bytes::ZERO) => here.push(at),
-                    9..13 if !way.is_empty() => {
-                        let (at, epoch) = way.swap_remove(chance.below(way.len() as u64) as usize);
-                        rooms.come(&mut all[at], FRAME, epoch);
+                    0..6 => under_way
+                        .extend(front_door(&credits, &all[at], FRAME).map(|epoch| (at, epoch))),
+                    6..9 if credits.try_take(&mut all[at], FRAME, Bytes::ZERO) => here.push(at),
+                    9..13 if !under_way.is_empty() => {
+                        let (at, epoch) =
+                            under_way.swap_remove(chance.below(under_way.len() as u64) as usize);
+                        credits.on_arrival(&mut all[at], FRAME, epoch);
                         here.push(at);
                     }
                     13..18 if !here.is_empty() => {
                         let at = here.swap_remove(chance.below(here.len() as u64) as usize);
-                        rooms.leave(&mut all[at], FRAME);
+                        credits.release(&mut all[at], FRAME);
                     }
                     // Lost.
-                    18 if !way.is_empty() => drop(way.pop()),
+                    18 if !under_way.is_empty() => drop(under_way.pop()),
                     19 if chance.below(20) == 0 && step < 300 => {
                         let is_shared = !all[at].is_shared;
-                        rooms.set(&mut all[at], Bytes(4 * FRAME.0), is_shared);
+                        credits.set(&mut all[at], Bytes(4 * FRAME.0), is_shared);
                         changed = step;
                     }
                     _ => {}
@@ -520,21 +530,21 @@ mod tests {
                     let most = [4, 2, 8, 5];
                     for (queue, most) in all.iter().zip(most) {
                         assert!(
-                            queue.room.sum() <= (most * FRAME.0) as i64,
+                            queue.credit.sum() <= (most * FRAME.0) as i64,
                             "seed {seed}: {queue:?}"
                         );
                     }
-                    assert!(rooms.shared.sum() <= SHARED.0 as i64, "seed {seed}");
+                    assert!(credits.shared.sum() <= SHARED.0 as i64, "seed {seed}");
                 }
             }
             for at in here.drain(..) {
-                rooms.leave(&mut all[at], FRAME);
+                credits.release(&mut all[at], FRAME);
             }
             (0..4).for_each(|epoch| {
-                rooms.settle(CoarseInstant::from_millis(epoch * EPOCH.0), all.iter_mut())
+                credits.settle(CoarseInstant::from_millis(epoch * EPOCH.0), all.iter_mut())
             });
-            let sums: Vec<i64> = all.iter().map(|queue| queue.room.sum()).collect();
-            assert_eq!((sums, rooms.shared.sum()), (vec![0; 4], 0), "seed {seed}");
+            let sums: Vec<i64> = all.iter().map(|queue| queue.credit.sum()).collect();
+            assert_eq!((sums, credits.shared.sum()), (vec![0; 4], 0), "seed {seed}");
         }
     }
 }

@@ -10,7 +10,7 @@ use units::{Bytes, CoarseInstant, EntryId, SessionId};
 
 /// Origin of a packet at a service.
 #[derive(Clone, Copy)]
-pub(crate) struct Way {
+pub(crate) struct Origin {
     pub(crate) meta: PacketMeta,
     /// Mark that the previous module left.
     pub(crate) mark: [u8; MARK_LENGTH],
@@ -20,14 +20,14 @@ pub(crate) struct Way {
     /// Service whose lane has counted it, while it is with another.
     pub(crate) counted_by: Option<EntryId>,
     /// Bytes of queue credit that it holds.
-    pub(crate) room: Bytes,
+    pub(crate) credit: Bytes,
 }
 
-impl Way {
+impl Origin {
     /// Creates the origin of a packet that came directly from the front door, in this batch.
     #[inline]
     pub(crate) const fn from_door(meta: PacketMeta, mark: [u8; MARK_LENGTH], batch: u64) -> Self {
-        Self { meta, mark, batch: Some(batch), counted_by: None, room: Bytes::ZERO }
+        Self { meta, mark, batch: Some(batch), counted_by: None, credit: Bytes::ZERO }
     }
 
     /// Returns true if the front door has counted the packet in the lane of the service that it is
@@ -90,8 +90,8 @@ mod tests {
 
     const SESSION: SessionId = SessionId(7);
 
-    fn way(meta: PacketMeta) -> Way {
-        Way { meta, mark: [3; MARK_LENGTH], batch: None, counted_by: None, room: Bytes::ZERO }
+    fn origin(meta: PacketMeta) -> Origin {
+        Origin { meta, mark: [3; MARK_LENGTH], batch: None, counted_by: None, credit: Bytes::ZERO }
     }
 
     #[test]
@@ -105,7 +105,7 @@ mod tests {
             flow_hash: 0x1234,
             ..PacketMeta::default()
         };
-        let seen = way(meta).module_meta(SESSION, CoarseInstant::from_millis(1_234));
+        let seen = origin(meta).module_meta(SESSION, CoarseInstant::from_millis(1_234));
         assert_eq!(
             (seen.begins_with, seen.l3_offset, seen.l4_offset),
             (BEGINS_WITH_ETHERNET, 18, 58)
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn the_payload_of_an_active_packet_has_no_headers() {
         let meta = PacketMeta { flags: maps::META_DATA, l3_offset: 14, ..PacketMeta::default() };
-        let seen = way(meta).module_meta(SESSION, CoarseInstant::ZERO);
+        let seen = origin(meta).module_meta(SESSION, CoarseInstant::ZERO);
         assert_eq!((seen.begins_with, seen.l3_offset), (BEGINS_WITH_DATA, OFFSET_NONE));
     }
 
@@ -126,10 +126,10 @@ mod tests {
     fn a_packet_is_counted_by_the_lane_that_it_came_to_or_by_one_before() {
         let (own, other) = (EntryId(1), EntryId(2));
         let meta = PacketMeta::default();
-        let came = Way { batch: Some(5), ..way(meta) };
+        let came = Origin { batch: Some(5), ..origin(meta) };
         assert_eq!(came.epoch_counted_by(own, own), Some(meta.epoch()));
         assert_eq!(came.epoch_counted_by(other, own), None);
-        let passed_on = Way { counted_by: Some(other), ..way(meta) };
+        let passed_on = Origin { counted_by: Some(other), ..origin(meta) };
         assert_eq!(passed_on.epoch_counted_by(own, own), None);
         assert_eq!(passed_on.epoch_counted_by(other, own), Some(meta.epoch()));
     }
