@@ -8,7 +8,7 @@
  *
  * The credits of all sessions together do not exceed the entries of each receive ring, so no
  * session's packets can overflow a ring in front of another's. The cell releases the credit, and
- * takes some itself for packets that came otherwise (node/cell's rooms.rs).
+ * takes some itself for packets that came otherwise (node/cell's queue_credits.rs).
  *
  * Only packets that go up come here; while a node has only the two sessions that every
  * node has nothing is counted.

@@ -6,9 +6,8 @@
 //!  hand-over, afterwards, events ─────┘
 //! ```
 //!
-//! Here the compiler, which knows no maps, and the loader, which knows no
-//! modules, meet. Who calls the program is not decided here: a front door, or a
-//! test run.
+//! This module connects the compiler, which knows no maps, with the loader, which knows no modules.
+//! It does not decide who calls the program: a front door, or a test run.
 
 mod alone;
 mod hand_over;
@@ -36,62 +35,62 @@ pub use trap::{kind_of, trap_of};
 /// Bytes of a WebAssembly page.
 pub const PAGE: u64 = 65_536;
 
-/// Why an instance could not be made.
+/// Cause for which an instance could not be created or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum BelowError {
-    /// No memory for it, or no arenas in this kernel.
+    /// The kernel lacks memory for the arena, or does not support arenas.
     #[error(transparent)]
     Arena(#[from] ArenaError),
-    /// No instance block.
+    /// The instance block cannot be created.
     #[error(transparent)]
     Block(#[from] BlockError),
-    /// The layout has a field that the block has not: a defect of ours.
+    /// The layout has a field that the block lacks: a defect of this program.
     #[error("the instance block of {length} bytes has nothing at {offset}")]
     Field {
-        /// Its bytes.
+        /// Length of the block in bytes.
         length: u32,
-        /// Where.
+        /// Offset of the field in bytes.
         offset: u32,
     },
-    /// Sandbox and programs are not of one module: a defect of ours.
+    /// Sandbox and programs belong to different modules: a defect of this program.
     #[error("the sandbox does not take a memory of {bytes} bytes back from below")]
     NotTaken {
-        /// Its bytes.
+        /// Size of the memory in bytes.
         bytes: u64,
     },
 }
 
-/// Linear memory and block of one instance: what its programs need.
+/// Linear memory and block of one instance, which its programs use.
 #[derive(Debug)]
 pub struct Instance {
-    /// The linear memory; who maps it has populated it as far as it may grow.
+    /// Linear memory; the process that maps it has populated it up to its maximum.
     pub arena: Arena,
-    /// Globals, fuel, traps: [`layout`].
+    /// Instance block, with globals, fuel and traps ([`layout`]).
     pub block: Block,
 }
 
-/// What a program shares with those before and after it.
+/// Maps that a program shares with the programs before and after it.
 #[derive(Clone, Copy, Debug)]
 pub struct Around<'a> {
-    /// [`MapKind::HandOver`].
+    /// Map of [`MapKind::HandOver`].
     pub hand_over: BorrowedFd<'a>,
-    /// Where in its value the instance's begins, in bytes.
+    /// Offset in bytes of the instance's part of the map's value.
     pub hand_over_at: u32,
-    /// [`MapKind::Afterwards`].
+    /// Map of [`MapKind::Afterwards`].
     pub afterwards: BorrowedFd<'a>,
-    /// [`MapKind::Events`].
+    /// Map of [`MapKind::Events`].
     pub events: BorrowedFd<'a>,
 }
 
 impl Instance {
-    /// A new instance as a program of the module describes it: all programs of a
-    /// module describe the same. Its memory belongs at `address` in another process, which maps
-    /// it ([`MappedArena::given`]) for an engine to put the module's data into it.
+    /// Creates an instance as a program of the module describes it; all programs of a module
+    /// describe the same. Its memory belongs at `address` in another process, which maps it
+    /// ([`MappedArena::given`]) and has an engine write the module's data into it.
     ///
     /// # Errors
-    /// When the kernel lacks memory or arenas.
+    /// The kernel lacks memory, or does not support arenas.
     pub fn new(image: &Image, fuel_budget: u64, address: u64) -> Result<Self, BelowError> {
-        // A module without memory has programs that name an arena all the same.
+        // A module without memory has programs that reference an arena all the same.
         let pages = arena_pages(image);
         let arena = Arena::create("tam_memory", pages.max(1), address)?;
         let globals = image.globals.len() as u32;
@@ -101,11 +100,11 @@ impl Instance {
         Ok(instance)
     }
 
-    /// Another instance of the same module in its place. Its memory is as it was: who maps it has
-    /// to empty it.
+    /// Resets the block for another instance of the same module. The memory is unchanged: the
+    /// process that maps it has to zero it.
     ///
     /// # Errors
-    /// [`BelowError::Field`], which no block of ours has.
+    /// [`BelowError::Field`], which no block of this program causes.
     pub fn begin_anew(&self, image: &Image, fuel_budget: u64) -> Result<(), BelowError> {
         (0..self.block.length()).step_by(8).try_for_each(|offset| self.set(offset, 0))?;
         self.fill(image, fuel_budget)
@@ -119,10 +118,10 @@ impl Instance {
         self.set(layout::FUEL_BUDGET, fuel_budget)
     }
 
-    /// The same with its memory in this process, all zeros, for an engine here.
+    /// Creates an instance whose memory is mapped in this process and zeroed, for an engine here.
     ///
     /// # Errors
-    /// As [`Instance::new`], and when the process has no room.
+    /// The errors of [`Instance::new`], and a lack of address space.
     pub fn mapped(image: &Image, fuel_budget: u64) -> Result<(Self, MappedArena), BelowError> {
         let pages = arena_pages(image);
         let reservation = Reservation::new().map_err(|source| ArenaError::Kernel {
@@ -135,10 +134,10 @@ impl Instance {
         Ok((instance, memory))
     }
 
-    /// The same without an engine: the module's data is in it.
+    /// Creates an instance without an engine: the module's data is written into its memory here.
     ///
     /// # Errors
-    /// As [`Instance::mapped`].
+    /// The errors of [`Instance::mapped`].
     pub fn here(image: &Image, fuel_budget: u64) -> Result<(Self, MappedArena), BelowError> {
         let (instance, memory) = Self::mapped(image, fuel_budget)?;
         for (address, bytes) in &image.data {
@@ -147,10 +146,10 @@ impl Instance {
         Ok((instance, memory))
     }
 
-    /// Has the kernel verify and load a program of this instance's module.
+    /// Loads a program of this instance's module, which the kernel verifies.
     ///
     /// # Errors
-    /// When the verifier refuses: what the compiler gives, it should take.
+    /// The verifier refuses the program, which it should not do for the compiler's output.
     pub fn load(
         &self,
         name: &str,
@@ -184,10 +183,10 @@ impl Instance {
         RawProgram { name, kind, instructions, maps: &maps, functions: &functions }.load()
     }
 
-    /// A 64-bit field of the block.
+    /// Reads a 64-bit field of the block, by its offset in bytes.
     ///
     /// # Errors
-    /// When the block has no such field.
+    /// The block has no such field.
     pub fn get(&self, offset: u32) -> Result<u64, BelowError> {
         Ok(word(&self.block, offset)?.load(Ordering::Acquire))
     }
@@ -195,11 +194,11 @@ impl Instance {
     /// Sets the ports that the module can send to.
     ///
     /// # Errors
-    /// [`BelowError::Field`], which no block of ours has.
+    /// [`BelowError::Field`], which no block of this program causes.
     pub fn let_send(&self, ports: impl Iterator<Item = u16>) -> Result<(), BelowError> {
         let mut words = [0u64; layout::PORTS_MAX as usize / 64];
         for port in ports {
-            // One beyond the bits cannot be sent to from below.
+            // Ports beyond the bits cannot be sent to from below user level.
             if let Some(word) = words.get_mut(usize::from(port) / 64) {
                 *word |= 1 << (port % 64);
             }
@@ -208,19 +207,20 @@ impl Instance {
         offsets.try_for_each(|(offset, word)| self.set(offset, word))
     }
 
-    /// Sets one.
+    /// Writes a 64-bit field of the block, by its offset in bytes.
     ///
     /// # Errors
-    /// When the block has no such field.
+    /// The block has no such field.
     pub fn set(&self, offset: u32, value: u64) -> Result<(), BelowError> {
         word(&self.block, offset)?.store(value, Ordering::Release);
         Ok(())
     }
 
-    /// Takes the trap of the last call: its code and its place, both 0 when there is none.
+    /// Takes the trap of the last call: its code, and its offset in the module; both 0 if there is
+    /// none.
     ///
     /// # Errors
-    /// When the block has no such field.
+    /// The block has no such field.
     pub fn take_trap(&self) -> Result<(u32, u32), BelowError> {
         let half = |offset| self.block.u32(offset).ok_or_else(|| missing(&self.block, offset));
         let place = half(layout::TRAP_PLACE)?.load(Ordering::Acquire);
@@ -228,7 +228,7 @@ impl Instance {
     }
 }
 
-/// A 64-bit field of a block.
+/// Returns a 64-bit field of a block.
 fn word(block: &MappedBlock, offset: u32) -> Result<&AtomicU64, BelowError> {
     block.u64(offset).ok_or_else(|| missing(block, offset))
 }

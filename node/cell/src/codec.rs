@@ -1,9 +1,8 @@
-//! A codec's process: it gives up every right that it can do without, and goes on as a program of
+//! Process of a codec: it gives up every privilege that it does not need, and executes a program of
 //! the machine that turns video into pictures.
 //!
-//! It reads video from standard input and writes pictures to standard output, which are both one
-//! socket whose other end a cell has. Whatever somebody put into the video, what can be done of it
-//! is in docs/reference/privileges.md.
+//! It reads video from standard input and writes pictures to standard output; both are one socket,
+//! whose other end a cell has. docs/reference/privileges.md says what a malicious video can do.
 
 use rustix::process::{Resource, Rlimit, setpriority_process, setrlimit};
 use sandbox::cores;
@@ -14,21 +13,21 @@ use std::path::Path;
 use std::process::Command;
 use stream_services::CODEC_MEMORY;
 
-/// How nice a codec is: what the node itself does goes before it.
+/// Nice value of a codec, behind the node's own processes.
 const NICE: i32 = 5;
 
-/// Goes on as `program` with these arguments, confined; the core that runs modules is left to them,
-/// unless there is no other. Returns only what keeps it from that.
+/// Executes `program` with these arguments, confined. It avoids the core that runs modules, unless
+/// there is no other. Returns only with an error.
 ///
 /// # Errors
-/// When a right cannot be given up, or the program cannot be run.
+/// A privilege cannot be given up, or the program cannot be run.
 pub fn run_codec(
     program: &Path,
     guest_core: Option<usize>,
     arguments: &[OsString],
 ) -> Result<std::convert::Infallible, io::Error> {
     if let Some(core) = guest_core {
-        // Where the kernel refuses, it shares that core, at its own priority.
+        // If the kernel refuses, the codec shares that core, at its own priority.
         let _ = cores::exclude(core);
     }
     let _ = setpriority_process(None, NICE);

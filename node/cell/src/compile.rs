@@ -1,14 +1,13 @@
 //! Compilation in a process of its own: limits on time and memory, one job each.
 //!
-//! The daemon never runs the compiler: a module may be made to blow it up. The
-//! worker gives up every right before it reads the module.
-//! The worker gets Wasm on standard input and writes to standard output, in parts, each as soon
-//! as it is ready: machine code, with which a service runs at user level, then eBPF programs. Both
-//! end with the process.
+//! The daemon never runs the compiler: a module may be made to crash it or exhaust its memory. The
+//! worker gives up every privilege before it reads the module. It gets Wasm on standard input and
+//! writes its answer to standard output in parts, each as soon as it is ready: machine code, with
+//! which a service runs at user level, then eBPF programs. Both pipes end with the process.
 //!
 //! ```text
-//! Wasm ─▶ check ─▶ begin eBPF ─▶ Cranelift ─▶ Part::Code ─▶ Part::Program(nic) ─▶ …(kernel)
-//!                      └─ with a second processor: a thread that finishes the programs meanwhile
+//! Wasm ─▶ check ─▶ validate for eBPF ─▶ Cranelift ─▶ Part::Code ─▶ Part::Program(nic) ─▶ …(kernel)
+//!                      └─ with a second processor: a thread that generates the programs meanwhile
 //! ```
 
 use abi::check::{Checked, Kind, Unverified};
@@ -31,55 +30,56 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 use wasm_to_bpf::{Begun, Entry, Flavour, Image, Options, Program, Refusal};
 
-/// Processor seconds of one job, of both threads together: a service that takes longer to compile
-/// is none that can be installed while somebody waits.
+/// Processor time of one job in seconds, both threads together: a module that takes longer cannot
+/// be installed while somebody waits.
 const CPU_SECONDS_MAX: u64 = 5;
-/// From the module to the last program, whatever else the machine does: one that waits for ever
-/// takes no processor time.
+/// Time by the clock from the module to the last program: a worker that is blocked uses no
+/// processor time.
 const TIME_MAX: Duration = Duration::from_secs(30);
-/// Memory that one job writes to.
+/// Memory that one job may write to, in bytes.
 const MEMORY_MAX: u64 = 256 << 20;
-/// Between the signal that says so (SIGXCPU) and the end by SIGKILL, which would say nothing.
+/// Processor seconds between SIGXCPU, which names the cause, and SIGKILL, which does not.
 const CPU_SECONDS_GRACE: u64 = 1;
-/// Address space of one job: the engine reserves far more than it uses.
+/// Address space of one job in bytes: the engine reserves far more than it uses.
 const ADDRESS_SPACE_MAX: u64 = 4 << 30;
-/// How nice a worker is when the code is told and the programs are left: a service can begin.
+/// Nice value of a worker once its code is delivered and only programs are left, so that the
+/// service can start.
 const PROGRAMS_NICE: i32 = 10;
-/// Bytes of the second thread's stack, as the first has it on most machines.
+/// Stack of the second thread in bytes, as the first has it on most machines.
 const OTHER_STACK: usize = 8 << 20;
-/// Most that comes back, in bytes: what Cranelift makes of the largest module is within ten times
-/// its size, and so is each of the programs.
+/// Longest answer in bytes: what Cranelift makes of the largest module is within ten times its
+/// size, and so is each of the programs.
 const ANSWER_LENGTH_MAX: u64 = 240 << 20;
-/// Bytes of a part that room is made for before they come.
+/// Bytes reserved at most for a part before it arrives.
 const PART_EXPECTED_MAX: usize = 1 << 20;
 
-/// What a module became: code at once, and programs for the levels below user as they are ready.
+/// Compiled module: code at once, and programs for the levels below user as they become ready.
 #[derive(Debug)]
 pub struct Compiled {
-    /// Machine code for the engine, in memory that nobody can change: a cell takes it from there,
-    /// and knows it again by it.
+    /// Machine code for the engine, in sealed memory, which nobody can change. A cell maps it, and
+    /// identifies the module by it.
     pub code: OwnedFd,
     code_length: usize,
-    /// What an instance begins with, of a module that can leave user level; its code is for a
-    /// shared memory.
+    /// Initial state of an instance, for a module that can leave user level; its code is for shared
+    /// memory.
     pub image: Option<Image>,
-    /// For each level that the module asks for; none is not ready yet.
-    programs: Mutex<BTreeMap<Level, Option<Made>>>,
-    /// One more is ready.
+    /// Programs by level, for each that the module asks for; `None` while not ready.
+    programs: Mutex<BTreeMap<Level, Option<ProgramResult>>>,
+    /// Signalled when a program becomes ready.
     ready: Condvar,
     /// Set when the worker ended before its last program.
     cut_short: AtomicBool,
 }
 
-/// The parts of a finished compilation beside its code, as a cache keeps them.
+/// Parts of a finished compilation other than its code, as a cache stores them.
 #[derive(Serialize, Deserialize)]
-struct Rest {
+struct Remainder {
     image: Option<Image>,
     programs: BTreeMap<Level, Result<Program, String>>,
 }
 
-/// A program, or why there is none.
-type Made = Result<Arc<Program>, String>;
+/// Program, or the reason for which there is none.
+type ProgramResult = Result<Arc<Program>, String>;
 
 impl Compiled {
     fn new(Code { code, image, levels }: Code) -> io::Result<Self> {
@@ -94,9 +94,9 @@ impl Compiled {
     /// programs are outstanding, and of one whose worker was stopped before its last program.
     ///
     /// # Errors
-    /// When the code's memory cannot be read.
+    /// The code's memory cannot be read.
     pub fn to_bytes(&self) -> io::Result<Option<Vec<u8>>> {
-        let mut rest = Rest { image: self.image.clone(), programs: BTreeMap::new() };
+        let mut rest = Remainder { image: self.image.clone(), programs: BTreeMap::new() };
         for (level, made) in &*self.programs() {
             let Some(made) = made else { return Ok(None) };
             rest.programs.insert(*level, made.clone().map(Arc::unwrap_or_clone));
@@ -119,17 +119,17 @@ impl Compiled {
         Ok(Some(bytes))
     }
 
-    /// Takes what [`Compiled::to_bytes`] returned. The code becomes machine code of a cell: whoever
-    /// calls this vouches that the bytes come unchanged from there, and were made by this build.
+    /// Restores what [`Compiled::to_bytes`] returned. The code becomes machine code of a cell: the
+    /// caller vouches that the bytes come unchanged from there and were made by this build.
     ///
     /// # Errors
-    /// When they are not of that form, or there is no memory for the code.
+    /// The bytes are not of that form, or there is no memory for the code.
     pub fn from_bytes(bytes: &[u8]) -> io::Result<Self> {
         let form = || io::Error::from(io::ErrorKind::InvalidData);
         let (length, rest) = bytes.split_first_chunk().ok_or_else(form)?;
         let length = u32::from_le_bytes(*length) as usize;
         let (rest, code) = rest.split_at_checked(length).ok_or_else(form)?;
-        let Rest { image, programs } = postcard::from_bytes(rest).map_err(io::Error::other)?;
+        let Remainder { image, programs } = postcard::from_bytes(rest).map_err(io::Error::other)?;
         let (code, code_length) = (sealed_memory("tam-code", code)?, code.len());
         let made = programs.into_iter().map(|(level, made)| (level, Some(made.map(Arc::new))));
         let (programs, ready) = (Mutex::new(made.collect()), Condvar::new());
@@ -137,17 +137,17 @@ impl Compiled {
         Ok(Self { code, code_length, image, programs, ready, cut_short })
     }
 
-    fn programs(&self) -> MutexGuard<'_, BTreeMap<Level, Option<Made>>> {
+    fn programs(&self) -> MutexGuard<'_, BTreeMap<Level, Option<ProgramResult>>> {
         self.programs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes of machine code.
+    /// Returns the length of the machine code in bytes.
     #[must_use]
     pub fn code_length(&self) -> u32 {
         u32::try_from(self.code_length).unwrap_or(u32::MAX)
     }
 
-    /// What it takes in memory at present, but for some hundred bytes.
+    /// Returns the memory used at present, in bytes, but for some hundred.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let programs = self.programs();
@@ -156,10 +156,10 @@ impl Compiled {
         self.code_length + words.sum::<usize>() * size_of::<u64>()
     }
 
-    /// The program for a level; waits for the compiler, if that still works on it.
+    /// Returns the program for a level; waits for the compiler if it is still working on it.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Reason for which there is none.
     pub fn program(&self, level: Level) -> Result<Arc<Program>, String> {
         let mut programs = self.programs();
         loop {
@@ -172,24 +172,24 @@ impl Compiled {
         }
     }
 
-    /// The levels that it does not run at as far as that is known, with the reasons. All of them
-    /// are known of a module without an image.
+    /// Returns the levels that the module is known not to run at, with the reasons. For a module
+    /// without an image these are all.
     #[must_use]
     pub fn refused(&self) -> Vec<(Level, String)> {
         let programs = self.programs();
-        let refused = |(level, made): (&Level, &Option<Made>)| {
+        let refused = |(level, made): (&Level, &Option<ProgramResult>)| {
             Some((*level, made.as_ref()?.as_ref().err()?.clone()))
         };
         programs.iter().filter_map(refused).collect()
     }
 
-    /// A program is ready, or is known not to come.
+    /// Stores a program, or the reason for which there is none.
     fn put(&self, level: Level, made: Result<Program, String>) {
         self.programs().insert(level, Some(made.map(Arc::new)));
         self.ready.notify_all();
     }
 
-    /// What is not there by now does not come.
+    /// Marks programs that have not arrived by now as refused.
     fn end(&self, reason: &str) {
         for coming in self.programs().values_mut().filter(|made| made.is_none()) {
             *coming = Some(Err(reason.to_owned()));
@@ -199,29 +199,29 @@ impl Compiled {
     }
 }
 
-/// Why there is no code.
+/// Cause for which there is no code.
 #[derive(Debug, thiserror::Error)]
 pub enum CompileFailure {
-    /// There is no room for what the compiler made.
+    /// The code cannot be put into sealed memory.
     #[error("putting the code into memory: {0}")]
     Memory(io::Error),
-    /// The compiler said no. The author's fault.
+    /// The compiler refused the module: a fault of its author.
     #[error("{0}")]
     Refused(String),
     /// The worker ended before it answered.
     #[error("the compiler was stopped ({status}): {limit}")]
     Stopped {
-        /// How the worker ended.
+        /// Exit status of the worker.
         status: ExitStatus,
-        /// Why, as far as that is known.
+        /// Limit that ended it, as far as that is known.
         limit: Limit,
     },
-    /// The worker could not be run. The host's fault.
+    /// The worker cannot be run: a fault of the host.
     #[error("the compile worker cannot be run: {0}")]
     Worker(#[source] io::Error),
 }
 
-/// The limit that ended a worker.
+/// Limit that ended a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// Processor time.
@@ -230,12 +230,12 @@ pub enum Limit {
     Time,
     /// Memory.
     Memory,
-    /// None that is known: it was killed by somebody else, or has a fault.
+    /// No known limit: it was killed from outside, or has a fault.
     Unknown,
 }
 
 impl Limit {
-    /// Returns the limit that explains how a worker ended. One that gets no memory aborts.
+    /// Returns the limit that explains how a worker ended; a worker that gets no memory aborts.
     fn of(status: ExitStatus, overdue: bool) -> Self {
         let signal = status.signal().and_then(Signal::from_named_raw);
         match signal {
@@ -271,12 +271,12 @@ impl fmt::Display for Limit {
     }
 }
 
-/// A compile worker that waits for its module. It ends when this is dropped, or with this process:
-/// its standard input ends then.
+/// Compile worker that waits for its module. It ends when this value is dropped, or with this
+/// process, which closes its standard input.
 #[derive(Debug)]
 pub struct CompileWorker {
     child: Child,
-    /// Processor time, once it has ended.
+    /// Processor time used, once the worker has ended.
     took: Option<Duration>,
 }
 
@@ -284,16 +284,16 @@ impl CompileWorker {
     /// Starts `worker`, this program's compile worker.
     ///
     /// # Errors
-    /// When it cannot be run.
+    /// The worker cannot be run.
     pub fn start(mut worker: Command) -> Result<Self, CompileFailure> {
         worker.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let child = worker.spawn().map_err(CompileFailure::Worker)?;
         Ok(Self { child, took: None })
     }
 
-    /// Has it compile a module, which is all that it does: `first` hears as soon as the module
-    /// can begin at user level. Returns when its programs are there, too, and says how much
-    /// processor time the worker took, from its start.
+    /// Compiles a module, once: calls `first` as soon as the module can start at user level, and
+    /// returns when its programs are complete, too. Returns the worker's processor time since its
+    /// start.
     pub fn compile(
         mut self,
         wasm: &[u8],
@@ -302,18 +302,18 @@ impl CompileWorker {
         let (Some(mut input), Some(output)) = (self.child.stdin.take(), self.child.stdout.take())
         else {
             first(Err(CompileFailure::Worker(io::ErrorKind::BrokenPipe.into())));
-            return self.take_leave();
+            return self.reap();
         };
         let process = match ForeignProcess::open(self.child.id()) {
             Ok(process) => process,
             Err(error) => {
                 first(Err(CompileFailure::Worker(error)));
-                return self.take_leave();
+                return self.reap();
             }
         };
         let overdue = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            // Until the end of this scope.
+            // Dropped at the end of this scope, which stops the timer.
             let (_in_time, is_in_time) = mpsc::channel::<()>();
             let overdue = &overdue;
             scope.spawn(move || {
@@ -331,7 +331,7 @@ impl CompileWorker {
                         Ok(compiled) => Arc::new(compiled),
                         Err(error) => return first(Err(CompileFailure::Memory(error))),
                     };
-                    self.make_room();
+                    self.lower_priority();
                     first(Ok(Arc::clone(&compiled)));
                     while let Some(Part::Program(level, made)) = read_part(&mut parts) {
                         compiled.put(level, made);
@@ -342,29 +342,29 @@ impl CompileWorker {
                 Some(Part::Program(..)) | None => first(Err(self.ended(parts, overdue))),
             }
         });
-        self.take_leave()
+        self.reap()
     }
 
-    /// Ends the worker, if it has not ended; the processor time that it took.
-    fn take_leave(&mut self) -> Duration {
+    /// Ends the worker if it still runs. Returns its processor time.
+    fn reap(&mut self) -> Duration {
         let _ = self.child.kill();
         self.took.unwrap_or_else(|| self.wait_for_end())
     }
 
     fn wait_for_end(&mut self) -> Duration {
-        // One that is nobody's child took nothing that could be known.
+        // The time is unknown of a process that is no child of this one.
         sandbox::process::cpu_time_at_end(self.child.id()).unwrap_or_default()
     }
 
-    /// Others go before it from now on: what follows from the code.
-    fn make_room(&self) {
+    /// Lowers the worker's priority below that of starting the service.
+    fn lower_priority(&self) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        // Where it may not be told so, it is only less polite.
+        // Without the permission, the worker keeps its priority.
         let _ = setpriority_process(pid, PROGRAMS_NICE);
     }
 
-    /// Why nothing more comes. Who still writes `parts`, beyond the limit or what is none, hears
-    /// that nobody reads them.
+    /// Returns the reason for which no more parts arrive. Closes `parts`, so that a worker that
+    /// still writes, beyond the limit or nonsense, gets an error.
     fn ended(&mut self, parts: impl Read, overdue: &AtomicBool) -> CompileFailure {
         drop(parts);
         self.took = Some(self.wait_for_end());
@@ -378,7 +378,7 @@ impl CompileWorker {
     }
 }
 
-/// What a worker writes: the length in four bytes, then one of these. The code first.
+/// Unit of a worker's answer, preceded by its length in four bytes. The code comes first.
 #[derive(Debug, Serialize, Deserialize)]
 enum Part {
     Code(Result<Code, String>),
@@ -389,11 +389,11 @@ enum Part {
 struct Code {
     code: Vec<u8>,
     image: Option<Image>,
-    /// For which programs follow, or why none does.
+    /// Levels for which programs follow, or the reason for which none does.
     levels: Vec<(Level, Option<String>)>,
 }
 
-/// The next part; none when the worker has ended, or writes something else.
+/// Reads the next part; `None` when the worker has ended or writes something else.
 fn read_part(from: &mut impl Read) -> Option<Part> {
     let mut length = [0; 4];
     from.read_exact(&mut length).ok()?;
@@ -403,11 +403,11 @@ fn read_part(from: &mut impl Read) -> Option<Part> {
     postcard::from_bytes(&bytes).ok()
 }
 
-/// Standard output, but not line by line as the standard library has it, and without a descriptor
-/// more.
-struct Straight(io::Stdout);
+/// Unbuffered standard output: the standard library's is line-buffered, and a duplicate would need
+/// a descriptor more.
+struct Unbuffered(io::Stdout);
 
-impl Write for Straight {
+impl Write for Unbuffered {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         Ok(rustix::io::write(&self.0, bytes)?)
     }
@@ -417,7 +417,7 @@ impl Write for Straight {
     }
 }
 
-/// In one piece: who waits for it is woken once.
+/// Writes a part with a single call, so that the reader is woken once.
 fn write_part(to: &mut impl Write, part: &Part) -> io::Result<()> {
     let mut bytes = postcard::to_extend(part, vec![0; 4]).map_err(io::Error::other)?;
     let length = u32::try_from(bytes.len() - 4).map_err(io::Error::other)?;
@@ -427,18 +427,21 @@ fn write_part(to: &mut impl Write, part: &Part) -> io::Result<()> {
 
 impl Drop for CompileWorker {
     fn drop(&mut self) {
-        // One that has ended is only taken leave of.
+        // Reaps a worker that has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The worker's side: Wasm from standard input, the parts of the answer to standard output. With
-/// `bpf` also programs for the levels below user that the module asks for; `warm` when the module
-/// is not there yet. The other processes of the node keep off `guest_core`.
+/// Runs the worker's side: reads Wasm from standard input and writes the parts of the answer to
+/// standard output.
+///
+/// With `bpf` the answer has programs for the levels below user that the module asks for. `warm`
+/// asks to warm up the compilers, while the module has not arrived yet. `guest_core` is the core of
+/// the cell, which the node's other processes avoid.
 ///
 /// # Errors
-/// When the limits cannot be set or the pipes fail.
+/// The limits cannot be set, or the pipes fail.
 pub fn compile_worker(bpf: bool, warm: bool, guest_core: Option<usize>) -> io::Result<()> {
     rustix::thread::set_name(c"tam")?;
     let cpu = (Some(CPU_SECONDS_MAX), Some(CPU_SECONDS_MAX + CPU_SECONDS_GRACE));
@@ -446,19 +449,19 @@ pub fn compile_worker(bpf: bool, warm: bool, guest_core: Option<usize>) -> io::R
     limit(Resource::As, ADDRESS_SPACE_MAX)?;
     limit(Resource::Data, MEMORY_MAX)?;
     let engine = Engine::new();
-    // On one processor a second thread would only keep the first one from its work: there it may
-    // run on the guest core, as long as the cell waits.
+    // On a machine with one processor for the worker a second thread would only slow down the
+    // first: there it may run on the guest core while the cell is idle.
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut out = Straight(io::stdout());
+    let mut out = Unbuffered(io::stdout());
     let entered = sandbox::enter(Role::CompileWorker).map_err(io::Error::other)?;
     let other = match guest_core {
-        _ if processors > 1 => Some(Other::start(None)?),
-        Some(core) => Some(Other::start(Some(core))?),
+        _ if processors > 1 => Some(SecondThread::start(None)?),
+        Some(core) => Some(SecondThread::start(Some(core))?),
         None => None,
     };
     entered.seal().map_err(io::Error::other)?;
     if warm && let Ok(engine) = &engine {
-        // What is wrong will be told of the module.
+        // A fault will be reported for the module.
         let _ = warm_up(engine, bpf);
     }
     let mut wasm = Vec::new();
@@ -475,7 +478,7 @@ pub fn compile_worker(bpf: bool, warm: bool, guest_core: Option<usize>) -> io::R
     }
 }
 
-/// The code of a module for streams, which has no other programs.
+/// Compiles a stream module, which has no BPF programs.
 fn compile_streams(wasm: &[u8]) -> Result<Code, String> {
     proxy_wasm::check(wasm).map_err(|error| error.to_string())?;
     let engine = proxy_wasm::Engine::new().map_err(|error| error.to_string())?;
@@ -483,14 +486,14 @@ fn compile_streams(wasm: &[u8]) -> Result<Code, String> {
     Ok(Code { code, image: None, levels: Vec::new() })
 }
 
-/// The shortest module of all three levels: one function that multiplies a byte of the window.
+/// Shortest module of all three levels: one function that multiplies a byte of the window.
 const WARM_UP: &[u8] = b"\0asm\x01\0\0\0\0x\x08tamanduaabi = 1\nname = \"warm-up\"\n\
     version = \"0.1.0\"\nwindow = 64\nlevels = [\"nic\", \"kernel\", \"user\"]\n\
     memory_pages_max = 1\n\x01\x05\x01`\0\x01\x7f\x03\x02\x01\0\x05\x04\x01\x01\x01\x01\x07\
     \x16\x02\x06memory\x02\0\ton_packet\0\0\n\x0e\x01\x0c\0A\x82\x82\x02-\0\0A\0l\x0b";
 
-/// Compiles something, so that the compilers' own code and tables are in memory when the module
-/// comes.
+/// Compiles a small module, so that the compilers' own code and tables are in memory when the real
+/// module arrives.
 fn warm_up(engine: &Engine, bpf: bool) -> Option<()> {
     let checked = Unverified(WARM_UP).check().ok()?;
     if bpf {
@@ -500,57 +503,58 @@ fn warm_up(engine: &Engine, bpf: bool) -> Option<()> {
     engine.compile(WARM_UP, MemoryKind::shared(1, 1)).ok().map(drop)
 }
 
-/// What the second thread does.
+/// Work of the second thread.
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A second thread, for one job. None can be started any more once the process is sealed.
-struct Other(mpsc::Sender<Job>);
+/// Second thread, for one job. Must be started before the process is sealed, which forbids new
+/// threads.
+struct SecondThread(mpsc::Sender<Job>);
 
-impl Other {
+impl SecondThread {
     fn start(idle_core: Option<usize>) -> io::Result<Self> {
         let (job, jobs) = mpsc::channel::<Job>();
         let (ready, is_ready) = mpsc::channel();
         std::thread::Builder::new().stack_size(OTHER_STACK).spawn(move || {
-            // Where it may not, it has the first thread's processor, and some of its time.
+            // Without the permission, it shares the first thread's processor.
             let _ = idle_core.map(sandbox::cores::add_when_idle);
             let _ = ready.send(());
             if let Ok(job) = jobs.recv() {
                 job();
             }
         })?;
-        // What it still does may be refused once the process is sealed.
+        // System calls that a thread makes at its start may be refused once the process is sealed.
         let _ = is_ready.recv();
         Ok(Self(job))
     }
 }
 
-/// The code first: with it a service runs at user level. Its programs are made beside it where
-/// there is a processor for that, or behind it.
+/// Writes the code first, with which a service starts at user level. Programs are generated at the
+/// same time where there is a processor for that, or afterwards.
 fn compile(
     engine: &Engine,
     wasm: &[u8],
     checked: &Checked,
     bpf: bool,
-    other: Option<Other>,
+    other: Option<SecondThread>,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let below = [(Level::Nic, Flavour::Xdp), (Level::Kernel, Flavour::Tc)];
     let wanted = below.into_iter().filter(|(level, _)| checked.manifest.levels.contains(level));
-    // What an instance begins with is the same for all of them, so one that begins is enough.
-    let (mut image, mut ways, mut levels) = (None, Vec::new(), Vec::new());
+    // An instance's initial state is the same at all levels, so one validated program provides it.
+    let (mut image, mut pipelines, mut levels) = (None, Vec::new(), Vec::new());
     for (level, flavour) in wanted {
-        let way = match image {
+        let pipeline = match image {
             _ if !bpf => Err("this node runs no BPF programs of modules".to_owned()),
-            Some(_) => Ok(Way::Whole(flavour)),
+            Some(_) => Ok(Pipeline::Whole(flavour)),
             None => begin(wasm, checked, flavour).map(|begun| {
                 image = Some(begun.image().clone());
-                Way::Begun(Box::new(begun))
+                Pipeline::Validated(Box::new(begun))
             }),
         };
-        levels.push((level, way.as_ref().err().cloned()));
-        ways.extend(way.ok().map(|way| (level, way)));
+        levels.push((level, pipeline.as_ref().err().cloned()));
+        pipelines.extend(pipeline.ok().map(|pipeline| (level, pipeline)));
     }
-    // The programs know whether the module ever grows its memory.
+    // The image knows whether the module ever grows its memory.
     let memory = checked.memory;
     let own = MemoryKind::own(memory.pages_min, memory.pages_max, checked.brief.is_some());
     let kind =
@@ -559,9 +563,9 @@ fn compile(
     let job: Job = {
         let (wasm, checked) = (wasm.to_owned(), checked.clone());
         Box::new(move || {
-            for (level, way) in ways {
-                // Nobody waits for it when there is no code.
-                let _ = made.send(Part::Program(level, way.go(&wasm, &checked)));
+            for (level, pipeline) in pipelines {
+                // Without code, nobody receives the programs.
+                let _ = made.send(Part::Program(level, pipeline.run(&wasm, &checked)));
             }
         })
     };
@@ -580,24 +584,24 @@ fn compile(
     programs.iter().try_for_each(|part| write_part(out, &part))
 }
 
-/// How a module comes to its program for a level.
-enum Way {
-    /// What was begun is finished.
-    Begun(Box<Begun>),
-    /// From the beginning.
+/// Path from a module to its program for a level.
+enum Pipeline {
+    /// Code generation for a module that is validated already.
+    Validated(Box<Begun>),
+    /// Validation and code generation.
     Whole(Flavour),
 }
 
-impl Way {
-    fn go(self, wasm: &[u8], checked: &Checked) -> Result<Program, String> {
+impl Pipeline {
+    fn run(self, wasm: &[u8], checked: &Checked) -> Result<Program, String> {
         match self {
-            Self::Begun(begun) => begun.finish().map_err(|refusals| all(&refusals)),
+            Self::Validated(begun) => begun.finish().map_err(|refusals| all(&refusals)),
             Self::Whole(flavour) => program(wasm, checked, flavour),
         }
     }
 }
 
-/// A module's program, or all reasons why there is none.
+/// Returns a module's program, or all reasons for which there is none.
 fn program(wasm: &[u8], checked: &Checked, flavour: Flavour) -> Result<Program, String> {
     begin(wasm, checked, flavour)?.finish().map_err(|refusals| all(&refusals))
 }
@@ -607,7 +611,8 @@ fn begin(wasm: &[u8], checked: &Checked, flavour: Flavour) -> Result<Begun, Stri
         return Err("a module with several lanes has several memories".to_owned());
     }
     let entry = Entry::Packet { window: checked.manifest.window, standalone: false };
-    // Whoever may run the module gets the same: who may is asked when it is to run.
+    // Programs are the same for every principal: permissions are checked when the module is
+    // started.
     let functions = HostFunctions::ALL;
     let options = Options { entry, flavour, memory_pages_max: checked.memory.pages_max, functions };
     wasm_to_bpf::begin(wasm, &options).map_err(|refusals| all(&refusals))
@@ -632,15 +637,15 @@ mod tests {
         assert_eq!(warm_up(&engine, true), Some(()));
     }
 
-    /// What is heard from a worker that writes these bytes and ends.
-    fn heard(bytes: &[u8]) -> Result<Arc<Compiled>, CompileFailure> {
+    /// Returns what the daemon gets from a worker that writes these bytes and ends.
+    fn received(bytes: &[u8]) -> Result<Arc<Compiled>, CompileFailure> {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(bytes).unwrap();
         let mut worker = Command::new("cat");
         worker.arg(file.path());
-        let mut heard = None;
-        CompileWorker::start(worker).unwrap().compile(b"wasm", |first| heard = Some(first));
-        heard.unwrap()
+        let mut received = None;
+        CompileWorker::start(worker).unwrap().compile(b"wasm", |first| received = Some(first));
+        received.unwrap()
     }
 
     #[test]
@@ -657,18 +662,19 @@ mod tests {
         ];
         let mut bytes = Vec::new();
         parts.iter().for_each(|part| write_part(&mut bytes, part).unwrap());
-        let compiled = heard(&bytes).unwrap();
+        let compiled = received(&bytes).unwrap();
         assert_eq!(*compiled.program(Level::Nic).unwrap(), nic);
         assert_eq!(compiled.program(Level::Kernel), Err("too long".to_owned()));
         assert!(compiled.program(Level::User).unwrap_err().contains("was stopped"));
         assert!(compiled.program(Level::Cluster).unwrap_err().contains("not compiled"));
         let refused: Vec<Level> = compiled.refused().into_iter().map(|(level, _)| level).collect();
         assert_eq!(refused, [Level::Kernel, Level::User]);
-        // In the middle of the code.
-        assert!(matches!(heard(&bytes[..6]), Err(CompileFailure::Stopped { .. })));
-        assert!(matches!(heard(b""), Err(CompileFailure::Stopped { .. })));
-        // More than a pipe takes, and no part: the worker is not waited for while it writes.
-        assert!(matches!(heard(&[0; 1 << 20]), Err(CompileFailure::Stopped { .. })));
+        // Cut off in the middle of the code.
+        assert!(matches!(received(&bytes[..6]), Err(CompileFailure::Stopped { .. })));
+        assert!(matches!(received(b""), Err(CompileFailure::Stopped { .. })));
+        // More bytes than a pipe holds, and no part: the daemon does not wait for the worker while
+        // that writes.
+        assert!(matches!(received(&[0; 1 << 20]), Err(CompileFailure::Stopped { .. })));
     }
 
     #[test]
@@ -677,7 +683,7 @@ mod tests {
         let checked = Unverified(WARM_UP).check().unwrap();
         let mut bytes = Vec::new();
         compile(&engine, WARM_UP, &checked, true, None, &mut bytes).unwrap();
-        let compiled = heard(&bytes).unwrap();
+        let compiled = received(&bytes).unwrap();
         let kept = compiled.to_bytes().unwrap().unwrap();
         let again = Compiled::from_bytes(&kept).unwrap();
         assert_eq!(again.to_bytes().unwrap().unwrap(), kept);
@@ -689,7 +695,7 @@ mod tests {
             assert!(Compiled::from_bytes(&kept[..end]).is_err(), "{end} bytes");
         }
         // The worker died before its last program.
-        let cut = heard(&bytes[..bytes.len() - 1]).unwrap();
+        let cut = received(&bytes[..bytes.len() - 1]).unwrap();
         assert!(cut.program(Level::Kernel).is_err());
         assert_eq!(cut.to_bytes().unwrap(), None);
     }
@@ -699,9 +705,9 @@ mod tests {
         let stopped = |script: &str| {
             let mut worker = Command::new("sh");
             worker.args(["-c", script]);
-            let mut heard = None;
-            CompileWorker::start(worker).unwrap().compile(b"", |first| heard = first.err());
-            heard.unwrap().to_string()
+            let mut received = None;
+            CompileWorker::start(worker).unwrap().compile(b"", |first| received = first.err());
+            received.unwrap().to_string()
         };
         let cpu = stopped("kill -XCPU $$");
         assert!(cpu.contains("5 s of processor time to compile") && !cpu.contains("MiB"), "{cpu}");
@@ -716,10 +722,10 @@ mod tests {
     #[test]
     fn a_worker_says_the_code_first_and_each_level_once() {
         let (engine, checked) = (Engine::new().unwrap(), Unverified(WARM_UP).check().unwrap());
-        for other in [None, Some(Other::start(None).unwrap())] {
+        for other in [None, Some(SecondThread::start(None).unwrap())] {
             let mut bytes = Vec::new();
             compile(&engine, WARM_UP, &checked, true, other, &mut bytes).unwrap();
-            let compiled = heard(&bytes).unwrap();
+            let compiled = received(&bytes).unwrap();
             assert!(compiled.image.is_some() && compiled.code_length > 0);
             assert!(
                 compiled.program(Level::Nic).is_ok() && compiled.program(Level::Kernel).is_ok()
@@ -727,7 +733,7 @@ mod tests {
         }
         let mut bytes = Vec::new();
         compile(&engine, WARM_UP, &checked, false, None, &mut bytes).unwrap();
-        let compiled = heard(&bytes).unwrap();
+        let compiled = received(&bytes).unwrap();
         assert_eq!((compiled.image.is_none(), compiled.refused().len()), (true, 2));
     }
 }

@@ -1,4 +1,4 @@
-//! Control of a cell: its daemon's messages, commands that wait, and reports.
+//! Control of a cell: the daemon's messages, deferred commands, and reports.
 
 pub(crate) mod deferred;
 pub(crate) mod link;

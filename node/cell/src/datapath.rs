@@ -1,32 +1,33 @@
-//! Data path of a cell: what packets come and leave by, lent as [`Exits`] to whoever has a packet.
+//! Data path of a cell: the devices and rings by which packets arrive and leave, borrowed as
+//! [`EgressPath`] by the holder of a packet.
 //!
 //! ```text
 //!  sockets, frames of packet ports, TAP device ─▶ Packet ─▶ its service
 //!                                                              │
-//!  rings, the kernel's stack, queues of shared ports ◀─ Exits ─┘  forward, redirect, hand_back ─▶ End
+//!  rings, the kernel's stack, queues of shared ports ◀─ EgressPath ─┘  forward, redirect, hand_back ─▶ End
 //! ```
 //!
-//! The data path decides nothing about services; sessions are another owner's, and lent beside it.
+//! The data path decides nothing about services. Sessions have another owner, and are passed to it.
 
 mod asker;
 pub(crate) mod associations;
+pub(crate) mod capture;
 pub(crate) mod checksum;
 mod cycle;
 mod deliver;
 mod egress;
-mod facts;
 mod kernel;
 mod link;
 pub(crate) mod port;
 mod port_shares;
+mod rule_actions;
 pub(crate) mod source;
-pub(crate) mod tap;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub(crate) use deliver::{End, Exits, Next};
-pub(crate) use facts::Facts;
+pub(crate) use deliver::{EgressPath, End, Next};
 pub(crate) use port::SendFailure;
+pub(crate) use rule_actions::RuleActions;
 
 use crate::protocol::{
     Answer, CellReport, Given, PortFacts, Question, SecretBytes, SessionFacts, TapFacts,
@@ -37,10 +38,11 @@ use abi::PacketBytes;
 use anyhow::{Context, Result};
 use asker::Asker;
 use association::{AssociationId, Traffic};
-use associations::{Associations, Taken};
+use associations::{ActiveDecision, Associations};
 use bpf::{Answers, Lines, RuleFacts};
 use bpf_maps::{META_BY_KERNEL, PacketMeta};
-use egress::{Departing, Egress, Exit};
+use capture::Capture;
+use egress::{Destination, Egress, Outgoing};
 use kernel::KernelPath;
 use node::door::{DROP_CYCLE, DROP_EGRESS_GONE, DROP_SHARE, DROP_TOO_LONG, Decision, DoorPort};
 use port::Ports;
@@ -49,11 +51,10 @@ use sockets::frame_socket::{Buffer, Frame, FrameSocket};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::rc::Rc;
-use tap::Tap;
 use units::{Bytes, CoarseInstant, EntryId, Nanos, PortId, SessionId};
 use xsk::{FramePool, Packet, SetupError, Umem};
 
-/// Bytes of a frame beside its IP packet: the Ethernet header and a tag.
+/// Bytes of a frame beside its IP packet: the Ethernet header and a VLAN tag.
 const LINK_LENGTH: usize = 14 + 4;
 
 /// Counters of the data path.
@@ -61,24 +62,24 @@ const LINK_LENGTH: usize = 14 + 4;
 struct Counts {
     /// Frames that need more descriptors than a packet may have.
     oversized: u64,
-    /// Packets that waited to be sent when their port or way vanished.
+    /// Packets whose port or destination vanished while they waited to be sent.
     egress_gone: u64,
-    /// Copies for captures that the daemon did not get.
+    /// Captured copies that the daemon did not get.
     tapped_lost: u64,
 }
 
-/// Owner of ports, packet memory and the path into the kernel: packets come and leave by them.
+/// Owner of ports, packet memory and the path into the kernel.
 pub(crate) struct Datapath {
     ports: Ports,
-    /// Frames of packet memory that are free.
+    /// Free frames of packet memory.
     pool: FramePool,
-    /// Device by which packets go into the kernel's stack; `None` until the daemon has given it.
+    /// Device by which packets go into the kernel's stack; `None` until the daemon has passed it.
     kernel: Option<KernelPath>,
-    /// Copies of packets for captures; `None` while nobody captures.
-    tap: Option<Tap>,
-    /// Actions of rules, for the stages behind a service.
-    rules: Option<Facts>,
-    /// Packets of ports of whose rates sessions have shares.
+    /// Running capture, if any.
+    capture: Option<Capture>,
+    /// Actions of rules, for the stages after a service.
+    rules: Option<RuleActions>,
+    /// Packets that wait for ports with shares.
     egress: Egress,
     associations: Associations,
     umem: Rc<Umem>,
@@ -92,7 +93,7 @@ impl Datapath {
             ports: Ports::default(),
             pool,
             kernel: None,
-            tap: None,
+            capture: None,
             rules: None,
             egress: Egress::new(),
             associations: Associations::default(),
@@ -101,25 +102,25 @@ impl Datapath {
         }
     }
 
-    /// Lends everything that a packet of a session can leave by, for one call.
+    /// Lends the egress resources to a packet of a session, for one call.
     #[inline]
-    pub(crate) fn exits<'a>(
+    pub(crate) fn egress_path<'a>(
         &'a mut self,
         sessions: &'a mut Sessions,
         session: SessionId,
-    ) -> Exits<'a> {
-        Exits { path: self, sessions, session, sent: 0 }
+    ) -> EgressPath<'a> {
+        EgressPath { path: self, sessions, session, sent: 0 }
     }
 
-    /// Returns the free frames of packet memory, for packets that end.
+    /// Returns the pool of free frames.
     #[inline]
     pub(crate) const fn pool(&mut self) -> &mut FramePool {
         &mut self.pool
     }
 
-    /// Returns the capture, while somebody captures.
-    pub(crate) const fn tap(&mut self) -> Option<&mut Tap> {
-        self.tap.as_mut()
+    /// Returns the running capture, if any.
+    pub(crate) const fn capture(&mut self) -> Option<&mut Capture> {
+        self.capture.as_mut()
     }
 
     /// Returns the numbers of ports by their names.
@@ -127,18 +128,18 @@ impl Datapath {
         self.ports.iter().map(|(number, port)| (port.name().to_owned(), number)).collect()
     }
 
-    /// Returns numbers that ports can have.
+    /// Returns the range of port numbers.
     pub(crate) fn port_range(&self) -> Range<u16> {
         self.ports.numbers()
     }
 
-    /// Returns descriptors that become readable when packets come.
-    pub(crate) fn waited_for(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+    /// Returns descriptors that are readable when packets arrive.
+    pub(crate) fn readable_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let sockets = self.ports.queues().map(|(_, _, socket)| socket);
         sockets.chain(self.ports.frame_sockets())
     }
 
-    /// Returns copies of descriptors that a daemon cannot have otherwise.
+    /// Returns duplicates of the descriptors that a new daemon cannot get elsewhere.
     ///
     /// # Errors
     /// When the process has no descriptor left.
@@ -164,49 +165,51 @@ impl Datapath {
         report.frames_total = self.pool.total() as u64;
     }
 
-    /// Returns whether something of a session waits to be sent.
+    /// Returns true if packets of a session wait to be sent.
     pub(crate) fn waits(&self, session: SessionId) -> bool {
         self.egress.waits(session)
     }
 
-    /// Takes the device by which packets go into the kernel's stack.
+    /// Sets the device by which packets go into the kernel's stack.
     pub(crate) fn set_kernel(&mut self, device: Option<OwnedFd>) {
         self.kernel = device.map(KernelPath::Tun);
     }
 
-    /// Takes the socket by which frames go into the kernel's stack, of a node without TUN.
+    /// Sets the socket by which frames go into the kernel's stack, of a node without TUN.
     pub(crate) fn set_kernel_frames(&mut self, socket: Option<OwnedFd>) {
         self.kernel = socket.map(|fd| KernelPath::Frames(FrameSocket::from(fd)));
     }
 
-    /// Begins a capture, or ends it.
-    pub(crate) fn set_tap(&mut self, facts: Option<TapFacts>) {
-        self.tap = facts.map(Tap::new);
+    /// Starts a capture, or ends it with `None`.
+    pub(crate) fn set_capture(&mut self, facts: Option<TapFacts>) {
+        self.capture = facts.map(Capture::new);
     }
 
-    /// Takes actions of all rules, as the front door has them.
+    /// Sets the front door's actions of all rules.
     pub(crate) fn set_rules(&mut self, facts: RuleFacts) {
-        self.rules = Some(Facts::Map(facts));
+        self.rules = Some(RuleActions::Map(facts));
     }
 
-    /// Takes actions of the rules of packet ports; the front door's are of all rules, and stay.
-    pub(crate) fn set_own_rules(&mut self, facts: Facts) {
-        if !matches!(self.rules, Some(Facts::Map(_))) {
+    /// Sets the actions of the rules of packet ports, unless the front door's, which are of all
+    /// rules, are known.
+    pub(crate) fn set_packet_port_rules(&mut self, facts: RuleActions) {
+        if !matches!(self.rules, Some(RuleActions::Map(_))) {
             self.rules = Some(facts);
         }
     }
 
-    /// Takes the accounts from which what is sent by shared ports pays.
+    /// Sets the accounts of port shares.
     pub(crate) fn set_port_shares(&mut self, accounts: Lines) {
         self.egress.pay_from(accounts);
     }
 
-    /// Has a session pay from this account at a port, or from that of all without a share.
+    /// Sets the account that a session pays from at a port; `None`: that of all sessions without a
+    /// share.
     pub(crate) fn set_payer(&mut self, port: PortId, session: SessionId, account: Option<u32>) {
         self.egress.set_payer(port, session, account);
     }
 
-    /// Takes the map of the kernel's answers, and the device by which it is asked.
+    /// Sets the map of the kernel's answers, and the device by which it is asked.
     pub(crate) fn set_answers(&mut self, answers: Answers, device: OwnedFd) {
         self.egress.ask(Asker::new(answers, device));
     }
@@ -216,7 +219,8 @@ impl Datapath {
         self.ports.set_time(now);
     }
 
-    /// Binds a queue of a port, with so many frames to receive into and to send at most.
+    /// Binds a queue of a port, with `ready` frames to receive into and at most `leaving` frames to
+    /// send.
     ///
     /// # Errors
     /// When the kernel refuses one of the steps.
@@ -232,7 +236,7 @@ impl Datapath {
         added
     }
 
-    /// Serves a port by packet sockets.
+    /// Binds a port to packet sockets.
     pub(crate) fn add_frames(
         &mut self,
         facts: &PortFacts,
@@ -244,20 +248,20 @@ impl Datapath {
         self.set_rate(facts, sessions);
     }
 
-    /// Keeps the descriptor that withholds a packet port's frames from the kernel.
+    /// Stores the descriptor that keeps a packet port's frames from the kernel.
     pub(crate) fn hold_taken(&mut self, port: PortId, taken: OwnedFd) {
         self.ports.hold_taken(port, taken);
     }
 
-    /// Takes what changed of a port.
+    /// Applies changes of a port.
     pub(crate) fn change_port(&mut self, facts: &PortFacts, sessions: &mut Sessions) {
         self.ports.change(facts);
         self.set_rate(facts, sessions);
     }
 
-    /// Lets go of a port; what came by it has been handled.
+    /// Closes the sockets of a port; the caller has handled what it received.
     pub(crate) fn remove_port(&mut self, port: PortId, sessions: &mut Sessions) {
-        for (session, Departing { packet, .. }) in self.egress.remove_port(port) {
+        for (session, Outgoing { packet, .. }) in self.egress.remove_port(port) {
             sessions.release(session, Bytes(packet.memory_length() as u64));
             packet.recycle(&mut self.pool);
             self.counts.egress_gone += 1;
@@ -265,7 +269,7 @@ impl Datapath {
         self.counts.egress_gone += self.ports.remove(port, &mut self.pool);
     }
 
-    /// Takes what a session was promised of ports' rates.
+    /// Applies a session's reservation of ports' rates.
     pub(crate) fn set_session(
         &mut self,
         now: Nanos,
@@ -277,31 +281,31 @@ impl Datapath {
         self.send_at_once(waited, sessions);
     }
 
-    /// Forgets a session that is gone.
+    /// Removes a session.
     pub(crate) fn forget_session(&mut self, now: Nanos, id: SessionId, sessions: &mut Sessions) {
         self.egress.set_time(now);
         let waited = self.egress.forget(id);
         self.send_at_once(waited, sessions);
     }
 
-    /// Takes a batch of one socket's packets, by the socket's number; a packet comes into `batch`.
+    /// Receives at most `most` packets of a socket, by its index, into `batch`.
     #[inline]
     pub(crate) fn receive(&mut self, socket: usize, most: usize, batch: &mut VecDeque<Packet>) {
         let Some((_, socket)) = self.ports.sockets().nth(socket) else { return };
         self.counts.oversized += u64::from(socket.receive(batch, most, &mut self.pool));
     }
 
-    /// Returns how many sockets there are.
+    /// Returns the number of AF_XDP sockets.
     pub(crate) fn sockets(&mut self) -> usize {
         self.ports.sockets().count()
     }
 
-    /// Returns whether a socket has packets to receive.
+    /// Returns true if a socket has packets to receive.
     pub(crate) fn has_received(&mut self) -> bool {
         self.ports.sockets().any(|(_, socket)| socket.has_received())
     }
 
-    /// Gives the sockets so many frames to receive into, each; returns whether one still transmits.
+    /// Fills each socket up to `ready` frames to receive into. Returns true if one still transmits.
     pub(crate) fn refill(&mut self, ready: u32) -> bool {
         let mut is_transmitting = false;
         for (_, socket) in self.ports.sockets() {
@@ -311,7 +315,7 @@ impl Datapath {
         is_transmitting
     }
 
-    /// Has the devices take what was sent; returns true when they have all.
+    /// Has the devices send what is in the transmit rings. Returns true when they have sent all.
     pub(crate) fn flush(&mut self) -> bool {
         let mut is_sent = true;
         for (_, socket) in self.ports.sockets() {
@@ -319,21 +323,21 @@ impl Datapath {
             is_sent &= socket.is_sent();
         }
         if is_sent {
-            self.egress.have_left();
+            self.egress.publish_sent();
         }
         is_sent
     }
 
-    /// Makes a packet of a frame's bytes; `None` when there is no memory for it.
+    /// Creates a packet from a frame's bytes; `None` when there is no frame memory.
     pub(crate) fn packet_of(&mut self, bytes: &[u8]) -> Option<Packet> {
         let mut packet = Packet::allocate(&self.umem, &mut self.pool, bytes.len())?;
-        // Allocated with the frame's length: the store fits.
+        // The packet has the frame's length, so the store fits.
         let _ = packet.store(0, bytes);
         Some(packet)
     }
 
-    /// Receives a frame of a packet port, and how the port is known to its door. A device that
-    /// goes away is the daemon's business.
+    /// Receives a frame of a packet port, with the port's description for classification. Errors of
+    /// a device that goes away are left to the daemon.
     pub(crate) fn receive_frame<'a>(
         &self,
         port: u16,
@@ -342,15 +346,16 @@ impl Datapath {
         self.ports.frames(port)?.receive(buffer)
     }
 
-    /// Gives a frame of a packet port back to the kernel, as it came; returns whether it took it.
+    /// Returns a frame of a packet port unchanged to the kernel. Returns false if the kernel
+    /// refuses it.
     pub(crate) fn return_frame(&self, port: u16, frame: Frame<'_>) -> bool {
         self.ports.frames(port).is_some_and(|port| port.return_frame(frame))
     }
 
-    /// Sends a frame out by the other end of a bridge.
+    /// Sends a frame by the other end of a bridge.
     ///
     /// # Errors
-    /// The outcome under which it is counted when it cannot leave.
+    /// Drop outcome under which the frame is counted.
     pub(crate) fn cross(&mut self, end: PortId, frame: Frame<'_>) -> Result<(), usize> {
         let Some(port) = self.ports.get(end.0) else { return Err(DROP_EGRESS_GONE) };
         let is_long = frame.bytes.len() > port.mtu() + LINK_LENGTH;
@@ -371,8 +376,8 @@ impl Datapath {
         })
     }
 
-    /// Sends a packet out by the port that a rule names, as it is; returns the outcome.
-    pub(crate) fn leave_by(
+    /// Sends a packet unchanged by the port that a rule names; returns the outcome.
+    pub(crate) fn send_by(
         &mut self,
         bytes: &[u8],
         decision: &Decision,
@@ -381,9 +386,9 @@ impl Datapath {
     ) -> usize {
         let Some(mut packet) = self.packet_of(bytes) else { return DROP_EGRESS_GONE };
         checksum::complete(&mut packet, &decision.meta);
-        let mut exits = self.exits(sessions, session);
-        let end = exits.redirect(packet, arrival, to.0);
-        let sent = exits.sent();
+        let mut egress_path = self.egress_path(sessions, session);
+        let end = egress_path.redirect(packet, arrival, to.0);
+        let sent = egress_path.sent();
         sessions.sent(session, Bytes(sent));
         match end {
             End::Sent => decision.outcome,
@@ -394,8 +399,8 @@ impl Datapath {
         }
     }
 
-    /// Sends a packet on that a module at kernel level is through with: it meets no other, and
-    /// leaves when it is its session's turn, with the room that it has taken.
+    /// Queues a packet that a module at kernel level has sent: it meets no other module, and leaves
+    /// when its session's share allows it, with the credit that it has.
     #[cold]
     pub(crate) fn handle_from_below(
         &mut self,
@@ -404,58 +409,59 @@ impl Datapath {
         sessions: &mut Sessions,
     ) {
         let (port, entry) = (meta.egress_port, EntryId(meta.entry));
-        let counted = self.egress.come(meta.flow_hash, meta.room_epoch());
+        let counted = self.egress.on_arrival(meta.flow_hash, meta.room_epoch());
         let (session, memory) =
             (SessionId(meta.arrival_port), Bytes(packet.memory_length() as u64));
         let has_come = meta.counted_in();
         if let Some(epoch) = has_come {
-            sessions.come(session, memory, epoch);
+            sessions.on_arrival(session, memory, epoch);
         }
-        let by = if meta.flags & META_BY_KERNEL == 0 { Exit::Port } else { Exit::Kernel };
-        // What the kernel routes is seen when that sends it.
-        if let Some(tap) = self.tap.as_mut().filter(|_| by == Exit::Port) {
-            tap.decided_below((entry, session), &meta);
-            tap.leaves(&packet, port);
+        let by =
+            if meta.flags & META_BY_KERNEL == 0 { Destination::Port } else { Destination::Kernel };
+        // A packet that the kernel routes is captured when the kernel sends it.
+        if let Some(capture) = self.capture.as_mut().filter(|_| by == Destination::Port) {
+            capture.on_verdict_below((entry, session), &meta);
+            capture.on_departure(&packet, port);
         }
-        let has_room = has_come.is_some() || sessions.hold(session, memory);
+        let has_room = has_come.is_some() || sessions.admit_outgoing(session, memory);
         let refused = if !has_room {
             Some(packet)
         } else if self.egress.shares(port) {
-            let departing = Departing { packet, by };
-            let refused = self.egress.enqueue(port, session, departing, counted).err();
+            let outgoing = Outgoing { packet, by };
+            let refused = self.egress.enqueue(port, session, outgoing, counted).err();
             refused.map(|(packet, _)| packet)
         } else {
-            // The port is not shared any more.
-            self.egress.gone(counted);
+            // The port has no shares any more.
+            self.egress.release(counted);
             sessions.release(session, memory);
-            self.send_now(port, Departing { packet, by });
+            self.send_now(port, Outgoing { packet, by });
             None
         };
         if let Some(packet) = refused {
             if has_room {
                 sessions.release(session, memory);
             } else {
-                self.egress.gone(counted);
+                self.egress.release(counted);
             }
             packet.recycle(&mut self.pool);
             self.counts.egress_gone += 1;
         }
     }
 
-    /// Counts a packet of kernel level, through with its module, for which there was no memory.
+    /// Counts a packet sent at kernel level for which there was no frame memory.
     pub(crate) const fn lose_from_below(&mut self) {
         self.counts.egress_gone += 1;
     }
 
-    /// Finds what of a closed epoch of shared ports never came.
+    /// Settles a closed epoch of shared ports: packets of it that have not arrived are lost.
     pub(crate) fn settle(&mut self, epoch: usize) {
         self.egress.settle(epoch);
     }
 
-    /// Takes the keys of an association.
+    /// Installs the keys of an association.
     ///
     /// # Errors
-    /// When the bytes are none.
+    /// The bytes are no keys.
     pub(crate) fn associate(&mut self, keys: &SecretBytes) -> Result<AssociationId> {
         let traffic = Traffic::from_bytes(&keys.0).context("taking an association's keys")?;
         let id = traffic.id;
@@ -463,45 +469,45 @@ impl Datapath {
         Ok(id)
     }
 
-    /// Forgets the keys of an association, and drops what waited for it.
+    /// Removes the keys of an association, and drops its waiting packets.
     pub(crate) fn disassociate(&mut self, id: AssociationId) {
         self.associations.end(id, &mut self.pool);
     }
 
-    /// Forgets all associations, and whom anyone may call.
+    /// Removes all associations, and what unauthenticated packets may call.
     pub(crate) fn end_associations(&mut self) {
         self.associations.end_all(&mut self.pool);
     }
 
-    /// Has no digest of an active packet mean this service any more.
+    /// Removes a service from the cached answers about active packets.
     pub(crate) fn forget_service(&mut self, entry: EntryId) {
         self.associations.forget_service(entry);
     }
 
-    /// Looks at a frame for the node's associations, and opens it.
+    /// Classifies a frame for the node's associations, and opens an active packet.
     pub(crate) fn open(
         &mut self,
         packet: &mut Packet,
         meta: &PacketMeta,
         now: CoarseInstant,
-    ) -> Taken {
+    ) -> ActiveDecision {
         self.associations.take(packet, meta, now)
     }
 
-    /// Keeps an active packet until the daemon has said whom it calls, if there is room.
+    /// Queues an active packet until the daemon has named its service, if the limits allow it.
     pub(crate) fn keep(&mut self, packet: Packet, meta: PacketMeta, now: CoarseInstant) {
         self.associations.keep(packet, meta, now, &mut self.pool);
     }
 
-    /// Gives a frame for the node's associations to the kernel's stack.
+    /// Hands a frame for the node's associations to the kernel's stack.
     pub(crate) fn hand_back(&mut self, packet: Packet, meta: &PacketMeta, sessions: &mut Sessions) {
-        let mut exits = self.exits(sessions, SessionId::BEST_EFFORT);
-        if exits.hand_back(packet, meta) != End::ToKernel {
+        let mut egress_path = self.egress_path(sessions, SessionId::BEST_EFFORT);
+        if egress_path.hand_back(packet, meta) != End::ToKernel {
             self.associations.refused_by_kernel();
         }
     }
 
-    /// Takes the daemon's word whom a digest calls.
+    /// Applies the daemon's answer about a digest.
     pub(crate) fn handle_answer(&mut self, question: Question, answer: Answer, now: CoarseInstant) {
         self.associations.answered(question, answer, now, &mut self.pool);
     }
@@ -511,18 +517,17 @@ impl Datapath {
         self.associations.expire(now, &mut self.pool);
     }
 
-    /// Counts copies for captures that the daemon did not get.
-    pub(crate) const fn lose_tapped(&mut self, count: u64) {
+    /// Counts captured copies that the daemon did not get.
+    pub(crate) const fn count_lost_captures(&mut self, count: u64) {
         self.counts.tapped_lost += count;
     }
 
-    /// Returns an active packet that has waited for its service, and which that is.
+    /// Returns an active packet that has waited for its service, with that service.
     pub(crate) fn poll_call(&mut self) -> Option<(Packet, PacketMeta, EntryId)> {
         self.associations.next_ready()
     }
 
-    /// Gives rings and kernel what may leave of shared ports by now; returns true when something
-    /// did.
+    /// Sends waiting packets that may leave by now. Returns true if it sent any.
     pub(crate) fn poll_waiting(&mut self, sessions: &mut Sessions) -> bool {
         if !self.egress.is_used() {
             return false;
@@ -532,17 +537,17 @@ impl Datapath {
             return false;
         }
         let kernel = self.kernel.as_ref();
-        let left = self.egress.leave(&mut self.ports, kernel, &mut self.pool, sessions);
-        self.counts.egress_gone += left.lost;
-        left.sent > 0
+        let transmitted = self.egress.transmit(&mut self.ports, kernel, &mut self.pool, sessions);
+        self.counts.egress_gone += transmitted.lost;
+        transmitted.sent > 0
     }
 
-    /// Returns when the next packet of a shared port may leave.
+    /// Returns the earliest time at which a waiting packet may leave.
     pub(crate) const fn poll_timeout(&self) -> Option<Nanos> {
         self.egress.poll_timeout()
     }
 
-    /// Takes what a port's device sends in a second.
+    /// Applies the rate of a port.
     fn set_rate(&mut self, facts: &PortFacts, sessions: &mut Sessions) {
         self.egress.set_time(pacer::now());
         let waited = self.egress.set_port(facts);
@@ -550,22 +555,22 @@ impl Datapath {
         self.send_at_once(waited.into_iter().map(at_port).collect(), sessions);
     }
 
-    /// Sends packets that do not have to wait any more: nobody has a share of their port.
+    /// Sends packets at once whose port has no shares any more.
     fn send_at_once(
         &mut self,
-        waited: Vec<(PortId, SessionId, Departing)>,
+        waited: Vec<(PortId, SessionId, Outgoing)>,
         sessions: &mut Sessions,
     ) {
-        for (port, session, departing) in waited {
-            let memory = Bytes(departing.packet.memory_length() as u64);
+        for (port, session, outgoing) in waited {
+            let memory = Bytes(outgoing.packet.memory_length() as u64);
             sessions.release(session, memory);
-            self.send_now(port.0, departing);
+            self.send_now(port.0, outgoing);
         }
     }
 
-    fn send_now(&mut self, port: u16, departing: Departing) {
+    fn send_now(&mut self, port: u16, outgoing: Outgoing) {
         let (kernel, asker) = (self.kernel.as_ref(), self.egress.asker());
-        let sent = departing.send(port, &mut self.ports, kernel, asker, &mut self.pool);
+        let sent = outgoing.send(port, &mut self.ports, kernel, asker, &mut self.pool);
         if let Err((left, _)) = sent {
             left.into_iter().for_each(|left| left.packet.recycle(&mut self.pool));
             self.counts.egress_gone += 1;

@@ -1,15 +1,15 @@
-//! Packets, turns and hooks through the services of a cell.
+//! Dispatch of packets, turns and hooks to the services of a cell.
 //!
 //! ```text
-//!  on_packet ─ nobody takes turns ─▶ visit ─▶ the next service of its graph, or out
-//!      └ else: waits in its lane ─ run_turns ─▶ work ─▶ the same
-//!  ask, tick, messages ─▶ attend: at once, or in the session's turns
+//!  on_packet ─ sessions take no turns ─▶ visit ─▶ the next service of its graph, or out
+//!      └ else: queued in its lane ─ run_turns ─▶ work ─▶ the same
+//!  request, tick, messages ─▶ run_requests: at once, or in the session's turns
 //! ```
 //!
-//! One turn of the loop is one round of turns of at most `TURN_MAX`, so that what has come
-//! meanwhile is seen, and somebody with an earlier deadline does not wait for longer. Short ones
-//! follow each other for as long: with a thousand sessions each has a packet or two, and looking
-//! costs as much as they do.
+//! One pass of the loop runs turns for at most `TURN_MAX`, so that arriving packets are noticed,
+//! and a session with an earlier deadline waits no longer than that. Short turns follow each other
+//! for that time: with a thousand sessions each has a packet or two, and polling costs as much as
+//! they do.
 
 mod prefetch;
 #[cfg(test)]
@@ -17,7 +17,7 @@ pub(crate) mod tests;
 
 use crate::control::link::Link;
 use crate::control::round::Round;
-use crate::datapath::associations::Taken;
+use crate::datapath::associations::ActiveDecision;
 use crate::datapath::{Datapath, Next, checksum, source};
 use crate::memory::Memory;
 use crate::protocol::{
@@ -30,7 +30,7 @@ use crate::service::mailbox::{self, Mailbox};
 use crate::service::shared::Shared;
 use crate::service::table::Services;
 use crate::service::{
-    Aftermath, Control, Notices, Outbox, Ready, Sequel, Service, Told, Turn, Way,
+    Aftermath, Control, Notices, Origin, Outbox, Ready, Reply, Sequel, Service, Turn,
 };
 use crate::streams::turns::StreamTurns;
 use abi::layout::MARK_LENGTH;
@@ -45,10 +45,10 @@ use std::collections::VecDeque;
 use units::{Bytes, CoarseInstant, EntryId, Nanos, PortId, SessionId};
 use xsk::Packet;
 
-/// Packets taken from one socket before the next one has its turn.
+/// Packets taken from one socket before the next one is served.
 pub(crate) const BATCH: usize = 64;
 const _: () = assert!(mailbox::WAITING_MAX == 4 * BATCH, "each call of a batch may send four");
-/// Shortest time that has to be left of a round for another turn to begin.
+/// Least time left of a round for another turn to begin.
 const TURN_MIN: Nanos = Nanos(TURN_MAX.0 / 4);
 
 /// Owner of services, of the thread's time, and of the data path.
@@ -59,7 +59,7 @@ pub(crate) struct Dispatcher<T = Slicer> {
     scheduler: Scheduler<T>,
     prefetch: Prefetch,
     mailbox: Mailbox,
-    /// Packets for a service that is not there; and of them, dropped.
+    /// Number of packets for services that do not exist, and of those that were dropped.
     unserved: [u64; 2],
 }
 
@@ -108,7 +108,7 @@ impl<T: Timer> Dispatcher<T> {
         &mut self.scheduler
     }
 
-    /// Lends the data path with the sessions that its packets are of.
+    /// Lends the data path together with the sessions.
     pub(crate) const fn path_and_sessions(&mut self) -> (&mut Datapath, &mut Sessions) {
         (&mut self.path, self.scheduler.sessions_mut())
     }
@@ -118,7 +118,7 @@ impl<T: Timer> Dispatcher<T> {
         self.mailbox.waiting() > 0
     }
 
-    /// Adds what was counted to a report.
+    /// Adds its counters to a report.
     pub(crate) fn report(&self, report: &mut CellReport) {
         [report.no_service, report.no_service_dropped] = self.unserved;
         self.path.report(report);
@@ -132,31 +132,31 @@ impl<T: Timer> Dispatcher<T> {
         self.prefetch.handle_batch(batch, &self.services, self.scheduler.sessions());
     }
 
-    /// Ends a batch: what was done for it is accounted.
+    /// Ends a batch, and charges the time it took.
     pub(crate) fn end_batch(&mut self) {
         self.scheduler.stop();
     }
 
-    /// Has code interrupted that runs too long.
+    /// Arms the timer that interrupts long calls.
     pub(crate) fn arm(&mut self) {
         self.scheduler.arm();
     }
 
-    /// Gives sockets frames to receive into; returns whether one still transmits.
+    /// Fills the sockets with frames to receive into. Returns true if one still transmits.
     pub(crate) fn refill(&mut self) -> bool {
         self.path.refill(self.scheduler.sessions().ready())
     }
 
-    /// Has the devices take what was sent. When they have all, lanes may go below: nothing
-    /// from there overtakes it.
+    /// Has the devices send what is in the transmit rings. When they have sent all, lanes may go
+    /// down: nothing sent there overtakes it.
     pub(crate) fn flush(&mut self) {
-        self.scheduler.sessions_mut().say_released();
+        self.scheduler.sessions_mut().publish_released();
         if self.path.flush() && self.services.is_leaving() {
             self.services.handle_sent(|session| self.path.waits(session));
         }
     }
 
-    /// Sends what may leave of shared ports by now; returns true when something did.
+    /// Sends packets of shared ports that may leave by now. Returns true if it sent any.
     pub(crate) fn send_waiting(&mut self) -> bool {
         let has_sent = self.path.poll_waiting(self.scheduler.sessions_mut());
         if has_sent {
@@ -165,47 +165,52 @@ impl<T: Timer> Dispatcher<T> {
         has_sent
     }
 
-    /// Sends a packet out by the port that a rule names; returns the outcome.
-    pub(crate) fn leave_by(
+    /// Sends a packet by the port that a rule names; returns the outcome.
+    pub(crate) fn send_by(
         &mut self,
         bytes: &[u8],
         decision: &Decision,
         ports: (u16, PortId),
         session: SessionId,
     ) -> usize {
-        self.path.leave_by(bytes, decision, ports, (session, self.scheduler.sessions_mut()))
+        self.path.send_by(bytes, decision, ports, (session, self.scheduler.sessions_mut()))
     }
 
-    /// Sends a packet on that a module at kernel level is through with.
+    /// Queues a packet to be sent that its module has handled at kernel level.
     #[cold]
     pub(crate) fn on_packet_from_below(&mut self, packet: Packet, meta: PacketMeta) {
         self.path.handle_from_below(packet, meta, self.scheduler.sessions_mut());
         let service = self.services.get_mut(EntryId(meta.entry));
         if let Some(shared) = service.and_then(Service::shared_mut) {
-            shared.leave_past(meta.epoch());
-            self.services.leaves(true);
+            shared.release_bypassed(meta.epoch());
+            self.services.set_leaving(true);
         }
     }
 
-    /// Takes a packet through the services of its graph, or has it wait for its turn.
+    /// Takes a packet through the services of its graph, or queues it for its session's turn.
     #[inline]
-    pub(crate) fn on_packet(&mut self, mut packet: Packet, mut way: Way, round: &mut Round<'_>) {
-        self.count_arrival(&packet, &mut way);
-        checksum::complete(&mut packet, &way.meta);
-        source::keep(&mut packet, &mut way.meta);
-        let meta = way.meta;
+    pub(crate) fn on_packet(
+        &mut self,
+        mut packet: Packet,
+        mut origin: Origin,
+        round: &mut Round<'_>,
+    ) {
+        self.count_arrival(&packet, &mut origin);
+        checksum::complete(&mut packet, &origin.meta);
+        source::keep(&mut packet, &mut origin.meta);
+        let meta = origin.meta;
         if meta.entry == node::ASSOCIATIONS.0 {
-            self.release_credit(&way);
+            self.release_credit(&origin);
             return self.on_active_packet(packet, meta, round);
         }
         if self.must_wait(EntryId(meta.entry)) {
-            return self.enqueue(packet, way, round);
+            return self.enqueue(packet, origin, round);
         }
-        self.release_credit(&way);
-        if self.visit(packet, &way, round) && self.continue_graph(EntryId(meta.entry), round) {
+        self.release_credit(&origin);
+        if self.visit(packet, &origin, round) && self.continue_graph(EntryId(meta.entry), round) {
             let first = self.services.get_mut(EntryId(meta.entry));
-            let leaves = first.is_some_and(|service| service.leave(meta.epoch()));
-            self.services.leaves(leaves);
+            let leaves = first.is_some_and(|service| service.release(meta.epoch()));
+            self.services.set_leaving(leaves);
         }
     }
 
@@ -213,12 +218,14 @@ impl<T: Timer> Dispatcher<T> {
     #[inline(never)]
     fn on_active_packet(&mut self, mut packet: Packet, meta: PacketMeta, round: &mut Round<'_>) {
         match self.path.open(&mut packet, &meta, round.now) {
-            Taken::Call(entry) => self.call(packet, meta, entry, round),
-            Taken::End => packet.recycle(self.path.pool()),
-            Taken::Kernel => self.path.hand_back(packet, &meta, self.scheduler.sessions_mut()),
-            Taken::Wait(question) => {
+            ActiveDecision::Call(entry) => self.call(packet, meta, entry, round),
+            ActiveDecision::End => packet.recycle(self.path.pool()),
+            ActiveDecision::Kernel => {
+                self.path.hand_back(packet, &meta, self.scheduler.sessions_mut())
+            }
+            ActiveDecision::Wait(question) => {
                 self.path.keep(packet, meta, round.now);
-                // A daemon that is busy, or not there, is asked again by a later packet.
+                // A daemon that is busy, or absent, is asked again by a later packet.
                 if let Some(question) = question
                     && !round.link.try_send(&FromCell::Calls(question)).unwrap_or(false)
                 {
@@ -228,7 +235,7 @@ impl<T: Timer> Dispatcher<T> {
         }
     }
 
-    /// Takes the daemon's word whom packets call; those that waited for it go on.
+    /// Applies the daemon's answer about a digest; packets that waited for it are handled.
     pub(crate) fn on_answer(&mut self, question: Question, answer: Answer, round: &mut Round<'_>) {
         self.path.handle_answer(question, answer, round.now);
         self.scheduler.arm();
@@ -251,60 +258,61 @@ impl<T: Timer> Dispatcher<T> {
         self.hand_on(packet, meta, entry, round);
     }
 
-    /// Gives a packet to a service that nobody counts for: at once, or when its turn has come.
+    /// Gives a service a packet that no lane has counted: at once, or in its session's turn.
     fn hand_on(&mut self, packet: Packet, meta: PacketMeta, entry: EntryId, round: &mut Round<'_>) {
         let mark = [0; MARK_LENGTH];
-        let way = Way { meta, mark, batch: None, counted_by: None, room: Bytes::ZERO };
+        let origin = Origin { meta, mark, batch: None, counted_by: None, credit: Bytes::ZERO };
         if self.must_wait(entry) {
-            self.enqueue(packet, way, round);
-        } else if self.visit(packet, &way, round) {
+            self.enqueue(packet, origin, round);
+        } else if self.visit(packet, &origin, round) {
             self.continue_graph(entry, round);
         }
     }
 
-    /// Returns whether packets for a service wait for its session's turn, or behind others.
+    /// Returns true if packets for a service must wait for its session's turn, or behind others.
     #[inline]
     fn must_wait(&self, entry: EntryId) -> bool {
         self.scheduler.takes_turns() || self.services.is_busy(entry)
     }
 
-    /// Takes what a service passed on through the others of its graph. Returns false when it waits
-    /// in one of them, which then says when it is through.
+    /// Takes a packet that a service passed on through the rest of its graph. Returns false if it
+    /// is queued in one of the services, which then counts it as gone.
     #[cold]
     fn continue_graph(&mut self, mut entry: EntryId, round: &mut Round<'_>) -> bool {
-        while let Some((packet, way)) = self.services.get_mut(entry).and_then(Service::take_onward)
+        while let Some((packet, origin)) =
+            self.services.get_mut(entry).and_then(Service::take_onward)
         {
-            entry = EntryId(way.meta.entry);
+            entry = EntryId(origin.meta.entry);
             if self.must_wait(entry) {
-                self.enqueue(packet, way, round);
+                self.enqueue(packet, origin, round);
                 return false;
             }
-            if !self.visit(packet, &way, round) {
+            if !self.visit(packet, &origin, round) {
                 return true;
             }
         }
         true
     }
 
-    /// Gives a packet to its service; returns true when it goes on to another.
+    /// Runs a packet's service on it. Returns true if the packet goes on to another.
     #[inline]
-    fn visit(&mut self, packet: Packet, way: &Way, round: &mut Round<'_>) -> bool {
-        let entry = EntryId(way.meta.entry);
+    fn visit(&mut self, packet: Packet, origin: &Origin, round: &mut Round<'_>) -> bool {
+        let entry = EntryId(origin.meta.entry);
         let Some(service) = self.services.get_mut(entry) else {
-            self.bypass(packet, way.meta, round);
+            self.bypass(packet, origin.meta, round);
             return false;
         };
         let session = service.session();
         self.scheduler.run_for(session);
-        let mut exits = self.path.exits(self.scheduler.sessions_mut(), session);
-        let after = service.handle(&self.engine, packet, way, round.now, &mut exits);
-        service.count_sent(exits.sent());
+        let mut egress_path = self.path.egress_path(self.scheduler.sessions_mut(), session);
+        let after = service.handle(&self.engine, packet, origin, round.now, &mut egress_path);
+        service.count_sent(egress_path.sent());
         self.on_aftermath(entry, &after, round.link);
         after.passed_on
     }
 
-    /// Sends a packet on whose service is not there, since its rule is on its way out: it goes
-    /// where it was going.
+    /// Forwards a packet whose service does not exist, as if without its rule, which is being
+    /// removed.
     #[cold]
     fn bypass(&mut self, packet: Packet, mut meta: PacketMeta, round: &mut Round<'_>) {
         let [no_service, dropped] = &mut self.unserved;
@@ -313,84 +321,87 @@ impl<T: Timer> Dispatcher<T> {
             *dropped += 1;
             return packet.recycle(self.path.pool());
         }
-        let mut exits = self.path.exits(self.scheduler.sessions_mut(), SessionId::BEST_EFFORT);
-        let is_lost = match exits.next_stage(&mut meta) {
+        let mut egress_path =
+            self.path.egress_path(self.scheduler.sessions_mut(), SessionId::BEST_EFFORT);
+        let is_lost = match egress_path.next_stage(&mut meta) {
             Next::Service(entry) => return self.hand_on(packet, meta, entry, round),
-            Next::Out => exits.forward(packet, &meta).is_lost(),
-            Next::By(port, session) => exits.leave_by(packet, &meta, (port, session)).is_lost(),
+            Next::Out => egress_path.forward(packet, &meta).is_lost(),
+            Next::By(port, session) => {
+                egress_path.send_by(packet, &meta, (port, session)).is_lost()
+            }
             Next::Down | Next::Drop => {
-                exits.recycle(packet);
+                egress_path.recycle(packet);
                 true
             }
         };
         *dropped += u64::from(is_lost);
     }
 
-    /// Has a packet wait for its session's turn, if there is room.
-    fn enqueue(&mut self, packet: Packet, mut way: Way, round: &mut Round<'_>) {
-        let entry = EntryId(way.meta.entry);
+    /// Queues a packet for its session's turn, or drops it for lack of credit.
+    fn enqueue(&mut self, packet: Packet, mut origin: Origin, round: &mut Round<'_>) {
+        let entry = EntryId(origin.meta.entry);
         let sessions = self.scheduler.sessions_mut();
         let Some(service) = self.services.get_mut(entry) else {
-            self.release_credit(&way);
-            self.bypass(packet, way.meta, round);
-            return self.leave_lane(&way);
+            self.release_credit(&origin);
+            self.bypass(packet, origin.meta, round);
+            return self.release_from_lane(&origin);
         };
         let session = service.session();
         let memory = Bytes(packet.memory_length() as u64);
-        if way.room > Bytes::ZERO || sessions.admit(session, memory) {
-            way.room = memory;
-            // Its session knows of it already otherwise: the clock is not read for each packet.
-            if let Some(task) = service.enqueue(packet, way) {
+        if origin.credit > Bytes::ZERO || sessions.admit(session, memory) {
+            origin.credit = memory;
+            // If the session has work already, the clock is not read for the packet.
+            if let Some(task) = service.enqueue(packet, origin) {
                 sessions.wake(pacer::now(), session, task);
             }
         } else {
-            sessions.refused(session, &packet);
-            let turn = service.refuse(packet, &way, self.path.pool());
-            self.services.leaves(turn.after.leaves);
-            self.services.leave_epochs(turn.departed);
+            sessions.on_refused(session, &packet);
+            let turn = service.refuse(packet, &origin, self.path.pool());
+            self.services.set_leaving(turn.after.is_leaving);
+            self.services.release_epochs(turn.departed);
         }
     }
 
-    /// Notes that a packet has come for which the front door has taken room in a session's queue.
+    /// Counts the arrival of a packet for which the front door took queue credit.
     #[inline]
-    fn count_arrival(&mut self, packet: &Packet, way: &mut Way) {
-        let Some(epoch) = way.meta.counted_in() else { return };
-        way.meta.flags &= !META_COUNTED;
-        way.room = Bytes(packet.memory_length() as u64);
-        self.scheduler.sessions_mut().come(self.services.payer(way), way.room, epoch);
+    fn count_arrival(&mut self, packet: &Packet, origin: &mut Origin) {
+        let Some(epoch) = origin.meta.counted_in() else { return };
+        origin.meta.flags &= !META_COUNTED;
+        origin.credit = Bytes(packet.memory_length() as u64);
+        self.scheduler.sessions_mut().on_arrival(self.services.payer(origin), origin.credit, epoch);
     }
 
     /// Releases a packet's queue credit.
     #[inline]
-    fn release_credit(&mut self, way: &Way) {
-        if way.room > Bytes::ZERO {
-            self.scheduler.sessions_mut().release(self.services.payer(way), way.room);
+    fn release_credit(&mut self, origin: &Origin) {
+        if origin.credit > Bytes::ZERO {
+            self.scheduler.sessions_mut().release(self.services.payer(origin), origin.credit);
         }
     }
 
-    /// Finds what was sent up in the epoch that is closed, and is lost: all that is in the rings
-    /// has been taken.
+    /// Releases the credit of packets of the closed epoch that never arrived. The caller has taken
+    /// everything from the rings.
     pub(crate) fn end_epoch(&mut self, now: CoarseInstant) {
         let sessions = self.scheduler.sessions_mut();
         self.path.settle(sessions.closed_epoch());
-        sessions.settle_rooms(now);
+        sessions.settle_credits(now);
     }
 
-    /// Takes what a session was promised.
+    /// Applies a session's reservation.
     pub(crate) fn set_session(&mut self, now: Nanos, facts: &SessionFacts) {
         let sessions = self.scheduler.sessions_mut();
         sessions.set(now, facts);
         self.path.set_session(now, facts, sessions);
     }
 
-    /// Forgets a session that is gone.
+    /// Removes a session.
     pub(crate) fn forget_session(&mut self, now: Nanos, id: SessionId) {
         let sessions = self.scheduler.sessions_mut();
         self.path.forget_session(now, id, sessions);
         sessions.forget(now, id);
     }
 
-    /// Binds a queue of a port; returns what the daemon is told of that.
+    /// Binds a queue of a port; returns the message to the daemon.
     pub(crate) fn add_port(&mut self, facts: &PortFacts, fd: OwnedFd) -> FromCell {
         let sessions = self.scheduler.sessions_mut();
         let frames = (sessions.ready(), sessions.memory().leaving());
@@ -400,34 +411,34 @@ impl<T: Timer> Dispatcher<T> {
         }
     }
 
-    /// Begins a service that has been prepared.
+    /// Starts a service that has been prepared.
     pub(crate) fn start(&mut self, ready: Ready, round: &mut Round<'_>) {
         let service = Service::begin(ready, self.scheduler.pacer(), Vec::new(), round.now);
         let entry = service.entry();
         self.services.insert(service);
-        self.attend(entry, round);
+        self.run_requests(entry, round);
     }
 
-    /// Takes a service away; what waited for it goes where it was going.
+    /// Removes a service; its queued packets are forwarded without it.
     pub(crate) fn stop(&mut self, entry: EntryId, round: &mut Round<'_>) -> ServiceReport {
         let Some(mut service) = self.services.take(entry) else { return ServiceReport::default() };
         self.scheduler.sessions_mut().watch(entry, service.watches_in(), None);
         let session = service.session();
         let (waiting, given_up) = service.dissolve(self.path.pool());
-        for way in given_up {
-            self.scheduler.sessions_mut().release(session, way.room);
-            self.leave_lane(&way);
+        for origin in given_up {
+            self.scheduler.sessions_mut().release(session, origin.credit);
+            self.release_from_lane(&origin);
         }
-        for (packet, way) in waiting {
-            self.scheduler.sessions_mut().release(session, way.room);
-            self.bypass(packet, way.meta, round);
-            self.leave_lane(&way);
+        for (packet, origin) in waiting {
+            self.scheduler.sessions_mut().release(session, origin.credit);
+            self.bypass(packet, origin.meta, round);
+            self.release_from_lane(&origin);
         }
         self.scheduler.sessions_mut().sent(session, service.bytes_out());
         service.report()
     }
 
-    /// Takes every service away but these, as [`Self::stop`] does.
+    /// Removes all services but those of `keep`, as [`Self::stop`] does.
     pub(crate) fn retain(&mut self, keep: impl Fn(EntryId) -> bool, round: &mut Round<'_>) {
         let all = self.services.iter().map(Service::entry);
         let gone: Vec<EntryId> = all.filter(|&entry| !keep(entry)).collect();
@@ -436,23 +447,23 @@ impl<T: Timer> Dispatcher<T> {
         }
     }
 
-    /// Notes that a packet is through with its graph, for the lane that has counted it.
-    fn leave_lane(&mut self, way: &Way) {
-        self.services.leave_epochs(way.counted_by.map(|entry| (entry, way.meta.epoch())));
+    /// Counts a packet that has left its graph as gone from the lane that counted it.
+    fn release_from_lane(&mut self, origin: &Origin) {
+        self.services.release_epochs(origin.counted_by.map(|entry| (entry, origin.meta.epoch())));
     }
 
-    /// Counts anew, or settles, what a service's lane has sent up.
+    /// Applies a step of a recount to a service's lane.
     pub(crate) fn recount(&mut self, entry: EntryId, act: impl FnOnce(&mut Shared)) {
         if let Some(shared) = self.services.get_mut(entry).and_then(Service::shared_mut) {
             act(shared);
         }
     }
 
-    /// Has a service's packets handled at another level, and tells the daemon; returns whether
-    /// they may leave user level from now on.
+    /// Sets the level of a service's packets, and tells the daemon. Returns true if they may leave
+    /// user level from now on.
     ///
     /// # Errors
-    /// When the daemon cannot be told.
+    /// The daemon cannot be told.
     pub(crate) fn set_level(
         &mut self,
         entry: EntryId,
@@ -461,11 +472,12 @@ impl<T: Timer> Dispatcher<T> {
     ) -> Result<bool> {
         let service = self.services.get_mut(entry);
         if service.as_ref().is_some_and(|service| service.is_unknown()) {
-            // It was meant for the version before; the daemon has forgotten it when it hears.
+            // The message was meant for the old version; the daemon discards it when it learns of
+            // the new one.
             return Ok(false);
         }
         let is_set = service.is_some_and(|service| service.set_level(level, round.now));
-        // The lane is looked at from now on.
+        // The lane is polled from now on.
         self.services.look_at(entry, CoarseInstant::ZERO);
         self.report_traps(entry, round.link);
         let answer = if is_set { FromCell::Targeted } else { FromCell::TargetFailed };
@@ -473,8 +485,8 @@ impl<T: Timer> Dispatcher<T> {
         Ok(is_set)
     }
 
-    /// Lets services work whose turn it is, and sends what they left. Returns false when it is
-    /// nobody's.
+    /// Runs services' turns and sends what they queued to leave. Returns false if no session has
+    /// work.
     pub(crate) fn run_turns(&mut self, streams: &mut StreamTurns, round: &mut Round<'_>) -> bool {
         let begin = pacer::now();
         let until = begin + TURN_MAX;
@@ -498,7 +510,7 @@ impl<T: Timer> Dispatcher<T> {
         end > begin
     }
 
-    /// Sends what turns have left, on their accounts; returns until when that took.
+    /// Sends what turns queued to leave, and charges them; returns the time when it was done.
     fn send_for_turns(&mut self, begin: Nanos) -> Nanos {
         self.flush();
         let end = pacer::now();
@@ -506,8 +518,8 @@ impl<T: Timer> Dispatcher<T> {
         end
     }
 
-    /// Lets the service work whose turn it is, until the end of the round if nobody was promised
-    /// more; returns until when it did. `None` when it is nobody's.
+    /// Runs one turn, until the end of the round unless the session was promised more; returns the
+    /// time when it ended. `None` if no session has work.
     fn work(
         &mut self,
         (begin, until): (Nanos, Nanos),
@@ -529,25 +541,26 @@ impl<T: Timer> Dispatcher<T> {
             self.scheduler.begin_turn((begin, until), &next, is_timed, |slice, sending| {
                 service.fit(slice, sending)
             });
-        let mut exits = self.path.exits(self.scheduler.sessions_mut(), session);
-        let turn = service.work(&self.engine, pool, portion, round.now, &mut exits);
-        let bytes = exits.sent();
+        let mut egress_path = self.path.egress_path(self.scheduler.sessions_mut(), session);
+        let turn = service.work(&self.engine, pool, portion, round.now, &mut egress_path);
+        let bytes = egress_path.sent();
         service.count_sent(bytes);
         self.scheduler.handle_ran(begin);
         let sent = if bytes > 0 { turn.handled } else { 0 };
-        let Turn { after, handled_room, departed, told, through_at, .. } = turn;
-        // The clock is not read for what is done in a moment.
-        let is_through = !(after.trapped || after.emitted || after.passed_on) && told.is_none();
+        let Turn { after, handled_credit, departed, reply, through_at, .. } = turn;
+        // The clock is not read for work that takes a moment.
+        let is_through = !(after.trapped || after.emitted || after.passed_on) && reply.is_none();
         let through_at = through_at.filter(|_| is_through);
-        self.scheduler.sessions_mut().release(session, handled_room);
+        self.scheduler.sessions_mut().release(session, handled_credit);
         self.on_aftermath(entry, &after, round.link);
-        self.services.leave_epochs(departed);
-        if let Some(told) = told {
-            self.report_told(entry, told, round);
+        self.services.release_epochs(departed);
+        if let Some(reply) = reply {
+            self.send_reply(entry, reply, round);
         }
-        while let Some((packet, way)) = self.services.get_mut(entry).and_then(Service::take_onward)
+        while let Some((packet, origin)) =
+            self.services.get_mut(entry).and_then(Service::take_onward)
         {
-            self.enqueue(packet, way, round);
+            self.enqueue(packet, origin, round);
         }
         let end = through_at.unwrap_or_else(pacer::now);
         let service = self.services.get(entry);
@@ -559,38 +572,42 @@ impl<T: Timer> Dispatcher<T> {
         Some(end)
     }
 
-    /// Asks a service for something; returns false when too much waits for it already.
-    pub(crate) fn ask(&mut self, entry: EntryId, control: Control, round: &mut Round<'_>) -> bool {
-        let is_taken = self.services.get_mut(entry).is_some_and(|service| service.ask(control));
-        self.attend(entry, round);
+    /// Queues a request to a service. Returns false if its queue is full.
+    pub(crate) fn request(
+        &mut self,
+        entry: EntryId,
+        control: Control,
+        round: &mut Round<'_>,
+    ) -> bool {
+        let is_taken = self.services.get_mut(entry).is_some_and(|service| service.request(control));
+        self.run_requests(entry, round);
         is_taken
     }
 
-    /// Has a service do what it is asked for: in its session's turns, or at once where nobody
-    /// takes turns.
-    fn attend(&mut self, entry: EntryId, round: &mut Round<'_>) {
+    /// Runs a service's requests: in its session's turns, or at once if sessions take no turns.
+    fn run_requests(&mut self, entry: EntryId, round: &mut Round<'_>) {
         let Some(service) = self.services.get_mut(entry) else { return };
-        let Some(task) = service.asked_task() else { return };
+        let Some(task) = service.request_task() else { return };
         let session = service.session();
-        if self.scheduler.takes_turns() || !service.may_answer() {
+        if self.scheduler.takes_turns() || !service.may_run_step() {
             return self.scheduler.sessions_mut().wake(pacer::now(), session, task);
         }
         self.scheduler.begin_hook(session);
         while let Some(service) =
-            self.services.get_mut(entry).filter(|service| service.may_answer())
+            self.services.get_mut(entry).filter(|service| service.may_run_step())
         {
-            let turn = service.answer(&self.engine, Nanos(u64::MAX), round.now);
-            let Turn { after, told, .. } = turn;
+            let turn = service.run_step(&self.engine, Nanos(u64::MAX), round.now);
+            let Turn { after, reply, .. } = turn;
             self.on_aftermath(entry, &after, round.link);
-            if let Some(told) = told {
-                self.report_told(entry, told, round);
+            if let Some(reply) = reply {
+                self.send_reply(entry, reply, round);
             }
         }
         self.scheduler.stop();
     }
 
-    /// Looks at those services whose time has come by the exact clock. Their hooks are told the
-    /// time of the loop, `round.now`, which packets have, too: it never goes back.
+    /// Runs what is due by the exact clock. Hooks get the time of the loop, `round.now`, as packets
+    /// do: it never goes back.
     pub(crate) fn tick(&mut self, round: &mut Round<'_>) {
         let exact = CoarseInstant::from_nanos(pacer::now());
         if exact < self.services.poll_timeout() {
@@ -606,41 +623,41 @@ impl<T: Timer> Dispatcher<T> {
         }
         self.scheduler.stop();
         for entry in due {
-            self.attend(entry, round);
+            self.run_requests(entry, round);
             self.report_traps(entry, round.link);
             self.emit(entry, round.link);
         }
     }
 
-    /// Tells services whose sessions have little memory left.
+    /// Queues `on_memory_low` for services whose sessions are low on memory.
     pub(crate) fn report_low_memory(&mut self, accounts: &Memory, round: &mut Round<'_>) {
         while let Some(low) = accounts.poll_low() {
             for entry in self.services.of_session(low.session) {
-                self.ask(entry, Control::MemoryLow(low), round);
+                self.request(entry, Control::MemoryLow(low), round);
             }
         }
     }
 
-    /// Gives the daemon what a capture asked for; what does not get through is counted.
-    pub(crate) fn send_tapped(&mut self, link: &mut Link) {
-        let Some(tap) = self.path.tap() else { return };
-        let (tapped, mut lost) = tap.take();
+    /// Sends captured packets to the daemon; counts those that could not be sent.
+    pub(crate) fn send_captures(&mut self, link: &mut Link) {
+        let Some(capture) = self.path.capture() else { return };
+        let (tapped, mut lost) = capture.take();
         for one in tapped {
             let is_sent = link.try_send(&FromCell::Tapped(Box::new(one)));
             lost += u64::from(!is_sent.unwrap_or_default());
         }
-        self.path.lose_tapped(lost);
+        self.path.count_lost_captures(lost);
     }
 
-    /// Tells services that watch their sessions' queues what happened there.
+    /// Queues `on_queue` for services whose sessions' queues had events.
     pub(crate) fn report_queues(&mut self, round: &mut Round<'_>) {
         while let Some((entry, event)) = self.scheduler.sessions_mut().poll_event() {
-            self.ask(entry, Control::Queue(event), round);
+            self.request(entry, Control::Queue(event), round);
         }
     }
 
-    /// Gives modules what those after them sent; at most as many as there are now, for who
-    /// gets one may send another.
+    /// Delivers messages between modules: at most as many as wait now, since their receivers may
+    /// send others.
     pub(crate) fn deliver_messages(&mut self, round: &mut Round<'_>) {
         for _ in 0..self.mailbox.waiting() {
             let services = &self.services;
@@ -648,12 +665,12 @@ impl<T: Timer> Dispatcher<T> {
                 return;
             };
             for (entry, letter) in letters {
-                self.ask(entry, Control::Message(letter), round);
+                self.request(entry, Control::Message(letter), round);
             }
         }
     }
 
-    /// Does what is left to do behind calls of a service.
+    /// Handles what calls of a service left to do.
     #[inline]
     fn on_aftermath(&mut self, entry: EntryId, after: &Aftermath, link: &mut Link) {
         if after.trapped {
@@ -665,32 +682,34 @@ impl<T: Timer> Dispatcher<T> {
         if after.trapped || after.emitted {
             self.settle_watch(entry);
         }
-        self.services.leaves(after.leaves);
+        self.services.set_leaving(after.is_leaving);
     }
 
-    /// Sends what the service's lanes emitted, and passes on what they tell others.
+    /// Sends the frames that the service's lanes emitted, and passes their events and messages on.
     fn emit(&mut self, entry: EntryId, link: &mut Link) {
         let Some(service) = self.services.get_mut(entry) else { return };
         let mut outbox = Outbox::default();
-        if let Some(tap) = self.path.tap() {
-            tap.forget();
+        if let Some(capture) = self.path.capture() {
+            capture.clear_context();
         }
-        let mut exits = self.path.exits(self.scheduler.sessions_mut(), service.session());
-        service.take_emitted(&mut exits, &mut outbox);
+        let mut egress_path =
+            self.path.egress_path(self.scheduler.sessions_mut(), service.session());
+        service.take_emitted(&mut egress_path, &mut outbox);
         self.post(outbox, link);
     }
 
-    /// Sends frames that in-kernel programs left, and passes on what they tell others.
+    /// Sends the frames that in-kernel programs emitted, and passes their events and messages on.
     pub(crate) fn take_records(&mut self, link: &mut Link) {
         let mut outbox = Outbox::default();
-        if let Some(tap) = self.path.tap() {
-            tap.forget();
+        if let Some(capture) = self.path.capture() {
+            capture.clear_context();
         }
         for at in 0..self.services.with_lanes().len() {
             let entry = self.services.with_lanes()[at];
             let Some(service) = self.services.get_mut(entry) else { continue };
-            let mut exits = self.path.exits(self.scheduler.sessions_mut(), service.session());
-            service.take_records(&mut exits, &mut outbox);
+            let mut egress_path =
+                self.path.egress_path(self.scheduler.sessions_mut(), service.session());
+            service.take_records(&mut egress_path, &mut outbox);
         }
         self.post(outbox, link);
     }
@@ -702,7 +721,7 @@ impl<T: Timer> Dispatcher<T> {
         self.mailbox.handle_sent(outbox.messages);
     }
 
-    /// Takes what a service wants to be told of a queue from now on.
+    /// Applies a change of a service's queue subscription.
     fn settle_watch(&mut self, entry: EntryId) {
         let Some(service) = self.services.get_mut(entry) else { return };
         let session = service.session();
@@ -712,8 +731,8 @@ impl<T: Timer> Dispatcher<T> {
         }
     }
 
-    /// Tells the daemon of the service's traps and of what became of its replacement, and has lanes
-    /// that could not be started again wait for their turn in [`Self::tick`].
+    /// Reports the service's traps and the outcome of its replacement to the daemon, and has lanes
+    /// that could not be started again tried in [`Self::tick`].
     fn report_traps(&mut self, entry: EntryId, link: &mut Link) {
         let Some(service) = self.services.get_mut(entry) else { return };
         let Notices { trapped, traps, sequel } = service.take_notices();
@@ -726,23 +745,23 @@ impl<T: Timer> Dispatcher<T> {
             Some(Sequel::PutBack(reason)) => FromCell::PutBack(entry, reason),
             None => return,
         };
-        // A daemon that does not hear it is gone, which is noticed elsewhere.
+        // A send fails only if the daemon is gone, which is noticed elsewhere.
         let _ = link.send(&message);
     }
 
-    /// Tells the daemon what it waits for. One that does not hear it is gone, which is noticed
-    /// elsewhere.
-    fn report_told(&mut self, entry: EntryId, told: Told, round: &mut Round<'_>) {
+    /// Sends the daemon the reply that it waits for. That fails only if it is gone, which is
+    /// noticed elsewhere.
+    fn send_reply(&mut self, entry: EntryId, reply: Reply, round: &mut Round<'_>) {
         self.services.look_soon(entry);
-        let message = match told {
-            Told::Started(Ok(())) => FromCell::Started(entry),
-            Told::Started(Err(error)) => {
+        let message = match reply {
+            Reply::Started(Ok(())) => FromCell::Started(entry),
+            Reply::Started(Err(error)) => {
                 self.stop(entry, round);
                 FromCell::StartFailed(entry, Failure::of(&error.into()))
             }
-            Told::Answered(answers) => FromCell::Answered(entry, answers),
-            Told::Replaced(Ok(took)) => FromCell::Replaced(entry, took.0 / 1000),
-            Told::Replaced(Err(error)) => {
+            Reply::Answered(answers) => FromCell::Answered(entry, answers),
+            Reply::Replaced(Ok(took)) => FromCell::Replaced(entry, took.0 / 1000),
+            Reply::Replaced(Err(error)) => {
                 FromCell::ReplaceFailed(entry, Failure::of(&error.into()))
             }
         };

@@ -1,14 +1,14 @@
-//! Intake of packets: by sockets of ports, packet ports, and the TAP device of kernel level.
+//! Intake of packets: from AF_XDP sockets, packet ports, and the TAP device of kernel level.
 //!
 //! ```text
 //!  AF_XDP sockets ─ metadata in front ────┐
-//!  packet ports ─ decided here ───────────┼─▶ Dispatcher::on_packet
-//!  TAP device ─ metadata; or through with ┘
+//!  packet ports ─ classified here ────────┼─▶ Dispatcher::on_packet
+//!  TAP device ─ metadata; or handled by ──┘
 //!                its module: it only leaves
 //! ```
 //!
-//! The intake decides nothing about services. Each batch has a number: by it a service knows that
-//! its module cannot have run below since the packet before.
+//! The intake decides nothing about services. Each batch has a number, by which a service knows
+//! that its module cannot have run in the kernel since the previous packet.
 
 pub(crate) mod counts;
 mod packet_ports;
@@ -17,12 +17,12 @@ mod tap_reader;
 mod tests;
 
 use crate::control::round::Round;
-use crate::datapath::Facts;
+use crate::datapath::RuleActions;
 use crate::dispatch::{BATCH, Dispatcher};
 use crate::packet_memory::WAITING_MAX;
 use crate::protocol::CellReport;
 use crate::sched::Timer;
-use crate::service::Way;
+use crate::service::Origin;
 use abi::layout::MARK_LENGTH;
 use anyhow::Result;
 use bpf_maps::{META_LEAVES, META_MARK, PacketMeta};
@@ -32,38 +32,39 @@ use std::collections::VecDeque;
 use tap_reader::{MARKED_LENGTH, TapReader, mark_of};
 use xsk::Packet;
 
-/// Packets whose headers are on their way to this CPU while one is handled: as
-/// many as it takes to hide the way, and no more than a core has loads in flight.
+/// Packets whose headers are prefetched while one is handled: enough to hide the latency, and no
+/// more than a core has loads in flight.
 const AHEAD: usize = 4;
-/// Packets of one turn of the loop from which on more are expected at once. Then the thread
-/// looks a little longer before it waits in the kernel: to wake it up takes the CPU that brings
-/// the packets as long as to bring a dozen.
+/// Packets of one pass of the loop from which on more are expected at once. The thread then polls a
+/// little longer before it waits in the kernel: waking it up takes the CPU that brings the packets
+/// as long as bringing a dozen.
 const BURST: usize = BATCH / 2;
-/// Looks at the receive rings until then, and pauses of the processor between two: 10 to 30 µs,
+/// Polls of the receive rings before waiting, and pauses of the processor between two: 10 to 30 µs,
 /// three bursts of a fast driver.
 const LOOKS: u32 = 64;
 const PAUSES: u32 = 8;
 
-/// Owner of the packet ports' door, of the TAP device's reading end, and of the batch in hand.
+/// Owner of the packet ports' classifier, of the TAP device's reading end, and of the batch in
+/// hand.
 #[derive(Debug)]
 pub(crate) struct Intake {
-    /// Packets of one socket; empty between two.
+    /// Packets of one socket; empty between batches.
     batch: VecDeque<Packet>,
     packet_ports: PacketPorts,
-    /// Device by which packets come up from kernel level; `None` until the daemon has given it.
+    /// Device by which packets come up from kernel level; `None` until the daemon has passed it.
     tap: Option<TapReader>,
-    /// Packets from sockets since the thread last thought of waiting.
+    /// Packets from sockets since the thread last considered waiting.
     came: usize,
-    /// Batches that were taken so far.
+    /// Number of batches so far.
     batches: u64,
     /// Packets without the front door's metadata.
     no_metadata: u64,
-    /// Packets from kernel level, or a packet port, for which there was no frame.
+    /// Packets from kernel level, or a packet port, for which there was no frame memory.
     up_dropped: u64,
 }
 
 impl Intake {
-    /// Creates an intake that nothing comes by yet.
+    /// Creates an intake without sources.
     pub(crate) fn new() -> Self {
         Self {
             batch: VecDeque::with_capacity(BATCH),
@@ -81,38 +82,38 @@ impl Intake {
         self.tap.as_ref().map(TapReader::as_fd)
     }
 
-    /// Adds what was counted to a report.
+    /// Adds its counters to a report.
     pub(crate) fn report(&self, report: &mut CellReport) {
         let of_tap = self.tap.as_ref().map_or(0, TapReader::bare);
         report.no_metadata = self.no_metadata + of_tap;
         report.up_dropped = self.up_dropped;
     }
 
-    /// Takes the device by which packets come up from kernel level.
+    /// Sets the device by which packets come up from kernel level.
     pub(crate) fn set_tap(&mut self, device: Option<OwnedFd>) {
         self.no_metadata += self.tap.as_ref().map_or(0, TapReader::bare);
         self.tap = device.map(TapReader::new);
     }
 
-    /// Takes rules of packet ports, and returns their actions. The daemon waits until it reads
-    /// their number.
+    /// Installs rules of packet ports, and returns their actions. The daemon waits until their
+    /// number is published.
     ///
     /// # Errors
-    /// When the memory has none.
-    pub(crate) fn install(&mut self, number: u64, rules: &OwnedFd) -> Result<Facts> {
+    /// The memory holds no rules.
+    pub(crate) fn install(&mut self, number: u64, rules: &OwnedFd) -> Result<RuleActions> {
         self.packet_ports.install(number, rules)
     }
 
-    /// Counts in this memory what packet ports bring.
+    /// Counts frames of packet ports in this memory from now on.
     ///
     /// # Errors
-    /// When it cannot be mapped.
+    /// The memory cannot be mapped.
     pub(crate) fn count_in(&mut self, memory: OwnedFd) -> Result<()> {
         self.packet_ports.count_in(memory)
     }
 
-    /// Receives one batch of each socket, and sends what it left; returns true when there was any,
-    /// or something is on its way out.
+    /// Receives one batch of each socket, and sends the resulting packets. Returns true if there
+    /// were any, or a socket still transmits.
     pub(crate) fn receive(
         &mut self,
         to: &mut Dispatcher<impl Timer>,
@@ -141,9 +142,9 @@ impl Intake {
         to.refill() || is_busy
     }
 
-    /// Receives at most so many packets that came up from kernel level, and so many frames of each
-    /// packet port; returns true when there were any.
-    pub(crate) fn receive_beside(
+    /// Receives at most `most` packets from kernel level, and as many frames of each packet port.
+    /// Returns true if there were any.
+    pub(crate) fn receive_others(
         &mut self,
         most: usize,
         to: &mut Dispatcher<impl Timer>,
@@ -153,21 +154,21 @@ impl Intake {
         self.receive_frames(most, to, round) || has_come_up
     }
 
-    /// Handles what is in the receive rings, and in packet sockets, at this moment.
+    /// Handles everything that is in the receive rings and packet sockets at this moment.
     pub(crate) fn drain_ports(&mut self, to: &mut Dispatcher<impl Timer>, round: &mut Round<'_>) {
         let rounds = WAITING_MAX as usize / BATCH;
         let _ = (0..rounds).all(|_| self.receive(to, round));
         self.receive_frames(WAITING_MAX as usize, to, round);
     }
 
-    /// Handles what is in the receive rings, in packet sockets and in the TAP device at this
-    /// moment.
+    /// Handles everything that is in the receive rings, in packet sockets and in the TAP device at
+    /// this moment.
     pub(crate) fn drain(&mut self, to: &mut Dispatcher<impl Timer>, round: &mut Round<'_>) {
         self.drain_ports(to, round);
         self.receive_up(WAITING_MAX as usize, to, round);
     }
 
-    /// Looks after a burst whether more comes; returns true when it did.
+    /// Polls the receive rings for a while after a burst. Returns true if packets arrived.
     pub(crate) fn linger(&mut self, to: &mut Dispatcher<impl Timer>) -> bool {
         if std::mem::take(&mut self.came) < BURST {
             return false;
@@ -192,10 +193,10 @@ impl Intake {
                 return;
             };
             to.arm();
-            // Each is a batch of its own: it is read when it is handled.
+            // Each packet is a batch of its own, read when it is handled.
             *batches += 1;
-            let way = Way::from_door(meta, [0; MARK_LENGTH], *batches);
-            to.on_packet(packet, way, round);
+            let origin = Origin::from_door(meta, [0; MARK_LENGTH], *batches);
+            to.on_packet(packet, origin, round);
         })
     }
 
@@ -216,11 +217,11 @@ impl Intake {
             match to.path_mut().packet_of(frame) {
                 Some(packet) if leaves => to.on_packet_from_below(packet, meta),
                 Some(packet) => {
-                    // Each is a batch of its own: it is read when it is handled.
+                    // Each packet is a batch of its own, read when it is handled.
                     self.batches += 1;
-                    to.on_packet(packet, Way::from_door(meta, mark, self.batches), round);
+                    to.on_packet(packet, Origin::from_door(meta, mark, self.batches), round);
                 }
-                // Its service has counted that one already.
+                // The service has counted that packet already.
                 None if leaves => to.path_mut().lose_from_below(),
                 None => self.up_dropped += 1,
             }
@@ -241,6 +242,6 @@ impl Intake {
             // The front door wrote both, the mark in front.
             _ => packet.metadata::<MARKED_LENGTH>().map_or([0; MARK_LENGTH], mark_of),
         };
-        to.on_packet(packet, Way::from_door(meta, mark, self.batches), round);
+        to.on_packet(packet, Origin::from_door(meta, mark, self.batches), round);
     }
 }

@@ -1,4 +1,4 @@
-//! A cell: a worker process that runs modules and holds no identity.
+//! Cell: a worker process that runs modules and holds no identity.
 //!
 //! ```text
 //!  daemon ── ToCell, descriptors ──▶ ┌──────────────────────────────┐
@@ -9,11 +9,10 @@
 //!                                     TUN, for what only the kernel routes
 //! ```
 //!
-//! [`protocol`] is what the two say to each other; [`run`] is the process. It
-//! opens nothing: every socket and file comes from the daemon. It never learns
-//! who a principal is, what else runs on the node, or why; of keys it has those of single
-//! associations, for minutes. It outlives its daemon,
-//! and the next one takes it over: [`adopt`].
+//! [`protocol`] has the messages between daemon and cell; [`run`] is the process. It opens nothing:
+//! every socket and file comes from the daemon. It never learns the identity of a principal, or
+//! what else runs on the node; its only keys are those of single associations, for minutes. It
+//! outlives its daemon, and the next one takes it over: [`adopt`].
 
 #![forbid(unsafe_code)]
 
@@ -44,24 +43,26 @@ pub use worker::run;
 
 use std::path::{Path, PathBuf};
 
-/// Packets that a cell which died left in the rings of a socket.
+/// Returns the number of packets that a dead cell left in the rings of a socket.
 ///
 /// # Errors
-/// When the socket was not bound yet.
+/// The socket was not bound yet.
 pub fn left_behind(socket: std::os::fd::BorrowedFd<'_>) -> std::io::Result<u64> {
     xsk::left_behind(socket, datapath::port::RINGS)
 }
 
-/// Where in a node's folder a daemon finds the cell with this process number.
+/// Returns the path of the socket, in a node's run directory, by which a daemon finds the cell with
+/// this process id.
 #[must_use]
 pub fn socket_in(directory: &Path, pid: u32) -> PathBuf {
     directory.join(format!("cell-{pid}.sock"))
 }
 
-/// The process numbers of the cells that were made known in a node's folder, dead ones, too.
+/// Returns the process ids of the cells with a socket in a node's run directory, including dead
+/// ones.
 ///
 /// # Errors
-/// When it cannot be read; a missing one has none.
+/// The directory cannot be read; a missing one has no cells.
 pub fn known_in(directory: &Path) -> std::io::Result<Vec<u32>> {
     let files = match std::fs::read_dir(directory) {
         Ok(files) => files,

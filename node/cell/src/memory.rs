@@ -1,16 +1,16 @@
-//! What sessions have of memory in a cell: one account for all of it, also for what the daemon
-//! keeps for a service, which says how much that is.
+//! Memory of sessions in a cell: one account for all of it, including what the daemon keeps for a
+//! service and reports.
 //!
 //! ```text
 //!  a service, a version of one ─ Charge ────┐
-//!  memory.grow, tables, state ── Allowance ─┼─▶ session::memory::Accounts ─▶ yes, or OutOfMemory
+//!  memory.grow, tables, state ── Allowance ─┼─▶ session::memory::Accounts ─▶ granted, or OutOfMemory
 //!                                                            │
 //!                                                            ▼ LowMemory
 //!                                          on_memory_low of the session's services
 //! ```
 //!
-//! Whoever has something gives it back when it goes, whichever way it goes: a [`Charge`] when it
-//! is dropped, an instance with its store.
+//! Memory is returned whichever way its holder ends: by dropping a [`Charge`], or with the store of
+//! an instance.
 
 use crate::protocol::{ServiceFacts, StreamFacts};
 use engine::{FIBER_LENGTH, Part};
@@ -21,20 +21,20 @@ use std::rc::Rc;
 use units::{Bytes, SessionId};
 use wasm_to_bpf::layout;
 
-/// What an instance takes beside memory, tables and stack: its store and what the lane has of it,
-/// and the page tables of the addresses that are set aside for its memory and stack. Measured, 16
-/// KiB with the first pages of memory and stack, but without page tables (`system::memory`).
+/// Bytes of an instance beside memory, tables and stack: its store, its part of the lane, and the
+/// page tables of the addresses reserved for its memory and stack. Measured: 16 KiB with the first
+/// pages of memory and stack, but without page tables (`system::memory`).
 const INSTANCE_LENGTH: u64 = 56 << 10;
-/// What a service takes beside its lanes, in the cell and in the daemon.
+/// Bytes of a service beside its lanes, in the cell and in the daemon.
 const SERVICE_LENGTH: u64 = 16 << 10;
-/// Machine code is in the daemon's file and, loaded, in the cell.
+/// Copies of machine code: one in the daemon's file, one loaded in the cell.
 const CODE_COPIES: u64 = 2;
 /// Bytes of a page of linear memory.
 const PAGE_LENGTH: u64 = 65_536;
 /// Bytes of a page of an arena.
 const ARENA_PAGE_LENGTH: u64 = 4_096;
 
-/// The account of all sessions.
+/// Memory accounts of all sessions; clones share them.
 #[derive(Clone)]
 pub(crate) struct Memory(Rc<RefCell<Accounts>>);
 
@@ -44,7 +44,7 @@ impl fmt::Debug for Memory {
     }
 }
 
-/// What is held by something that will go.
+/// Memory charged to a session until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Charge {
     memory: Memory,
@@ -61,17 +61,17 @@ impl Drop for Charge {
 }
 
 impl Memory {
-    /// Of a cell that has not been told yet how much there is.
+    /// Creates accounts without a limit, until the daemon states the total.
     pub(crate) fn new() -> Self {
         Self(Rc::new(RefCell::new(Accounts::new(Bytes(u64::MAX)))))
     }
 
-    /// There is so much for all sessions.
+    /// Sets the total memory of all sessions.
     pub(crate) fn set_total(&self, total: Bytes) {
         self.0.borrow_mut().set_total(total);
     }
 
-    /// A session is there, or was promised something else.
+    /// Adds a session, or changes its reservation.
     pub(crate) fn set(&self, id: SessionId, reserved: Option<Bytes>, queue: Bytes) {
         self.0.borrow_mut().set(id, reserved, queue);
     }
@@ -80,7 +80,7 @@ impl Memory {
         self.0.borrow_mut().forget(id);
     }
 
-    /// All of it, and room for what comes behind it, or nothing.
+    /// Charges all of `held`, if `behind` more bytes would be available after that, or nothing.
     fn charge(
         &self,
         session: SessionId,
@@ -94,8 +94,8 @@ impl Memory {
         Ok(Charge { memory: self.clone(), session, held })
     }
 
-    /// What a service needs to start, but for what its instances ask for themselves, for which
-    /// there is room.
+    /// Charges what a service needs to start. Memory that its instances will ask for must be
+    /// available, but is not charged.
     pub(crate) fn charge_service(&self, facts: &ServiceFacts) -> Result<Charge, OutOfMemory> {
         let lanes = u64::from(facts.lanes.max(1));
         let parameters: usize = facts.parameters.iter().map(|(k, v)| k.len() + v.len()).sum();
@@ -105,7 +105,7 @@ impl Memory {
             + refusals as u64
             + lanes * (INSTANCE_LENGTH + parameters as u64);
         let (linear, below, own) = match &facts.shared {
-            // From its start all that its manifest allows.
+            // All that the manifest allows, from the start.
             Some(shared) => {
                 let below = shared.ring_length + layout::block_length(shared.globals) as u32;
                 (shared.arena_pages * ARENA_PAGE_LENGTH, below, 0)
@@ -122,7 +122,7 @@ impl Memory {
         self.charge(facts.session, held, Bytes(own))
     }
 
-    /// What a service of streams needs to start, but for what its module asks for itself.
+    /// Charges what a service of streams needs to start, except what its module asks for.
     pub(crate) fn charge_streams(&self, facts: &StreamFacts) -> Result<Charge, OutOfMemory> {
         let parameters: usize = facts.parameters.iter().map(|(k, v)| k.len() + v.len()).sum();
         let host = SERVICE_LENGTH + u64::from(facts.kept.module) + parameters as u64;
@@ -133,7 +133,7 @@ impl Memory {
         self.charge(facts.session, held, Bytes::ZERO)
     }
 
-    /// State on its way from one version to the next.
+    /// Charges state under transfer from one version to the next.
     pub(crate) fn charge_state(
         &self,
         session: SessionId,
@@ -142,7 +142,7 @@ impl Memory {
         self.charge(session, vec![(Use::State, Bytes(bytes))], Bytes::ZERO)
     }
 
-    /// For instances of a session.
+    /// Creates the allowance for instances of a session.
     pub(crate) fn room(&self, session: SessionId) -> Rc<Allowance> {
         Rc::new(Allowance { memory: self.clone(), session, short: Cell::new(None) })
     }
@@ -151,33 +151,33 @@ impl Memory {
         self.0.borrow_mut().give(session, what, bytes);
     }
 
-    /// A session that has little left.
+    /// Returns the next session that is low on memory.
     pub(crate) fn poll_low(&self) -> Option<LowMemory> {
         self.0.borrow_mut().poll_low()
     }
 
-    /// What sessions use that reserved none.
+    /// Returns the memory used by sessions without a reservation.
     pub(crate) fn rest(&self) -> Bytes {
         self.0.borrow().unreserved_use()
     }
 
-    /// What a session has.
+    /// Returns the account of a session.
     pub(crate) fn account(&self, session: SessionId) -> Account {
         self.0.borrow().account(session).copied().unwrap_or_default()
     }
 }
 
-/// An instance's way to its session's account.
+/// Allowance of an instance, on its session's account.
 #[derive(Debug)]
 pub(crate) struct Allowance {
     memory: Memory,
     session: SessionId,
-    /// What was refused last.
+    /// Latest refusal.
     short: Cell<Option<OutOfMemory>>,
 }
 
 impl Allowance {
-    /// What was refused since the last time that somebody asked.
+    /// Takes the latest refusal since the last call.
     pub(crate) fn take_short(&self) -> Option<OutOfMemory> {
         self.short.take()
     }

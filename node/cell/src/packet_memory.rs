@@ -1,4 +1,4 @@
-//! How packet memory is divided: what lies ready for packets to come, what may wait, what leaves.
+//! Division of packet memory: frames to receive into, packets that wait, and packets that leave.
 //!
 //! ```text
 //!  ┌ for each receive queue ────────────────────────────────────┐   once
@@ -7,34 +7,34 @@
 //!    `waiting`: 5/8 queues that sessions reserved │ 2/8 those that nobody did │ 1/8 system, spare
 //! ```
 //!
-//! All packets that wait may have come by one queue, and those that wait next, too: so each has as
-//! many frames ready as may wait in all, its receive ring as many entries, and what waits has as
-//! many frames again. Then a queue of a device never runs out of frames or entries because of
-//! packets that somebody else has waiting.
+//! All packets that wait may have arrived by one queue, and so may the next ones. Therefore each
+//! queue has as many frames ready as packets may wait in all, its receive ring has as many entries,
+//! and waiting packets have as many frames again. So no queue of a device runs out of frames or
+//! entries because packets of another session wait.
 
 use units::Bytes;
 use xsk::FRAME_LENGTH;
 
-/// Packets that may wait, of all sessions together: at 3 million a second those of 1.4 ms, and a
-/// receive ring has so many entries. Frames that lie ready are used in turn: with more of them
-/// their first lines no longer fit a core's cache.
+/// Packets of all sessions that may wait, and entries of a receive ring: 1.4 ms at 3 million
+/// packets a second. Ready frames are used in rotation: with more of them their first cache lines
+/// would no longer fit a core's cache.
 pub(crate) const WAITING_MAX: u32 = 4096;
 /// Packets that a port may have to send: entries of a transmit ring.
 pub(crate) const LEAVING_MAX: u32 = WAITING_MAX / 2;
-/// While sessions have no claims against each other so many frames lie ready for a queue.
+/// Frames ready for a queue while sessions have no claims against each other.
 const READY: u32 = 2048;
-/// Packet memory of a cell: 256 MiB.
+/// Frames of a cell: 256 MiB.
 const FRAMES_MAX: u32 = 65_536;
-/// Fewer queues are taken for so many: one more may come with a device.
+/// Least number of queues to plan for: a device may bring another.
 const QUEUES_MIN: u32 = 2;
-/// Parts of what waits: reserved queues, and those that nobody reserved.
+/// Divisor of waiting packets, and the parts of queues with and without a reservation.
 const PARTS: u32 = 8;
 const PROMISED_PARTS: u32 = 5;
 const UNRESERVED_PARTS: u32 = 2;
-/// What may wait for the node's own services, as a part of all: a burst of 256 frames.
+/// Divisor for the queue of the node's own services: a burst of 256 frames.
 const SYSTEM_PART: u32 = 16;
 
-/// See above.
+/// Division of a cell's packet memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketMemory {
     frames: u32,
@@ -42,10 +42,11 @@ pub struct PacketMemory {
 }
 
 impl PacketMemory {
-    /// Packets that may wait in a cell, of all sessions together.
+    /// Packets of all sessions together that may wait in a cell.
     pub const WAITING_MAX: u32 = WAITING_MAX;
 
-    /// Of a cell with so many receive queues. From eleven on less may wait: the memory is bounded.
+    /// Returns the division for a cell with this many receive queues. From eleven queues on fewer
+    /// packets may wait: the memory is bounded.
     #[must_use]
     pub const fn of(queues: u32) -> Self {
         let queues = if queues < QUEUES_MIN { QUEUES_MIN } else { queues };
@@ -58,17 +59,17 @@ impl PacketMemory {
         Self { frames: FRAMES_MAX, waiting }
     }
 
-    /// All of it, in frames.
+    /// Returns the number of all frames.
     pub(crate) const fn frames(self) -> u32 {
         self.frames
     }
 
-    /// Frames that lie ready for each queue to receive into.
+    /// Returns the number of frames kept ready for each queue to receive into.
     pub(crate) fn ready(self, have_claims: bool) -> u32 {
         if have_claims { self.waiting } else { self.waiting.min(READY) }
     }
 
-    /// Frames that a port may have to send.
+    /// Returns the number of frames that a port may have to send.
     pub(crate) const fn leaving(self) -> u32 {
         self.waiting / 2
     }
@@ -77,18 +78,18 @@ impl PacketMemory {
         Bytes(self.waiting as u64 * parts as u64 / PARTS as u64 * FRAME_LENGTH as u64)
     }
 
-    /// What queues can be promised of it.
+    /// Returns the bytes that queues may reserve in all.
     #[must_use]
     pub const fn promised(self) -> Bytes {
         self.part(PROMISED_PARTS)
     }
 
-    /// What all queues together have that nobody reserved.
+    /// Returns the bytes of all queues without a reservation together.
     pub(crate) const fn unreserved(self) -> Bytes {
         self.part(UNRESERVED_PARTS)
     }
 
-    /// The queue of the node's own services.
+    /// Returns the size of the queue of the node's own services.
     pub(crate) const fn system(self) -> Bytes {
         Bytes((self.waiting / SYSTEM_PART) as u64 * FRAME_LENGTH as u64)
     }

@@ -1,4 +1,4 @@
-//! What the daemon and a cell say to each other: one value each way a message.
+//! Messages between the daemon and a cell: [`ToCell`] and [`FromCell`], one value for each message.
 
 mod associations;
 mod sessions;
@@ -24,120 +24,128 @@ use std::fmt;
 use units::{BitsPerSecond, Bytes, Edge, EntryId, Nanos, PortId, SessionId};
 use zeroize::Zeroizing;
 
-/// From the daemon. Descriptors travel beside the message, in the order named.
+/// Messages from the daemon to a cell. File descriptors travel beside the message, in the order
+/// that the variant names.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum ToCell {
-    /// The device that takes packets into the kernel's stack. Descriptor: a TUN device.
+    /// TUN device through which the cell hands packets to the kernel's stack. Descriptor: the
+    /// device.
     Kernel,
-    /// The same without TUN. Descriptor: a packet socket; frames to [`KERNEL_MAC`] that it sends
-    /// come in by a device of the node's.
+    /// Replacement for [`ToCell::Kernel`] on a machine without TUN. Descriptor: a packet socket;
+    /// frames that it sends to [`KERNEL_MAC`] arrive by a device of the node.
     KernelFrames,
-    /// Receive and send on one queue of a port. Descriptor: a fresh AF_XDP socket.
+    /// Receives and sends on one queue of a port. Descriptor: a fresh AF_XDP socket.
     AddPort(PortFacts),
-    /// The device of a port has another address or MTU, or is cabled otherwise.
+    /// New MAC address, MTU or cabling of a port's device.
     ChangePort(PortFacts),
-    /// Let go of a port's queues: its device is gone, or serves no more.
+    /// Closes the sockets of a port: its device is gone, or is no longer part of the node.
     RemovePort(PortId),
-    /// Receive and send by packet sockets; the port at the other end of the bridge. Descriptors:
-    /// the port's socket, and one whose frames come in by the port for the kernel.
+    /// Receives and sends by packet sockets; `Some` is the port at the other end of the bridge.
+    /// Descriptors: the port's socket, and one whose frames arrive by the port for the kernel.
     AddFrames(PortFacts, Option<PortId>),
-    /// Keeps the frames of a packet port from the kernel as long as the cell is there.
-    /// Descriptor: what does.
+    /// Keeps the frames of a packet port from the kernel for as long as the cell runs. Descriptor:
+    /// the program's link, which ends with the cell.
     Taken(PortId),
-    /// The rules of packet ports from now on, and their number. Descriptor: sealed memory.
+    /// New rules of packet ports, and their generation. Descriptor: sealed memory with the rules.
     Rules(u64),
-    /// Where to count what packet ports bring. Descriptor: memory of both.
+    /// Counters for the frames of packet ports. Descriptor: memory shared with the daemon.
     Counts,
-    /// The device by which packets come up from kernel level. Descriptor: a TAP device.
+    /// Device by which packets come up from kernel level. Descriptor: a TAP device.
     Up,
-    /// The lanes of services that can leave user level. Descriptor: the front door's map.
+    /// Lanes of services that can leave user level. Descriptor: the front door's map.
     Lanes,
-    /// What rules say, for packets that have several. Descriptor: the front door's map.
+    /// Actions of rules, for packets that several rules match. Descriptor: the front door's map.
     RuleFacts,
-    /// The map of what may wait for each session; its descriptor comes along, before any session.
+    /// Queue credits of all sessions; comes before any session. Descriptor: the front door's map.
     Rooms,
-    /// The accounts of shares of ports. Descriptor: the front door's map.
+    /// Accounts of port shares. Descriptor: the front door's map.
     Lines,
-    /// Where to ask by which port the kernel would send a packet, before it gets it. Descriptors: the
-    /// device of [`ToCell::Up`], and the front door's map of answers.
+    /// Means to ask by which port the kernel would send a packet, before the kernel gets the
+    /// packet. Descriptors: the device of [`ToCell::Up`], and the front door's map of answers.
     Answers,
-    /// What a session sends by a port pays from this account, or from that of all without a share.
+    /// Account that a session pays for what it sends by a port; `None`: the account of all sessions
+    /// without a share.
     Line(PortId, SessionId, Option<u32>),
-    /// One of the next two comes within a millisecond: do not wait for it in the kernel.
+    /// Announces that one of the next two messages comes within a millisecond: the cell polls for
+    /// it instead of waiting in the kernel.
     Expect,
-    /// So much memory is there for all sessions.
+    /// Memory that all sessions have together.
     Memory(Bytes),
-    /// What a session was promised: before anything of it runs, and when it changes.
+    /// Reservation of a session; sent before anything of the session runs, and when it changes.
     Session(Box<SessionFacts>),
-    /// Say what of memory is in use, and by this session: [`FromCell::MemoryOf`].
+    /// Asks for the memory in use without a reservation, and by this session. Answered by
+    /// [`FromCell::MemoryOf`].
     MemoryOf(Option<SessionId>),
-    /// There is no session of this number any more.
+    /// Removes the session of this number.
     ForgetSession(SessionId),
-    /// Run a service. Descriptors: its code, in sealed memory; of one that can leave user
-    /// level the arena that is its memory, the instance block, and the ring of its records.
+    /// Starts a service. Descriptors: its code, in sealed memory; for a service that can leave user
+    /// level also the arena that is its memory, the instance block, and the ring of its records.
     Start(Box<ServiceFacts>),
-    /// Run a service of streams. Descriptors: its code, in sealed memory; what has its connections
-    /// come to the listeners as long as it is open; the listeners, for IPv4 and, where there is one,
-    /// for IPv6.
+    /// Starts a service of streams. Descriptors: its code, in sealed memory; a descriptor that
+    /// steers connections to the listeners as long as it is open; the listeners, for IPv4 and,
+    /// where there is one, for IPv6.
     StartStreams(Box<StreamFacts>),
-    /// Put another version in a service's place: connections that come from now on are its.
-    /// Descriptor: its code. Answered by [`FromCell::Replaced`] or [`FromCell::ReplaceFailed`].
+    /// Replaces a service of streams by another version, which takes the connections that come from
+    /// now on. Descriptor: its code. Answered by [`FromCell::Replaced`] or
+    /// [`FromCell::ReplaceFailed`].
     ReplaceStreams(Box<StreamFacts>),
-    /// Sockets to connect with, for IPv6 or for IPv4: [`FromCell::WantsSockets`].
+    /// Unconnected sockets for outgoing connections: answers [`FromCell::WantsSockets`].
     Sockets {
-        /// Which of the two.
+        /// True for IPv6, false for IPv4.
         v6: bool,
     },
-    /// What codecs there are for streams.
+    /// Codecs that are available to streams.
     Codecs(CodecFacts),
-    /// The codec of this number runs, as the process of that: [`FromCell::WantsCodec`]. Descriptor: a
-    /// socket, at whose other end it reads and writes.
+    /// Start of the codec with this number, and its process id: answers [`FromCell::WantsCodec`].
+    /// Descriptor: a socket connected to the codec's input and output.
     CodecStarted(u64, u32),
-    /// It has ended, or was not started, and why; nothing when it ended as it should. What it took of
-    /// a processor.
+    /// End of a codec, or its failure to start: number, reason (empty after a regular end), and
+    /// processor time used.
     CodecEnded(u64, String, Nanos),
-    /// Put another version in a service's place, with its state. Descriptors: as for
+    /// Replaces a service by another version, with its state. Descriptors: as for
     /// [`ToCell::Start`].
     Replace(Box<ServiceFacts>, StateWay),
-    /// The daemon has heard [`FromCell::Replaced`] or [`FromCell::PutBack`]: what it says of the
-    /// service from now on is meant for the version that runs.
+    /// Confirms [`FromCell::Replaced`] or [`FromCell::PutBack`]: later messages about the service
+    /// mean the version that runs.
     VersionKnown(EntryId),
-    /// A service's packets shall be handled at this level (`bpf_maps::LEVEL_*`) from the
-    /// next one on that can be.
+    /// Level (`bpf_maps::LEVEL_*`) at which a service's packets shall be handled, from the first
+    /// packet for which that is possible.
     Target(EntryId, u32),
-    /// Where the edges out of a service lead from now on.
+    /// New targets of the edges out of a service.
     Edges(EntryId, [Edge; EDGES_MAX]),
-    /// Whether packets that a service cannot have are dropped from now on; else they are
-    /// forwarded plainly.
+    /// Failure policy of a service: true drops the packets that it cannot handle, false forwards
+    /// them plainly.
     Closed(EntryId, bool),
-    /// Packets of a service were lost on their way up: begin to count anew.
+    /// Restarts the count of a service's packets: some were lost on their way up.
     Recount(EntryId),
-    /// Every packet of the service from before [`ToCell::Recount`] is in a ring by now, or lost.
+    /// States that every packet of the service from before [`ToCell::Recount`] is in a ring by now,
+    /// or lost.
     Settle(EntryId),
-    /// Keys of an association: [`association::Traffic::to_bytes`]. Answered by
+    /// Keys of an association, encoded by [`association::Traffic::to_bytes`]. Answered by
     /// [`FromCell::Associated`].
     Associate(SecretBytes),
-    /// An association has ended.
+    /// Ends an association.
     Disassociate(AssociationId),
-    /// Which service the packets call that the cell asked about.
+    /// Service that active packets call: answers the cell's [`FromCell::Calls`].
     Called(Question, Answer),
-    /// Stop a service; the answer carries its last report.
+    /// Stops a service. Answered by [`FromCell::Stopped`] with its last report.
     Stop(EntryId),
-    /// Give a control message to every lane of a service.
+    /// Delivers a control message to every lane of a service.
     Message(EntryId, Vec<u8>),
-    /// Report on every service, every session and on the cell; ends with [`FromCell::Reported`].
+    /// Asks for reports on every service, every session and the cell; they end with
+    /// [`FromCell::Reported`].
     Report,
-    /// Tell what sessions used that used something since they were told last:
-    /// [`FromCell::Sessions`]; ends with [`FromCell::SessionsReported`].
+    /// Asks for reports on the sessions that used something since their last report
+    /// ([`FromCell::Sessions`]); they end with [`FromCell::SessionsReported`].
     ReportSessions,
-    /// Tell of packets, or not any more.
+    /// Starts a capture, or ends it with `None`.
     Tap(Option<TapFacts>),
-    /// The first word of a daemon that has not started this cell: it knows these services of
-    /// those that ran, and the others are to go at once. Answered by [`FromCell::Adopted`].
+    /// First message of a daemon that has not started this cell. It lists the services that the
+    /// daemon knows; the cell removes all others. Answered by [`FromCell::Adopted`].
     Adopt(Vec<EntryId>),
 }
 
-/// Bytes that are nobody's but the two processes': overwritten when they go, and never shown.
+/// Key material that only the two processes know: zeroed when dropped, never printed.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SecretBytes(pub Zeroizing<Vec<u8>>);
@@ -148,89 +156,91 @@ impl fmt::Debug for SecretBytes {
     }
 }
 
-/// The address of the device that takes frames into the kernel's stack.
+/// MAC address of the device that takes frames into the kernel's stack.
 pub const KERNEL_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
-/// How a new version of a service comes by the state of the one before.
+/// Transfer of a service's state to its new version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StateWay {
-    /// It takes over memory and globals as they are.
+    /// Memory and globals are taken over as they are.
     Memory,
-    /// `state_out` of the one and `state_in` of the other.
+    /// The old version writes its state with `state_out`, the new one reads it with `state_in`.
     Hooks,
-    /// It begins empty.
+    /// The new version begins empty.
     Empty,
 }
 
-/// What a packet of a port has besides its MTU: an Ethernet header with two tags.
+/// Bytes of a frame beyond the L3 MTU: an Ethernet header with two VLAN tags.
 pub const HEADER_LENGTH_MAX: u32 = 22;
 
-/// One queue of a port.
+/// Port, and one queue of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PortFacts {
-    /// The port's number.
+    /// Number of the port.
     pub port: PortId,
-    /// Its name, for `port_find`.
+    /// Name of the port, for `port_find`.
     pub name: String,
-    /// Its device.
+    /// Interface index of the device.
     pub ifindex: u32,
-    /// Its receive queue.
+    /// Number of the receive queue.
     pub queue: u32,
-    /// The device's address.
+    /// MAC address of the device.
     pub mac: [u8; 6],
     /// L3 MTU in bytes.
     pub mtu: u32,
-    /// Its packets are IP packets without an Ethernet header.
+    /// Set if packets are IP packets without an Ethernet header.
     pub raw: bool,
-    /// What leaves by it can come in by a port of the same node.
+    /// Set if what leaves by the port can arrive by a port of the same node.
     pub cabled: bool,
-    /// Set where its front door is in its driver: what its device receives otherwise does not meet it.
+    /// Set if the front door runs in the driver: frames that the device receives otherwise do not
+    /// pass it.
     pub in_driver: bool,
-    /// How much it sends in a second, if anybody knows: shares are of it.
+    /// Rate at which the port sends, if it is known: port shares are parts of it.
     pub rate: Option<BitsPerSecond>,
 }
 
 /// A service as a cell runs it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ServiceFacts {
-    /// Where the front door sends its packets.
+    /// Number to which the front door sends its packets.
     pub entry: EntryId,
-    /// Its name.
+    /// Name of the service.
     pub name: String,
-    /// The session that pays.
+    /// Session that pays.
     pub session: SessionId,
-    /// Declared window, in bytes.
+    /// Declared window in bytes.
     pub window: u32,
-    /// With how much memory each lane begins, in pages of 64 KiB.
+    /// Initial memory of each lane, in pages of 64 KiB.
     pub memory_pages_min: u32,
     /// Memory limit of each lane, in pages of 64 KiB.
     pub memory_pages_max: u32,
-    /// Instances; a flow's packets always meet the same one.
+    /// Number of lanes; a flow's packets always meet the same one.
     pub lanes: u16,
-    /// Which of them do what; none: each has everything.
+    /// Pools, each for a part of the events; empty if each lane is called for all of them.
     pub pools: Vec<Pool>,
-    /// What flows are told from each other by; nothing: by the metadata's hash.
+    /// Fields that tell flows from each other; empty: the hash in the metadata does.
     pub flows_by: Vec<KeyField>,
     /// Period of `on_timer`, in milliseconds.
     pub timer_ms: Option<u32>,
-    /// Whether a call on a packet is over before anybody could want to interrupt it.
+    /// Set if a call on a packet is so short that it need not be preemptible (`abi::check::brief`).
     pub brief: bool,
-    /// Parameters by name, encoded as their types say.
+    /// Parameters by name, each encoded as its type says.
     pub parameters: BTreeMap<String, Vec<u8>>,
-    /// The meanings of numbers with which `on_start` refuses.
+    /// Texts for the numbers with which `on_start` refuses parameters.
     pub refusals: BTreeMap<u16, String>,
-    /// The host functions that are linked.
+    /// Host functions that are linked.
     pub functions: HostFunctions,
-    /// Packets that it cannot have are dropped; else they are forwarded plainly.
+    /// Failure policy: packets that the service cannot handle are dropped if set, else forwarded
+    /// plainly.
     pub closed: bool,
-    /// Of a service that can leave user level.
+    /// Memory shared with the kernel, for a service that can leave user level.
     pub shared: Option<SharedFacts>,
-    /// What the daemon keeps for it.
+    /// Bytes that the daemon keeps for the service.
     pub kept: KeptFacts,
 }
 
 impl ServiceFacts {
-    /// For which kind of memory its code was made.
+    /// Returns the kind of memory for which the code was compiled.
     #[must_use]
     pub const fn kind(&self) -> engine::MemoryKind {
         match self.shared {
@@ -243,179 +253,181 @@ impl ServiceFacts {
     }
 }
 
-/// Bytes that the daemon keeps for a service, and its session pays for.
+/// Bytes that the daemon keeps for a service, charged to its session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptFacts {
-    /// Of machine code.
+    /// Machine code.
     pub code: u32,
-    /// Of the module as it came.
+    /// Module as it was uploaded.
     pub module: u32,
 }
 
 /// Memory that a service shares with programs in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedFacts {
-    /// Where the arena belongs in every process.
+    /// Address of the arena, the same in every process.
     pub address: u64,
-    /// Its pages of 4 KiB, to be populated.
+    /// Size of the arena in pages of 4 KiB, which the cell populates.
     pub arena_pages: u64,
-    /// The kernel's number of the arena, which no other map has as long as it is mapped.
+    /// Kernel's id of the arena, which no other map gets as long as it is mapped.
     pub number: u32,
-    /// Another instance had it before: memory and ring are to be emptied.
+    /// Set if another instance used the arena before: memory and ring must be emptied.
     pub used: bool,
-    /// Whether the linear memory begins smaller than it may become.
+    /// Set if the linear memory begins smaller than its maximum.
     pub grows: bool,
-    /// Globals of the module, which the instance block has room for.
+    /// Number of the module's globals, for which the instance block has space.
     pub globals: u32,
-    /// Bytes of the ring in which programs leave events and frames.
+    /// Size in bytes of the ring in which programs leave events and frames.
     pub ring_length: u32,
 }
 
-/// Pages of an arena that is kept, and emptied, for the same module to begin anew: 1 MiB, which
-/// takes a tenth of a millisecond.
+/// Largest arena that is kept and emptied for the next start of the same module, in pages of 4 KiB:
+/// 1 MiB, which takes a tenth of a millisecond to empty.
 pub const SPARE_PAGES_MAX: u64 = 256;
 
 impl SharedFacts {
-    /// For which kind of memory the code was made.
+    /// Returns the kind of memory for which the code was compiled.
     #[must_use]
     pub const fn kind(self) -> engine::MemoryKind {
         if self.grows { engine::MemoryKind::SharedGrowing } else { engine::MemoryKind::SharedFixed }
     }
 }
 
-/// From the cell.
+/// Messages from a cell to the daemon.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum FromCell {
-    /// The queue of the port is bound: its packets may come.
+    /// Queue of a port that is bound: packets may arrive.
     PortReady(PortId, u32),
-    /// The queue of the port cannot be used.
+    /// Queue of a port that cannot be used, with the reason.
     PortFailed(PortId, u32, String),
     /// Every lane of the service started.
     Started(EntryId),
     /// The service did not start.
     StartFailed(EntryId, Failure),
-    /// There are to be so many more unconnected sockets, for IPv4 and for IPv6.
+    /// Request for unconnected sockets: how many for IPv4, and how many for IPv6.
     WantsSockets([u16; 2]),
     /// Request for a codec of this number, with its parameters (`mpeg2::TranscodeParams`).
     WantsCodec(u64, String),
-    /// The codec of this number is of no use any more.
+    /// Codec, by its number, that the cell no longer uses.
     CodecUnwanted(u64),
-    /// The new version runs; packets waited for it for so many microseconds:
-    /// [`ToCell::Replace`].
+    /// Success of [`ToCell::Replace`]: the new version runs. Packets waited for it for this many
+    /// microseconds.
     Replaced(EntryId, u64),
-    /// It does not, and the old one goes on.
+    /// Failure of [`ToCell::Replace`]: the old version goes on.
     ReplaceFailed(EntryId, Failure),
-    /// The new version has been watched, and the one before is let go.
+    /// End of the new version's probation: the old one is removed.
     Kept(EntryId),
-    /// The new version trapped at once, and the one before is back.
+    /// Return of the old version, with the reason: the new one trapped during its probation.
     PutBack(EntryId, String),
-    /// The service has its new level: [`ToCell::Target`].
+    /// Success of [`ToCell::Target`]: the service runs at its new level.
     Targeted(EntryId),
-    /// It has not: a program stays in its lane.
+    /// Failure of [`ToCell::Target`]: a program stays in its lane.
     TargetFailed(EntryId),
-    /// Packets carry the new count from now on: [`ToCell::Recount`].
+    /// Start of the new count: packets carry it from now on ([`ToCell::Recount`]).
     Recounting(EntryId),
-    /// The count is right: [`ToCell::Settle`].
+    /// Completion of [`ToCell::Settle`]: the count is right.
     Settled(EntryId),
-    /// The service is gone; its last report.
+    /// Stopped service, with its last report.
     Stopped(EntryId, Box<ServiceReport>),
-    /// An instance trapped and was replaced: its lane, how, and how often that has happened
+    /// Trap of an instance, which was replaced: service, lane, kind of trap, and number of traps
     /// since the service was started.
     Trapped(EntryId, u32, String, u64),
-    /// A module told the event stream something.
+    /// Event that a module sent: service, number, payload.
     Event(EntryId, u32, Vec<u8>),
-    /// What the module of a service of streams says in its log, without control characters.
+    /// Log line of a stream module, without control characters.
     Said(EntryId, String),
-    /// What each lane answered to a control message; `None` where there is no hook.
+    /// Answers of the lanes to a control message; `None` for a lane whose module has no such hook.
     Answered(EntryId, Vec<Option<i32>>),
-    /// The keys of an association are in place, or, with the reason, are none.
+    /// Outcome of [`ToCell::Associate`]: the keys are in place, or were refused for this reason.
     Associated(AssociationId),
-    /// Packets call a module that the cell knows no service of: [`ToCell::Called`].
+    /// Active packets call a module of which the cell knows no service. Answered by
+    /// [`ToCell::Called`].
     Calls(Question),
-    /// One service.
+    /// Report on one service.
     Service(EntryId, Box<ServiceReport>),
-    /// What sessions used, at most [`SESSION_REPORTS_MAX`] a message.
+    /// Usage of sessions, at most [`SESSION_REPORTS_MAX`] a message.
     Sessions(Vec<SessionReport>),
-    /// Ends a report on sessions only: [`ToCell::ReportSessions`]. One that goes on at that time
-    /// ends with [`FromCell::Reported`] instead.
+    /// End of a report on sessions only ([`ToCell::ReportSessions`]). If a full report is under
+    /// way, [`FromCell::Reported`] ends both.
     SessionsReported,
-    /// What sessions use that reserved no memory, and what one session has: [`ToCell::MemoryOf`].
+    /// Memory used by sessions without a reservation, and the account of one session: answers
+    /// [`ToCell::MemoryOf`].
     MemoryOf(Bytes, Option<(SessionId, Box<Account>)>),
-    /// The cell itself; ends a report.
+    /// Report on the cell itself; the last message of a report.
     Reported(Box<CellReport>),
-    /// A packet that a capture asked for.
+    /// Packet that a capture asked for.
     Tapped(Box<Tapped>),
-    /// What there is: [`ToCell::Adopt`].
+    /// Inventory of the cell: answers [`ToCell::Adopt`].
     Adopted(Adopted),
-    /// Something that a daemon before gave the cell. Its descriptor.
+    /// Resource that an earlier daemon gave to the cell. Its descriptor comes with the message.
     Given(Given),
 }
 
-/// Why a service, or a version of one, does not start.
+/// Cause for which a service, or a version of it, does not start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// In words.
+    /// Reason in words.
     pub reason: String,
-    /// Its session has not the memory for it.
+    /// Set if the session lacks the memory for it.
     pub is_short: bool,
 }
 
 impl Failure {
-    /// Returns an error as the daemon is told of it.
+    /// Converts an error for the daemon.
     pub(crate) fn of(error: &anyhow::Error) -> Self {
         let is_short = error.chain().any(|cause| cause.is::<OutOfMemory>());
         Self { reason: error.to_string(), is_short }
     }
 }
 
-/// What a capture wants of the cell.
+/// Settings of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TapFacts {
-    /// Bytes that are kept of each packet.
+    /// Number of bytes kept of each packet.
     pub snap: u32,
-    /// What comes by packet ports, as it came.
+    /// Set to capture what packet ports receive, unchanged.
     pub arriving: bool,
-    /// Only what is dropped.
+    /// Set to capture only packets that are dropped.
     pub dropped_only: bool,
 }
 
-/// Where a packet was seen.
+/// Point of the path at which a packet was captured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Seen {
-    /// Where it came in, by a packet port; its outcome, as a place in `bpf_maps::OUTCOMES`.
+    /// Arrival by a packet port, with the index of its outcome in `bpf_maps::OUTCOMES`.
     Came(u16),
-    /// Where it leaves.
+    /// Departure from the cell.
     #[default]
     Leaving,
-    /// Where its module dropped it.
+    /// Drop by the packet's module.
     Ended,
 }
 
-/// A packet that came by a packet port, left the cell, or that a module dropped.
+/// Captured packet: one that arrived by a packet port, left the cell, or was dropped by a module.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tapped {
-    /// The kernel's monotonic clock, in nanoseconds.
+    /// Time of capture by the kernel's monotonic clock, in nanoseconds.
     pub time_ns: u64,
-    /// Where it leaves; where it came in when it was dropped.
+    /// Egress port; the arrival port of a packet that was dropped.
     pub port: PortId,
-    /// The service that had it last; none of a frame that a module made.
+    /// Last service that handled it; `None` for a frame that a module made.
     pub entry: Option<EntryId>,
-    /// The rule that it came by; none of a frame that a module made.
+    /// Rule that it matched; `None` for a frame that a module made.
     pub rule: Option<u32>,
-    /// Who pays.
+    /// Number of the session that pays.
     pub session: u16,
-    /// What the module said: `pass`, `drop 7`, `trap unreachable` …
+    /// Decision of the module: `pass`, `drop 7`, `trap unreachable` …
     pub verdict: String,
-    /// At which of its stations.
+    /// Point of the path at which it was captured.
     pub seen: Seen,
-    /// Its bytes.
+    /// Length of the packet in bytes.
     pub length: u32,
-    /// The first of them.
+    /// First bytes of the packet.
     pub bytes: Vec<u8>,
 }
 
 impl Tapped {
-    /// What a module said, in words: [`Tapped::verdict`].
+    /// Returns the text of a module's decision, for [`Tapped::verdict`].
     #[must_use]
     pub fn words(verdict: Result<Verdict, TrapKind>) -> String {
         match verdict {
@@ -429,39 +441,39 @@ impl Tapped {
     }
 }
 
-/// What a cell has when another daemon takes it over.
+/// Inventory of a cell that another daemon takes over.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Adopted {
-    /// [`PROTOCOL_VERSION`].
+    /// [`PROTOCOL_VERSION`] of the cell.
     pub protocol: u32,
-    /// What runs, and `bpf_maps::LEVEL_*` of those that can leave user level.
+    /// Services that run, with the level (`bpf_maps::LEVEL_*`) of those that can leave user level.
     pub services: Vec<(EntryId, Option<u32>)>,
-    /// Messages that follow, each a [`FromCell::Given`].
+    /// Number of [`FromCell::Given`] messages that follow.
     pub given: u32,
 }
 
-/// What a descriptor is.
+/// Kind of a descriptor that a cell gives back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Given {
-    /// The AF_XDP socket of a port's queue.
+    /// AF_XDP socket of a port's queue.
     Socket(PortId, u32),
-    /// The TUN device into the kernel's stack.
+    /// TUN device into the kernel's stack.
     Kernel,
-    /// The TAP device of packets from kernel level.
+    /// TAP device of packets from kernel level.
     Up,
 }
 
-/// Of these messages. To be raised with each change: a daemon adopts only a cell that it
-/// understands.
+/// Version of these messages. It must be raised with each change: a daemon adopts only a cell of
+/// the same version.
 pub const PROTOCOL_VERSION: u32 = 17;
 
-/// What a service did since it started. Every packet in is in exactly one of
+/// Counters of a service since it started. Every packet counted in `packets` is in exactly one of
 /// the outcomes that follow.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceReport {
-    /// Packets given to the service.
+    /// Packets that the service was called for.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of those packets.
     pub bytes: u64,
     /// Sent on by their route after `pass`.
     pub forwarded: u64,
@@ -471,61 +483,61 @@ pub struct ServiceReport {
     pub bounced: u64,
     /// Sent to a named port by `redirect`.
     pub redirected: u64,
-    /// Given to the next service of the graph.
+    /// Handed to the next service of the graph.
     pub passed_on: u64,
-    /// Payloads of active packets that the service passed, and that ended there.
+    /// Payloads of active packets that the service passed and that ended in it.
     pub consumed: u64,
     /// Dropped by the module, by its own reason.
     pub drop_module: BTreeMap<u16, u64>,
     /// Dropped because the instance trapped on them.
     pub drop_trap: u64,
-    /// Forwarded plainly because the lane has no instance.
+    /// Forwarded plainly because the lane had no instance.
     pub plain: u64,
-    /// Passed, and dropped because a rule of the next stage says so.
+    /// Passed by the module, then dropped by a rule of the next stage.
     pub drop_rule: u64,
-    /// Dropped because the lane has no instance, or the next service is down, and that one's
-    /// failure policy is closed.
+    /// Dropped because the lane had no instance, or the next service was down, under a closed
+    /// failure policy.
     pub drop_down: u64,
     /// Dropped because the session's queue was full.
     pub drop_queue: u64,
-    /// Dropped because `raise` leads nowhere from here.
+    /// Dropped because `raise` has no higher level to go to.
     pub drop_raise: u64,
-    /// Dropped because the port named by `redirect` is not there.
+    /// Dropped because the port named by `redirect` does not exist.
     pub drop_no_port: u64,
-    /// Dropped because they went round and round between cabled ports.
+    /// Dropped because they circulated between cabled ports.
     pub drop_cycle: u64,
     /// Dropped because the transmit ring of the egress port was full.
     pub drop_egress_full: u64,
-    /// Dropped because the module left no IP packet that could be routed.
+    /// Dropped because the module left no IP packet that can be routed.
     pub drop_malformed: u64,
-    /// Dropped because they are tagged for a VLAN that their port does not have.
+    /// Dropped because they carry a VLAN tag that their port does not have.
     pub drop_vlan: u64,
-    /// Dropped because the kernel did not take them.
+    /// Dropped because the kernel refused them.
     pub drop_kernel: u64,
-    /// Dropped because the other end of the bridge does not take so long a frame.
+    /// Dropped because the other end of the bridge cannot take a frame of this length.
     pub drop_too_long: u64,
-    /// Frames of the module's own making that were sent.
+    /// Frames made by the module that were sent.
     pub sent: u64,
-    /// Such frames that found no room.
+    /// Frames made by the module that were dropped for lack of space.
     pub sent_dropped: u64,
     /// Traps by kind.
     pub traps: BTreeMap<String, u64>,
-    /// The last trap, in words.
+    /// Text of the last trap.
     pub last_trap: Option<String>,
-    /// Bytes of linear memory, all lanes.
+    /// Linear memory of all lanes, in bytes.
     pub memory_bytes: u64,
-    /// Instances that run now.
+    /// Instances running now.
     pub lanes_running: u16,
-    /// The module's own counters, summed over its lanes.
+    /// Counters that the module defines, summed over its lanes.
     pub counters: BTreeMap<String, u64>,
-    /// How long its calls took.
+    /// Durations of its calls.
     pub call_times: CallTimes,
-    /// Of a service of streams, what became of its connections.
+    /// Connections of a service of streams; `None` for a packet service.
     pub streams: Option<StreamReport>,
 }
 
 impl ServiceReport {
-    /// Packets that ended in a drop.
+    /// Returns the number of packets that ended in a drop.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.drop_module.values().sum::<u64>()
@@ -543,7 +555,7 @@ impl ServiceReport {
             + self.drop_too_long
     }
 
-    /// Packets whose end is known: equal to `packets`.
+    /// Returns the number of packets with a counted outcome: equal to `packets`.
     #[must_use]
     pub fn ended(&self) -> u64 {
         self.forwarded
@@ -557,43 +569,44 @@ impl ServiceReport {
     }
 }
 
-/// What the cell counts beside its services.
+/// Counters of a cell that belong to no service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CellReport {
-    /// Packets for a service that is not there; forwarded plainly or dropped.
+    /// Packets for a service that does not exist; forwarded plainly or dropped.
     pub no_service: u64,
-    /// Of them, dropped because they could not be forwarded.
+    /// Packets counted in `no_service` that were dropped because they could not be forwarded.
     pub no_service_dropped: u64,
-    /// Frames that need more descriptors than a packet may have: dropped.
+    /// Frames dropped because they need more descriptors than a packet may have.
     pub oversized: u64,
-    /// Packets from kernel level, or a packet port, for which there was no frame: dropped.
+    /// Packets from kernel level or a packet port, dropped because no frame memory was free.
     pub up_dropped: u64,
-    /// Packets that waited to be sent when their egress port vanished: dropped.
+    /// Packets dropped because their egress port vanished while they were queued.
     pub egress_gone: u64,
-    /// Packets without the front door's metadata: dropped.
+    /// Packets dropped because they lack the front door's metadata.
     pub no_metadata: u64,
-    /// Messages from one module to another that were given to it.
+    /// Messages between modules that were delivered.
     pub messages_delivered: u64,
-    /// Those that were not: left out of a storm, or their receiver was gone, busy or starting.
+    /// Messages between modules that were dropped: rate limited, or their receiver was gone, busy
+    /// or starting.
     pub messages_dropped: u64,
-    /// Messages for which there was no receiver.
+    /// Messages between modules for which no receiver exists.
     pub messages_unheard: u64,
-    /// Events and trap notices that were left out of a storm.
+    /// Events and trap notices dropped by the rate limit.
     pub notices_dropped: u64,
-    /// Packets that captures asked for and that had no room on the way to the daemon.
+    /// Captured packets dropped because the socket to the daemon was full.
     pub tapped_lost: u64,
-    /// What came for the node's associations.
+    /// Counters of the node's associations.
     pub associations: AssociationReport,
-    /// Bytes of memory that sessions use which reserved none.
+    /// Memory used by sessions that reserved none.
     pub memory_rest: Bytes,
-    /// Free packet frames.
+    /// Number of free packet frames.
     pub frames_free: u64,
-    /// All packet frames.
+    /// Number of all packet frames.
     pub frames_total: u64,
 }
 
 impl CellReport {
-    /// Adds what another cell counts.
+    /// Returns the sum of this report and another cell's.
     #[must_use]
     pub fn plus(self, other: &Self) -> Self {
         Self {
@@ -616,7 +629,7 @@ impl CellReport {
     }
 }
 
-/// Why bytes were no message: the two ends are of different versions.
+/// The bytes are no message: the two ends are of different versions.
 #[derive(Debug, thiserror::Error)]
 #[error("a message between daemon and cell cannot be read: {0}")]
 pub struct ProtocolError(String);
@@ -624,7 +637,7 @@ pub struct ProtocolError(String);
 /// Encodes a message.
 ///
 /// # Errors
-/// When it cannot be represented, which none of these types can cause.
+/// The message cannot be represented, which none of these types can cause.
 pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, ProtocolError> {
     postcard::to_stdvec(message).map_err(|error| ProtocolError(error.to_string()))
 }
@@ -632,7 +645,7 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, ProtocolError> {
 /// Decodes a message.
 ///
 /// # Errors
-/// When the bytes are not exactly one message.
+/// The bytes are not exactly one message.
 pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ProtocolError> {
     match postcard::take_from_bytes(bytes) {
         Ok((message, [])) => Ok(message),

@@ -1,20 +1,20 @@
-//! Scheduling of a cell's thread: whose turn it is, what may wait, and how a call is interrupted.
+//! Scheduling of a cell's thread: the next turn, queue limits, and the interruption of calls.
 //!
 //! ```text
-//!  next ─▶ begin_turn ─▶ Portion ─ the service works ─▶ end_turn ─ sent behind it ─▶ settle_sent
-//!   │         └ timer: interrupts a call at the end of its slice, closely watched before that
-//!   └ sessions: core/session says which virtual processor
+//!  next ─▶ begin_turn ─▶ Portion ─ the service works ─▶ end_turn ─ sent afterwards ─▶ settle_sent
+//!   │         └ timer: interrupts a call at the end of its slice, which is polled closely before that
+//!   └ sessions: core/session picks the virtual processor
 //! ```
 //!
-//! Beside the turns, packets that are handled as they come and hooks run for a session, too:
+//! Outside turns, packets that are handled as they arrive and hooks are charged to a session, too:
 //! [`Scheduler::run_for`], [`Scheduler::stop`].
 
 pub(crate) mod fifo;
 mod meter;
-pub(crate) mod numbered;
 pub(crate) mod pacer;
-pub(crate) mod rooms;
+pub(crate) mod queue_credits;
 pub(crate) mod sessions;
+pub(crate) mod slot_map;
 
 use crate::memory::Memory;
 use crate::packet_memory::PacketMemory;
@@ -25,20 +25,20 @@ use sessions::{Next, Sessions};
 use std::rc::Rc;
 use units::{Nanos, SessionId};
 
-/// Packets that go into the sandbox at once: entering it costs as much as six of them, and what
-/// it left is sent out after so many.
+/// Packets that go into the sandbox at once, and after which the output is sent: entering the
+/// sandbox costs as much as six of them.
 pub(crate) const FILL: u64 = 64;
-/// Time for which the timer runs on behind a turn that it could have had to interrupt: to set it
-/// takes as long as a signal, and while there are only brief ones none has to come.
+/// Time for which the timer goes on after a turn that it could have had to interrupt: setting it
+/// takes as long as a signal, and while all turns are brief no signal is needed.
 const INTERRUPTS_FOR: Nanos = SLICE;
 
-/// Timer that interrupts calls. A process has one of the kernel's; a test has its own.
+/// Timer that interrupts calls: one POSIX timer in a process, or a mock in a test.
 pub(crate) trait Timer {
-    /// Has code interrupted each time that so much has passed.
+    /// Interrupts code each time `interval` has passed.
     fn arm(&mut self, interval: Nanos);
-    /// Has code interrupted when so much has passed, and each time `interval` has from then on.
+    /// Interrupts code when `first` has passed, and each time `interval` has from then on.
     fn arm_once(&mut self, first: Nanos, interval: Nanos);
-    /// Ends interruptions.
+    /// Ends the interruptions.
     fn disarm(&mut self);
 }
 
@@ -69,13 +69,13 @@ pub(crate) struct Portion {
 }
 
 /// Owner of the thread's time: sessions and their turns, the timer that interrupts calls, and the
-/// account of who ran.
+/// meter.
 pub(crate) struct Scheduler<T = Slicer> {
     sessions: Sessions,
     meter: Meter,
     pacer: Rc<Pacer>,
     timer: T,
-    /// Instant until which whatever takes turns is interrupted.
+    /// Time until which the timer keeps running.
     interrupts_until: Nanos,
 }
 
@@ -103,28 +103,29 @@ impl<T: Timer> Scheduler<T> {
         &mut self.sessions
     }
 
-    /// Returns the pace of the instance that runs.
+    /// Returns the pacer of the running instance.
     pub(crate) const fn pacer(&self) -> &Rc<Pacer> {
         &self.pacer
     }
 
-    /// Returns whether sessions have claims against each other.
+    /// Returns true if sessions have claims against each other.
     #[inline]
     pub(crate) fn takes_turns(&self) -> bool {
-        self.sessions.take_turns()
+        self.sessions.has_competition()
     }
 
-    /// Returns true when turns have left packets to send.
+    /// Returns true if turns have left packets to send.
     pub(crate) const fn has_unsent(&self) -> bool {
         self.meter.has_unsent()
     }
 
-    /// Returns true when so many are left that they are sent at once.
+    /// Returns true if so many packets are left that they must be sent at once.
     pub(crate) const fn must_send(&self) -> bool {
         self.meter.must_send()
     }
 
-    /// Has code interrupted that runs too long. Turns see to that themselves, and sooner.
+    /// Arms the timer that interrupts long calls, unless sessions take turns, which set it
+    /// themselves, and sooner.
     #[inline]
     pub(crate) fn arm(&mut self) {
         if !self.takes_turns() {
@@ -132,47 +133,48 @@ impl<T: Timer> Scheduler<T> {
         }
     }
 
-    /// Ends interruptions: nothing runs.
+    /// Stops the timer: nothing runs.
     pub(crate) fn disarm(&mut self) {
         self.timer.disarm();
     }
 
-    /// Accounts the thread's time to this session from now on.
+    /// Charges the thread's time to this session from now on.
     #[inline]
     pub(crate) fn run_for(&mut self, session: SessionId) {
         self.meter.run_for(&mut self.sessions, session);
     }
 
-    /// Accounts the thread's time to nobody any more.
+    /// Ends the charging of a session.
     pub(crate) fn stop(&mut self) {
         self.meter.stop(&mut self.sessions);
     }
 
-    /// Begins a hook beside the turns, where nobody takes turns.
+    /// Begins a hook outside turns, for cells whose sessions take none.
     pub(crate) fn begin_hook(&mut self, session: SessionId) {
         self.timer.arm(SLICE);
         self.run_for(session);
     }
 
-    /// Begins a round of turns: the timer rests while there were only brief ones for a while.
+    /// Begins a round of turns: stops the timer if all turns were brief for a while.
     pub(crate) fn handle_turns(&mut self, begin: Nanos) {
         if begin >= self.interrupts_until && self.takes_turns() {
             self.timer.disarm();
         }
     }
 
-    /// Returns whose turn it is; when it is nobody's, calls have no end while nobody takes turns.
+    /// Returns the next turn. If there is none and sessions take no turns, calls have no time
+    /// limit.
     pub(crate) fn next(&mut self, begin: Nanos) -> Option<Next> {
         let next = self.sessions.next(begin);
         if next.is_none() && !self.takes_turns() {
-            self.pacer.begin_alone();
+            self.pacer.begin_unlimited();
         }
         next
     }
 
-    /// Begins a turn of packets, or of a hook, in a round of turns that lasts until then.
-    /// `is_timed`: it may have to be interrupted; `fit` says for how many packets a slice has time
-    /// when each takes so long to be sent, and how long sending them takes.
+    /// Begins a turn of packets, or of a hook, in a round of turns that ends at `round_until`.
+    /// `is_timed` states that the turn may have to be interrupted. `fit` gets a slice and the time
+    /// to send a packet, and returns how many packets fit and the time to send them.
     pub(crate) fn begin_turn(
         &mut self,
         (begin, round_until): (Nanos, Nanos),
@@ -188,33 +190,33 @@ impl<T: Timer> Scheduler<T> {
             if is_timed {
                 self.timer.arm(TURN_MAX);
             }
-            self.pacer.look_closely(Nanos(u64::MAX));
+            self.pacer.poll_closely_from(Nanos(u64::MAX));
             return Portion { begin, until: round_until, packets: FILL };
         }
-        // What it leaves to send belongs to its slice, too.
+        // Sending what the turn leaves belongs to its slice, too.
         let slice = slice.saturating_sub(self.meter.owed(next).min(Nanos(slice.0 / 4)));
         let (packets, sending) = fit(slice, self.meter.sending());
-        // Most of it is for the module, whatever sending once took.
+        // Most of the slice is for the module, whatever time sending once took.
         let until = begin + slice.saturating_sub(sending.min(Nanos(slice.0 / 4)));
         let ahead = self.meter.ahead(self.sessions.promised(next));
         let closely_from = until.saturating_sub(ahead);
         if is_timed && closely_from > begin {
             self.timer.arm_once(closely_from.saturating_sub(begin), TURN_MAX);
         } else if is_timed {
-            // It is looked at closely from its beginning: a timer would only take time.
+            // Such a turn is polled closely from its beginning: a timer would only take time.
             self.timer.arm(TURN_MAX);
         }
-        self.pacer.look_closely(closely_from);
+        self.pacer.poll_closely_from(closely_from);
         Portion { begin, until, packets }
     }
 
-    /// Notes that the turn which began then has run: when the timer came, if it did.
+    /// Measures the timer's latency, if it fired in the turn that began at `begin`.
     pub(crate) fn handle_ran(&mut self, begin: Nanos) {
         self.meter.saw(begin, &self.pacer);
     }
 
-    /// Ends a turn that lasted until `end` and has left so many packets to send. `is_idle`: nothing
-    /// waits for another one.
+    /// Ends a turn at `end`, which left `sent` packets to send. `is_idle` states that its task has
+    /// no more work.
     pub(crate) fn end_turn(
         &mut self,
         (begin, end): (Nanos, Nanos),
@@ -226,18 +228,18 @@ impl<T: Timer> Scheduler<T> {
         self.meter.sent(next, sent);
     }
 
-    /// Ends a turn that nobody wanted: its service is gone.
+    /// Ends a turn of a service that does not exist any more.
     pub(crate) fn skip_turn(&mut self, begin: Nanos, next: &Next) {
         self.sessions.charge(begin, next, Nanos::ZERO, true);
     }
 
-    /// Charges the turns that left packets for sending them, which lasted until `end`.
+    /// Charges the turns that left packets for sending them, which ended at `end`.
     pub(crate) fn settle_sent(&mut self, begin: Nanos, end: Nanos) {
         self.meter.settle_sent(&mut self.sessions, end, end.saturating_sub(begin));
     }
 
-    /// Begins a turn of calls on streams, which goes on with the call of this state. `is_careful`:
-    /// calls of it were long of late, and are looked at more often.
+    /// Begins a turn of calls on streams, which resumes the call of this state. `is_careful` states
+    /// that its calls were long recently, and are to be interrupted more often.
     pub(crate) fn begin_calls(
         &mut self,
         (begin, until): (Nanos, Nanos),
@@ -248,7 +250,7 @@ impl<T: Timer> Scheduler<T> {
         self.timer.arm(if is_careful { TURN_MAX } else { SLICE });
         self.interrupts_until = begin + INTERRUPTS_FOR;
         self.pacer.begin(until, call);
-        self.pacer.look_closely(Nanos(u64::MAX));
+        self.pacer.poll_closely_from(Nanos(u64::MAX));
     }
 }
 

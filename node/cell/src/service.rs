@@ -1,10 +1,10 @@
-//! Service of a cell: its instances, what waits for them, where its packets go, its traps.
+//! Service of a cell: its instances, their packet queues, the edges its packets take, its traps.
 //!
 //! ```text
 //!   enqueue ─▶ lane: waiting ─ work(until) ─▶ finish ─▶ Outlet: out, or onward to the next service
-//!                      ▲             │ turn over: a call stands still
-//!                      └─────────────┘ the next turn goes on with it
-//!   ask ─▶ Agenda ─ answer ─▶ hooks, starts, the next version ─▶ Told
+//!                      ▲             │ turn over: a call is suspended
+//!                      └─────────────┘ the next turn resumes it
+//!   request ─▶ Agenda ─ run_step ─▶ hooks, starts, the next version ─▶ Notice
 //! ```
 
 mod agenda;
@@ -15,6 +15,7 @@ pub(crate) mod letter;
 pub(crate) mod loader;
 pub(crate) mod mailbox;
 mod mappings;
+mod origin;
 mod outlet;
 mod pools;
 mod programs;
@@ -26,15 +27,14 @@ mod tests;
 mod turns;
 mod version;
 mod watch;
-mod way;
 
 pub(crate) use agenda::Control;
+pub(crate) use origin::Origin;
 pub(crate) use replace::Sequel;
-pub(crate) use turns::{Aftermath, Notices, Outbox, Told, Turn};
-pub(crate) use way::Way;
+pub(crate) use turns::{Aftermath, Notices, Outbox, Reply, Turn};
 
 use crate::below::Record;
-use crate::datapath::Exits;
+use crate::datapath::EgressPath;
 use crate::memory::{Charge, Memory};
 use crate::protocol::{ServiceFacts, ServiceReport};
 use crate::sched::pacer::Pacer;
@@ -60,31 +60,31 @@ use units::{Bytes, CoarseInstant, Edge, EntryId, Millis, Nanos, SessionId, Ticks
 use version::Version;
 use xsk::{FramePool, Packet};
 
-/// A lane whose instance could not be started again is tried after so long.
+/// Time after which the start of a lane's instance is tried again.
 const RESTART_AFTER: Millis = Millis(100);
-/// Records of one service that are handled before others have their turn.
+/// Records of one service that are handled in a row, before those of other services.
 const RECORDS_PER_TURN: usize = 64;
-/// How often a lane below is looked at for a trap.
+/// Period at which a lane below user level is checked for a trap.
 const LOOK_BELOW: Millis = Millis(10);
 
-/// A service that runs. What each turn looks at comes first, and is what is loaded ahead of it; of
-/// that first what a packet looks at that comes to wait.
+/// Running service. Fields that each turn reads come first, and are prefetched; of those, the
+/// fields that a packet reads when it is queued come first.
 #[repr(C)]
 pub(crate) struct Service {
     facts: Essentials,
     agenda: Agenda,
     instances: Instances,
-    /// How long a packet takes in its turns, of late.
+    /// Time that a packet takes in its turns, as a moving average.
     packet: Nanos,
     outlet: Outlet,
-    /// Traps that the daemon has not heard of.
+    /// Traps not yet reported to the daemon.
     untold: Vec<Trapped>,
-    /// What calls that are over left beside their verdicts.
+    /// Events, frames and messages of ended calls.
     left: Vec<Emitted>,
     version: Version,
     /// Timer of the module, on the exact clock.
     timer: Option<Ticks>,
-    /// The batch before whose first packet was looked for what the module did below.
+    /// Last batch before whose first packet the state of in-kernel programs was taken over.
     looked_in: Option<u64>,
     watching: Watching,
     succession: Succession,
@@ -92,46 +92,47 @@ pub(crate) struct Service {
 
 const _: () = assert!(size_of::<Option<Service>>() == size_of::<Service>(), "nothing is in front");
 
-/// Bytes of it that a packet looks at that comes to wait.
+/// Bytes of a service that a packet reads when it is queued.
 const WAITING_LENGTH: usize = std::mem::offset_of!(Service, instances) + Instances::WAITING_LENGTH;
 
-/// What of a service's facts is asked for while it runs.
+/// Parts of the service's facts that are read while it runs.
 #[derive(Clone, Copy)]
 struct Essentials {
     entry: EntryId,
-    /// The session that pays.
+    /// Session that pays.
     session: SessionId,
-    /// Whether a call on a packet is over before anybody could want to interrupt it.
+    /// Set if a call on a packet is so short that it need not be preemptible.
     brief: bool,
-    /// Packets that it cannot have are dropped; else they are forwarded plainly.
+    /// Failure policy: packets that the service cannot handle are dropped if set, else forwarded
+    /// plainly.
     closed: bool,
 }
 
-/// Watch of a service over its session's queue.
+/// Subscription of a service to its session's queue.
 #[derive(Default)]
 struct Watching {
     wanted: Option<QueueWatch>,
-    /// Set until the latest wish has been taken up.
+    /// Set until the latest change of `wanted` has been applied.
     is_new: bool,
     /// Session whose queue it watches.
     within: Option<SessionId>,
 }
 
-/// A service that only has to start.
+/// Service with everything that its start needs.
 pub(crate) struct Ready {
     pub(crate) program: Program<Packet>,
     pub(crate) facts: ServiceFacts,
     /// Ports by name.
     pub(crate) ports: BTreeMap<String, u16>,
     pub(crate) shared: Option<Shared>,
-    /// The account of memory, and what it is charged already.
+    /// Account of memory, and what the service is charged already.
     pub(crate) memory: Memory,
     pub(crate) charge: Charge,
 }
 
 impl Service {
-    /// Begins a service whose lanes are to start, with what an instance before has left for each,
-    /// if any: [`Service::answer`].
+    /// Creates a service whose lanes are to start ([`Service::run_step`]), each with the state that
+    /// an earlier instance left, if any.
     pub(crate) fn begin(
         ready: Ready,
         pacer: &Rc<Pacer>,
@@ -163,125 +164,125 @@ impl Service {
         }
     }
 
-    /// Starts loading what a packet looks at that comes to wait. Nothing of it is read for that.
+    /// Prefetches what a packet reads when it is queued, without reading any of it.
     #[inline]
-    pub(crate) fn load_for_packet(place: &Option<Self>) {
-        ahead::load_first(place, WAITING_LENGTH);
+    pub(crate) fn load_for_packet(slot: &Option<Self>) {
+        ahead::load_first(slot, WAITING_LENGTH);
     }
 
-    /// Starts loading what a turn looks at here.
+    /// Prefetches what a turn reads here.
     #[inline]
-    pub(crate) fn load_for_turn(place: &Option<Self>) {
-        ahead::load_first(place, std::mem::offset_of!(Self, version));
+    pub(crate) fn load_for_turn(slot: &Option<Self>) {
+        ahead::load_first(slot, std::mem::offset_of!(Self, version));
     }
 
-    /// Starts loading what a turn with a packet looks at behind the service itself, step by step:
-    /// each needs what the one before has loaded.
+    /// Prefetches in steps what a turn with a packet reads beyond the service itself: each step
+    /// needs what the one before has loaded.
     #[inline]
     pub(crate) fn load_ahead(&self, step: u8) {
         self.instances.load_ahead(step);
     }
 
-    /// Returns its entry.
+    /// Returns the number of the service.
     #[inline]
     pub(crate) const fn entry(&self) -> EntryId {
         self.facts.entry
     }
 
-    /// Returns the session that pays for it.
+    /// Returns the session that pays.
     #[inline]
     pub(crate) const fn session(&self) -> SessionId {
         self.facts.session
     }
 
-    /// Returns how many bytes its packets had when they were sent.
+    /// Returns the number of bytes that its packets had when they were sent.
     pub(crate) const fn bytes_out(&self) -> Bytes {
         self.outlet.counters().bytes_out()
     }
 
-    /// Returns what happened so far.
+    /// Returns the counters and states of the service.
     pub(crate) fn report(&mut self) -> ServiceReport {
         let mut report = self.outlet.counters().report();
         self.instances.report(&mut report);
         report
     }
 
-    /// Returns how many lanes it has.
+    /// Returns the number of lanes.
     pub(crate) fn lane_count(&self) -> usize {
         self.instances.lanes()
     }
 
-    /// Returns whether an edge of it leads straight to that one.
+    /// Returns true if an edge of the service leads directly to `entry`.
     pub(crate) fn leads_to(&self, entry: EntryId) -> bool {
         self.outlet.leads_to(entry)
     }
 
-    /// Returns the session in whose queue it watches.
+    /// Returns the session whose queue it watches.
     pub(crate) const fn watches_in(&self) -> Option<SessionId> {
         self.watching.within
     }
 
-    /// Returns the level at which the daemon wants its packets, as `LEVEL_*`; `None` when it cannot
+    /// Returns the level (`LEVEL_*`) at which the daemon wants its packets; `None` if it cannot
     /// leave user level.
     pub(crate) fn home(&self) -> Option<u32> {
         self.instances.shared().map(Shared::home)
     }
 
-    /// Returns what a service that can leave user level shares.
+    /// Returns the memory shared with the kernel, of a service that can leave user level.
     pub(crate) fn shared(&self) -> Option<&Shared> {
         self.instances.shared()
     }
 
-    /// Returns what a service that can leave user level shares.
+    /// Returns the memory shared with the kernel, of a service that can leave user level.
     pub(crate) fn shared_mut(&mut self) -> Option<&mut Shared> {
         self.instances.shared_mut()
     }
 
-    /// Returns whether the daemon does not know yet that this version runs.
+    /// Returns true until the daemon has confirmed that it knows the running version.
     pub(crate) const fn is_unknown(&self) -> bool {
         self.succession.is_unknown()
     }
 
-    /// Returns the epochs of packets here that the lane of `entry` has counted.
+    /// Returns the epochs of packets here that were counted by the lane of `entry`.
     pub(crate) fn epochs_counted_by(&self, entry: EntryId) -> impl Iterator<Item = u8> {
         let own = self.facts.entry;
-        self.instances.ways().filter_map(move |way| way.epoch_counted_by(entry, own))
+        self.instances.origins().filter_map(move |origin| origin.epoch_counted_by(entry, own))
     }
 
-    /// Returns whether nothing waits and nothing stands still.
+    /// Returns true if nothing waits and no call is suspended.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
         !self.agenda.has_work() && self.instances.is_idle()
     }
 
-    /// Returns whether its next turn is over so soon that nobody has to interrupt it: there are
-    /// packets only, and its module is brief.
+    /// Returns true if the next turn is so short that it need not be preemptible: there are only
+    /// packets, and the module is brief.
     #[inline]
     pub(crate) fn is_brief(&self) -> bool {
-        self.facts.brief && !self.stands()
+        self.facts.brief && !self.is_blocked()
     }
 
-    /// Returns whether a call stands still, a packet that the front door has not counted has the
-    /// lane, or something is to be done that comes first.
-    pub(crate) fn stands(&self) -> bool {
+    /// Returns true if packets cannot begin: a call is suspended, a packet that the front door did
+    /// not count uses the lane, or a request comes first.
+    pub(crate) fn is_blocked(&self) -> bool {
         self.instances.is_held()
             || self.agenda.has_work()
             || self.instances.starting().is_some()
-            || self.instances.stands()
+            || self.instances.is_suspended()
     }
 
-    /// Returns whether a step beside packets can be done now.
-    pub(crate) fn may_answer(&self) -> bool {
+    /// Returns true if a request can make progress now.
+    pub(crate) fn may_run_step(&self) -> bool {
         self.step().is_some_and(|step| self.instances.may_take(step))
     }
 
-    /// Returns whether a pool has work.
+    /// Returns true if a pool has work.
     #[inline]
     pub(crate) fn wants(&self, pool: usize) -> bool {
         self.instances.wants(pool, || self.step())
     }
 
-    /// Returns other pools than this one that have work.
+    /// Returns the other pools with work, as tasks.
     pub(crate) fn others_that_want(&self, pool: usize) -> impl Iterator<Item = Task> {
         let others = (0..self.instances.pools().count()).filter(move |&other| other != pool);
         others
@@ -289,90 +290,94 @@ impl Service {
             .map(|other| self.instances.task(self.facts.entry, other))
     }
 
-    /// Returns the pool that is to go on with what is asked for.
-    pub(crate) fn asked_task(&self) -> Option<Task> {
+    /// Returns the task of the pool that handles the next request.
+    pub(crate) fn request_task(&self) -> Option<Task> {
         self.step()
             .map(|step| self.instances.task(self.facts.entry, self.instances.pool_of(step.lane)))
     }
 
-    /// Returns for how many packets there is time, when each takes so long to be sent, and how long
-    /// it takes to send them.
+    /// Returns the number of packets that fit into `time`, if each takes `sending` to be sent, and
+    /// the time to send them.
     pub(crate) fn fit(&self, time: Nanos, sending: Nanos) -> (u64, Nanos) {
         let packets = (time.0 / (self.packet.0 + sending.0).max(1)).clamp(1, FILL);
         (packets, Nanos(packets * sending.0))
     }
 
-    /// Returns what is to be done next beside packets, and in which lane.
+    /// Returns the next step of a request, with its lane.
     #[inline]
     fn step(&self) -> Option<Step> {
         self.agenda.step(&self.instances)
     }
 
-    /// Counts bytes that its packets had when they were sent.
+    /// Counts bytes of packets that were sent.
     #[inline]
     pub(crate) const fn count_sent(&mut self, bytes: u64) {
         self.outlet.counters_mut().count_sent(bytes);
     }
 
-    /// Has packets that it cannot have dropped from now on, or forwarded plainly.
+    /// Sets the failure policy: packets that the service cannot handle are dropped if set, else
+    /// forwarded plainly.
     pub(crate) const fn set_closed(&mut self, closed: bool) {
         self.facts.closed = closed;
     }
 
-    /// Has what passes it go there from now on.
+    /// Sets the edges out of the service.
     pub(crate) const fn set_edges(&mut self, edges: [Edge; EDGES_MAX]) {
         self.outlet.set_edges(edges);
     }
 
-    /// Notes that the daemon has heard of one more change of its version.
+    /// Counts a confirmation by the daemon that it knows a change of version.
     pub(crate) const fn become_known(&mut self) {
         self.succession.become_known();
     }
 
-    /// Lets packets be handled at this level. Returns false when a program stays in the lane.
+    /// Allows packets to be handled at this level. Returns false if a program stays in the lane.
     pub(crate) fn set_level(&mut self, level: u32, now: CoarseInstant) -> bool {
         let set = self.alone(now, |service| service.shared_mut().map(|it| it.set_home(level)));
         set.flatten().is_some()
     }
 
-    /// Has something done. Returns false when too much waits already.
-    pub(crate) fn ask(&mut self, control: Control) -> bool {
-        self.agenda.ask(control)
+    /// Queues a request. Returns false if the queue is full.
+    pub(crate) fn request(&mut self, control: Control) -> bool {
+        self.agenda.request(control)
     }
 
-    /// Runs the service on one packet and does what it says. What the front door has counted
-    /// leaves here, or, when it is passed on, by [`Service::leave`] behind the last service.
+    /// Runs the service on one packet and applies the verdict. A packet counted by the front door
+    /// is counted as gone here, or by [`Service::release`] after the last service, if it is passed
+    /// on.
     #[inline]
     pub(crate) fn handle(
         &mut self,
         engine: &Engine,
         packet: Packet,
-        way: &Way,
+        origin: &Origin,
         now: CoarseInstant,
-        exits: &mut Exits<'_>,
+        egress_path: &mut EgressPath<'_>,
     ) -> Aftermath {
         self.outlet.counters_mut().count_in(&packet);
-        if way.is_counted() || self.instances.shared().is_none() {
-            // What the module did below is taken over before the first packet of a batch: it cannot
-            // have run again between two of them, since the lane goes below only when all are gone.
-            // To look for each would take the lane's cache line from the front door each time.
-            if self.looked_in != way.batch {
-                self.looked_in = way.batch;
+        if origin.is_counted() || self.instances.shared().is_none() {
+            // The state of in-kernel programs is taken over before the first packet of a batch.
+            // They cannot have run between two packets of it, since the lane goes down only when
+            // all are gone. Checking for each packet would take the lane's cache line from the
+            // front door each time.
+            if self.looked_in != origin.batch {
+                self.looked_in = origin.batch;
                 if self.instances.has_run() {
                     self.take_over(now);
                 }
             }
-            let mut after = self.run(engine, packet, way, now, exits);
-            let is_through = way.is_counted() && !after.passed_on;
-            after.leaves = is_through && self.instances.leave(way.meta.epoch());
+            let mut after = self.run(engine, packet, origin, now, egress_path);
+            let is_through = origin.is_counted() && !after.passed_on;
+            after.is_leaving = is_through && self.instances.release(origin.meta.epoch());
             return after;
         }
-        // Its lane may be below, and has not heard of this packet: it never goes down.
+        // The lane may be below user level and did not count this packet, which never goes down.
         let mut packet = Some(packet);
-        let after =
-            self.alone(now, |service| Some(service.run(engine, packet.take()?, way, now, exits)));
+        let after = self.alone(now, |service| {
+            Some(service.run(engine, packet.take()?, origin, now, egress_path))
+        });
         if let Some(packet) = packet {
-            exits.recycle(packet);
+            egress_path.recycle(packet);
             self.outlet.counters_mut().count(Ending::Down);
         }
         after.flatten().unwrap_or_default()
@@ -383,24 +388,24 @@ impl Service {
         &mut self,
         engine: &Engine,
         packet: Packet,
-        way: &Way,
+        origin: &Origin,
         now: CoarseInstant,
-        exits: &mut Exits<'_>,
+        egress_path: &mut EgressPath<'_>,
     ) -> Aftermath {
-        let index = self.lane_of(&packet, way);
+        let index = self.lane_of(&packet, origin);
         if self.instances.lane(index).is_starting() {
             self.start_all(engine, now);
         }
         let Some(instance) = self.instances.lane_mut(index).instance() else {
-            let passed_on = self.outlet.go_without(packet, way, self.facts.closed, exits);
+            let passed_on = self.outlet.go_without(packet, origin, self.facts.closed, egress_path);
             let trapped = !self.untold.is_empty();
             return Aftermath { trapped, passed_on, ..Aftermath::default() };
         };
         let begun = self.outlet.counters().begin_call();
-        let meta = way.module_meta(self.facts.session, now);
+        let meta = origin.module_meta(self.facts.session, now);
         let handled = instance.handle(packet, &meta);
         self.outlet.counters_mut().end_call(begun);
-        let after = self.finish(index, handled, way, now, exits);
+        let after = self.finish(index, handled, origin, now, egress_path);
         if after.trapped {
             self.start_all(engine, now);
             self.settle_hold();
@@ -410,100 +415,104 @@ impl Service {
 
     /// Returns the lane of a packet.
     #[inline]
-    fn lane_of(&self, packet: &Packet, way: &Way) -> usize {
+    fn lane_of(&self, packet: &Packet, origin: &Origin) -> usize {
         let meta = || {
             let mark = [0; MARK_LENGTH];
-            way::module_meta(&way.meta, self.facts.session, mark, CoarseInstant::ZERO)
+            origin::module_meta(&origin.meta, self.facts.session, mark, CoarseInstant::ZERO)
         };
-        self.instances.pools().lane_of(packet, way.meta.flow_hash, meta)
+        self.instances.pools().lane_of(packet, origin.meta.flow_hash, meta)
     }
 
-    /// Does what a module says of a packet.
+    /// Applies a module's verdict to a packet.
     #[inline]
     fn finish(
         &mut self,
         index: usize,
         handled: Handled<Packet>,
-        way: &Way,
+        origin: &Origin,
         now: CoarseInstant,
-        exits: &mut Exits<'_>,
+        egress_path: &mut EgressPath<'_>,
     ) -> Aftermath {
         let Handled { packet, verdict, mark, emitted } = handled;
-        let is_data = way.meta.flags & META_DATA != 0;
-        if let Some(tap) = exits.tap().filter(|_| !is_data) {
-            tap.decided((self.facts.entry, self.facts.session), &way.meta, &packet, &verdict);
+        let is_data = origin.meta.flags & META_DATA != 0;
+        if let Some(capture) = egress_path.capture().filter(|_| !is_data) {
+            capture.on_verdict(
+                (self.facts.entry, self.facts.session),
+                &origin.meta,
+                &packet,
+                &verdict,
+            );
         }
         let has_emitted = emitted.is_some();
         if let Some(emitted) = emitted {
             self.left.push(*emitted);
         }
         let passed_on = match verdict {
-            Ok(verdict) => self.outlet.deliver(packet, verdict, (way, mark), exits),
+            Ok(verdict) => self.outlet.deliver(packet, verdict, (origin, mark), egress_path),
             Err(trap) => {
-                exits.recycle(packet);
+                egress_path.recycle(packet);
                 self.outlet.counters_mut().count(Ending::Trap);
                 self.replace(index, trap, now);
                 false
             }
         };
         let trapped = !self.untold.is_empty();
-        Aftermath { trapped, emitted: has_emitted, passed_on, leaves: false }
+        Aftermath { trapped, emitted: has_emitted, passed_on, is_leaving: false }
     }
 
-    /// Has a packet wait for the session's turn; returns what waits for that, if it had nothing to
-    /// do before.
+    /// Queues a packet for the session's turn. Returns the task if it had no work before.
     #[inline]
-    pub(crate) fn enqueue(&mut self, packet: Packet, way: Way) -> Option<Task> {
-        let index = self.lane_of(&packet, &way);
+    pub(crate) fn enqueue(&mut self, packet: Packet, origin: Origin) -> Option<Task> {
+        let index = self.lane_of(&packet, &origin);
         let pool = self.instances.pool_of(index);
         let has_come_to_work = !self.wants(pool);
-        self.instances.lane_mut(index).push(packet, way);
+        self.instances.lane_mut(index).push(packet, origin);
         has_come_to_work.then(|| self.instances.task(self.facts.entry, pool))
     }
 
-    /// Ends a packet for which there was no room.
-    pub(crate) fn refuse(&mut self, packet: Packet, way: &Way, pool: &mut FramePool) -> Turn {
+    /// Drops a packet for which there was no queue credit.
+    pub(crate) fn refuse(&mut self, packet: Packet, origin: &Origin, pool: &mut FramePool) -> Turn {
         let mut turn = Turn::default();
         self.outlet.counters_mut().count_in(&packet);
         self.outlet.counters_mut().count(Ending::Queue);
         packet.recycle(pool);
-        self.through(way, &mut turn);
+        self.through(origin, &mut turn);
         turn
     }
 
-    /// Works on what waits for a pool, one lane in a turn, as far as its portion goes.
+    /// Runs a pool for one turn: the next lane with work, as far as `portion` allows.
     pub(crate) fn work(
         &mut self,
         engine: &Engine,
         pool: usize,
         portion: Portion,
         now: CoarseInstant,
-        exits: &mut Exits<'_>,
+        egress_path: &mut EgressPath<'_>,
     ) -> Turn {
         let step = self.step();
         let is_ours = |step: Step| self.instances.pool_of(step.lane) == pool;
         if step.is_some_and(|step| is_ours(step) && self.instances.may_take(step)) {
-            return self.answer(engine, portion.until, now);
+            return self.run_step(engine, portion.until, now);
         }
         let mut turn = Turn::default();
         let Some(index) = self.instances.take_turn(pool, step) else { return turn };
-        let mut running = Running::new(now, exits, &mut turn);
+        let mut running = Running::new(now, egress_path, &mut turn);
         if self.instances.lane(index).is_empty() {
             running.bypass(self, index);
             return turn;
         }
-        if !self.instances.lane(index).stands() {
+        if !self.instances.lane(index).is_suspended() {
             if !running.may_begin(self, index) {
                 running.give_up(self, index);
                 return turn;
             }
             if self.instances.lane(index).is_starting() {
-                // It trapped below, and starts again first.
+                // The instance trapped below user level, and is started again first.
                 turn.after.trapped = true;
                 return turn;
             }
         }
-        let ran = if self.facts.brief && !self.instances.lane(index).stands() {
+        let ran = if self.facts.brief && !self.instances.lane(index).is_suspended() {
             running.run_briefly(self, index, portion)
         } else {
             running.run(self, index, portion)
@@ -516,51 +525,56 @@ impl Service {
         turn
     }
 
-    /// Notes that a packet has left its graph: the lane that has counted it may know.
-    fn through(&mut self, way: &Way, turn: &mut Turn) {
-        match way.counted_by {
-            _ if way.is_counted() => turn.after.leaves |= self.instances.leave(way.meta.epoch()),
-            Some(entry) => turn.departed.push((entry, way.meta.epoch())),
+    /// Counts a packet that has left its graph as gone from the lane that counted it.
+    fn through(&mut self, origin: &Origin, turn: &mut Turn) {
+        match origin.counted_by {
+            _ if origin.is_counted() => {
+                turn.after.is_leaving |= self.instances.release(origin.meta.epoch())
+            }
+            Some(entry) => turn.departed.push((entry, origin.meta.epoch())),
             None => {}
         }
     }
 
-    /// Returns the packet that was passed on, and how it comes to the next service.
+    /// Returns the packet that was passed on, with its origin for the next service.
     #[inline]
-    pub(crate) fn take_onward(&mut self) -> Option<(Packet, Way)> {
+    pub(crate) fn take_onward(&mut self) -> Option<(Packet, Origin)> {
         self.outlet.take_onward()
     }
 
-    /// Notes that a packet which its lane has counted has left the last service of its graph;
-    /// returns true when it is to [`Service::depart`].
+    /// Counts a packet of its lane that has left the last service of its graph. Returns true if
+    /// [`Service::publish_departures`] must be called.
     #[inline]
-    pub(crate) fn leave(&mut self, epoch: u8) -> bool {
-        self.instances.leave(epoch)
+    pub(crate) fn release(&mut self, epoch: u8) -> bool {
+        self.instances.release(epoch)
     }
 
-    /// Notes that the devices have all packets that left.
-    pub(crate) fn depart(&mut self) {
-        self.instances.depart();
+    /// Publishes departures, once the devices have sent all packets.
+    pub(crate) fn publish_departures(&mut self) {
+        self.instances.publish_departures();
     }
 
-    /// Ends every lane; returns what waited for them, and how those came that were given up.
-    pub(crate) fn dissolve(&mut self, pool: &mut FramePool) -> (Vec<(Packet, Way)>, Vec<Way>) {
+    /// Ends every lane. Returns the queued packets, and the origins of those that were dropped.
+    pub(crate) fn dissolve(
+        &mut self,
+        pool: &mut FramePool,
+    ) -> (Vec<(Packet, Origin)>, Vec<Origin>) {
         self.instances.dissolve(pool)
     }
 
-    /// Does a step beside packets, at most until then.
-    pub(crate) fn answer(&mut self, engine: &Engine, until: Nanos, now: CoarseInstant) -> Turn {
+    /// Runs one step of a request, until `until` at most.
+    pub(crate) fn run_step(&mut self, engine: &Engine, until: Nanos, now: CoarseInstant) -> Turn {
         let mut turn = Turn::default();
         if self.agenda.is_new() || self.instances.starting().is_some() {
-            let told = match self.start_on(engine, until, now) {
+            let reply = match self.start_on(engine, until, now) {
                 Starts::More => None,
                 Starts::All => Some(Ok(())),
                 Starts::Failed(error) => Some(Err(error)),
             };
-            if let Some(told) = told
+            if let Some(reply) = reply
                 && self.agenda.take_new()
             {
-                turn.told = Some(Told::Started(told));
+                turn.reply = Some(Reply::Started(reply));
             }
         } else if let Some(current) = self.agenda.take_current() {
             let current = current.go_on(self, engine, (until, now), &mut turn);
@@ -575,14 +589,15 @@ impl Service {
         turn
     }
 
-    /// Goes on with the first lane that is starting.
+    /// Continues the start of the first lane that is starting.
     fn start_on(&mut self, engine: &Engine, until: Nanos, now: CoarseInstant) -> Starts {
         let Self { agenda, instances, version, outlet, .. } = self;
         let of = (engine, &*version);
         instances.start_on(of, agenda.is_new(), (until, now), outlet.counters_mut())
     }
 
-    /// Starts to the end what is to start: where nobody takes turns.
+    /// Starts all lanes that are to start, without a time limit: for cells whose sessions do not
+    /// take turns.
     #[cold]
     fn start_all(&mut self, engine: &Engine, now: CoarseInstant) {
         while self.instances.starting().is_some() {
@@ -590,10 +605,10 @@ impl Service {
         }
     }
 
-    /// Throws a trapped instance away and has another start in its place; or, when the module is
-    /// a new version of a service, has the one before back. Notes the trap for the daemon.
+    /// Discards a trapped instance and starts another; or puts the old version back, if the module
+    /// is a new version on probation. Records the trap for the daemon.
     fn replace(&mut self, lane: usize, trap: Trap, now: CoarseInstant) {
-        // What a call was told is sent is sent, however the call ends.
+        // Frames that the call has sent are sent, however it ends.
         if let Some(instance) = self.instances.lane_mut(lane).instance()
             && instance.has_emitted()
         {
@@ -606,7 +621,7 @@ impl Service {
         self.untold.push(Trapped { lane: lane as u32, trap });
     }
 
-    /// Goes on from what the module did below user level.
+    /// Takes over the state that in-kernel programs left.
     #[cold]
     fn take_over(&mut self, now: CoarseInstant) {
         if let Below::Trapped(trap) = self.instances.take_over(&self.version) {
@@ -614,8 +629,8 @@ impl Service {
         }
     }
 
-    /// Has the memory of the service for itself until [`Service::settle_hold`]: nobody below is
-    /// in it. Returns false when a program stays there.
+    /// Takes the memory of the service for this thread until [`Service::settle_hold`]. Returns
+    /// false if a program stays in it.
     fn hold(&mut self, now: CoarseInstant) -> bool {
         if !self.instances.hold() {
             return false;
@@ -626,15 +641,15 @@ impl Service {
         true
     }
 
-    /// Gives the memory back when nothing here needs it any more.
+    /// Returns the memory when nothing here needs it any more.
     fn settle_hold(&mut self) {
         self.instances.settle(self.agenda.is_at_work());
     }
 
-    /// Does something with the instances while nobody below can be in their memory. Not at
-    /// all when a program stays there: `None`.
+    /// Runs `act` while no program can be in the instances' memory. Returns `None`, without running
+    /// it, if a program stays there.
     fn alone<R>(&mut self, now: CoarseInstant, act: impl FnOnce(&mut Self) -> R) -> Option<R> {
-        if self.stands() || !self.hold(now) {
+        if self.is_blocked() || !self.hold(now) {
             return None;
         }
         let result = act(self);
@@ -642,11 +657,10 @@ impl Service {
         Some(result)
     }
 
-    /// Asks for what is due by the exact clock (the timer's hook, lanes that wait to be started
-    /// again) and returns when to be called next. A hook that still waits stands for the ticks
-    /// behind it.
+    /// Queues what is due by the exact clock (timers, restarts of lanes) and returns the next time
+    /// to be called. A timer hook that still waits covers later ticks.
     pub(crate) fn tick(&mut self, now: CoarseInstant) -> CoarseInstant {
-        if !self.stands() {
+        if !self.is_blocked() {
             let has_trapped = self.shared().is_some_and(|shared| shared.trapped().is_some());
             if has_trapped && self.hold(now) {
                 self.settle_hold();
@@ -654,20 +668,20 @@ impl Service {
             self.instances.try_again(now);
         }
         if self.timer.as_mut().is_some_and(|timer| timer.take(now.as_nanos())) {
-            self.ask(Control::Timer);
+            self.request(Control::Timer);
         }
         let timer_at =
             self.timer.map_or(CoarseInstant::NEVER, |timer| CoarseInstant::from_nanos(timer.due()));
         let restart = self.instances.restart_at();
-        // What is due waits until the call has ended that stands still.
-        let restart = if self.stands() { restart.max(now + Millis(1)) } else { restart };
+        // Due work waits until the suspended call has ended.
+        let restart = if self.is_blocked() { restart.max(now + Millis(1)) } else { restart };
         let below = self.instances.shared().filter(|shared| shared.may_be_below());
         let look = below.map_or(CoarseInstant::NEVER, |_| now + LOOK_BELOW);
         let watch = self.succession.handle_timeout(now);
         restart.min(timer_at).min(look).min(watch)
     }
 
-    /// Gives another version this one's place; this one is kept while the other is watched.
+    /// Replaces this version by another; this one is kept while the other is on probation.
     fn give_way(&mut self, mut next: Self, now: CoarseInstant) {
         next.inherit(self);
         next.agenda.take_new();
@@ -677,7 +691,7 @@ impl Service {
         self.succession.keep(Box::new(Self { succession, ..old }), now);
     }
 
-    /// Has the version before back, if this one was still watched: it trapped.
+    /// Puts the old version back if this one, which trapped, is on probation.
     fn put_back(&mut self, trap: &Trap) -> bool {
         let Some(before) = self.succession.take_before() else { return false };
         let mut old = *before;
@@ -691,23 +705,24 @@ impl Service {
         true
     }
 
-    /// Goes on where `before` was: its counters, its edges, its lane, and what waits.
+    /// Takes over from `before`: counters, edges, lane, and queued packets.
     fn inherit(&mut self, before: &mut Self) {
         self.outlet.inherit(&mut before.outlet);
         self.untold = std::mem::take(&mut before.untold);
-        for (packet, way) in before.instances.take_all_waiting() {
-            self.enqueue(packet, way);
+        for (packet, origin) in before.instances.take_all_waiting() {
+            self.enqueue(packet, origin);
         }
         self.left.append(&mut before.left);
         self.agenda.inherit(&mut before.agenda);
-        // Its own wishes, in place of those of the one before.
+        // Its own subscription, in place of that of the version before.
         (self.watching.within, self.watching.is_new) = (before.watching.within, true);
         self.looked_in = before.looked_in;
         self.instances.inherit(&mut before.instances);
     }
 
-    /// Sends frames that the lanes left since the last call; the rest goes into `outbox`.
-    pub(crate) fn take_emitted(&mut self, exits: &mut Exits<'_>, outbox: &mut Outbox) {
+    /// Sends the frames that lanes emitted since the last call; events and messages go into
+    /// `outbox`.
+    pub(crate) fn take_emitted(&mut self, egress_path: &mut EgressPath<'_>, outbox: &mut Outbox) {
         let entry = self.facts.entry;
         self.left.extend(self.instances.take_emitted());
         for emitted in self.left.drain(..) {
@@ -717,14 +732,14 @@ impl Service {
             outbox.events.extend(emitted.events.into_iter().map(|event| (entry, event)));
             outbox.messages.extend(emitted.messages.into_iter().map(|message| (entry, message)));
             for sent in emitted.sent {
-                self.outlet.send(sent.port, &sent.frame, exits);
+                self.outlet.send(sent.port, &sent.frame, egress_path);
             }
         }
     }
 
-    /// Sends frames that in-kernel programs left; the rest goes into `outbox`. Takes at most so
-    /// much that others have their turn.
-    pub(crate) fn take_records(&mut self, exits: &mut Exits<'_>, outbox: &mut Outbox) {
+    /// Sends the frames that in-kernel programs emitted; events and messages go into `outbox`.
+    /// Handles a bounded number of records.
+    pub(crate) fn take_records(&mut self, egress_path: &mut EgressPath<'_>, outbox: &mut Outbox) {
         let Self { facts, outlet, instances, succession, .. } = self;
         let entry = facts.entry;
         let mut before = succession.shared_before();
@@ -739,12 +754,12 @@ impl Service {
                 Ok(Record::Message { message, .. }) => {
                     outbox.messages.push((entry, message.to_vec()));
                 }
-                Ok(Record::Send { port, frame, .. }) => outlet.send(port, frame, exits),
+                Ok(Record::Send { port, frame, .. }) => outlet.send(port, frame, egress_path),
                 Err(error) => outlet.counters_mut().note_failure(error.to_string()),
             });
             match taken {
                 Ok(Some(())) => {}
-                // The version before is asked first, and not again.
+                // Records of the old version come first, and it is asked until it has none.
                 Ok(None) if before.take().is_none() => now = None,
                 Ok(None) => {}
                 Err(error) => {
@@ -755,8 +770,8 @@ impl Service {
         }
     }
 
-    /// Returns what is to be said of its session's queue from now on, if that is news: in which
-    /// session no more, and in which.
+    /// Returns the change of its queue subscription, if there is one: the session that it no longer
+    /// watches, and the new thresholds.
     pub(crate) fn take_watch(&mut self) -> Option<(Option<SessionId>, Option<QueueWatch>)> {
         if !std::mem::take(&mut self.watching.is_new) {
             return None;
@@ -766,7 +781,7 @@ impl Service {
         Some((before, self.watching.wanted))
     }
 
-    /// Returns traps since the last call, and what became of a replacement.
+    /// Returns traps and the outcome of a replacement since the last call.
     pub(crate) fn take_notices(&mut self) -> Notices {
         Notices {
             trapped: std::mem::take(&mut self.untold),

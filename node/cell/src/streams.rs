@@ -1,16 +1,16 @@
-//! Services of streams in a cell: their connections, the modules that see them, and the sockets
-//! that they connect with.
+//! Services of streams in a cell: their connections, the modules that filter them, and the sockets
+//! for outgoing connections.
 //!
 //! ```text
 //!  daemon ── listeners, unconnected sockets ──▶ Streams ── ready ──▶ the session's turn ──▶ work
-//!         ── code ──▶ Version: a Filter, or pipes where the module wants to see nothing
+//!         ── code ──▶ Version: a Filter, or plain relays for a module that inspects nothing
 //! ```
 //!
-//! A new version starts beside the one that runs, without connections. When it has started, it gets
-//! those that come.
+//! A new version starts beside the one that runs, without connections. Once it has started, it gets
+//! all new connections.
 //!
-//! A cell opens no socket: each one that connects comes from the daemon, which has some ready here
-//! before they are needed.
+//! A cell may not open sockets: each outgoing connection uses one that the daemon made, and some
+//! are kept ready here.
 
 pub(crate) mod codecs;
 #[cfg(test)]
@@ -34,49 +34,51 @@ use stream_services::{Event, Failure, Filter, Reports};
 use tcp_intercept::{Application, Counts, ServiceNumber, Sockets, Streams};
 use units::{EntryId, Nanos, SessionId};
 
-/// Unconnected sockets of each kind that are ready while a service of streams runs: as many as
-/// connections begin in the time that a daemon takes to make more, some milliseconds.
+/// Unconnected sockets of each kind kept ready while a service of streams runs: as many as
+/// connections begin in the few milliseconds that the daemon takes to make more.
 const READY_MAX: u16 = 256;
-/// The daemon is asked for so many at least.
-const ASKED_MIN: u16 = 64;
-/// What has not come within this does not: the daemon is another one, or could not make them. It is
-/// asked again, not more often than a daemon without descriptors can bear.
-const ASKED_FOR: Nanos = Nanos::from_millis(1000);
-/// Bytes of metrics that a report has, so that it is one message: of those with short names all.
+/// Least number of sockets that a request to the daemon asks for.
+const REQUEST_MIN: u16 = 64;
+/// Time after which requested sockets count as lost: the daemon was replaced, or could not make
+/// them. Requests are repeated at this rate at most, which a daemon short of descriptors can bear.
+const REQUEST_TIMEOUT: Nanos = Nanos::from_millis(1000);
+/// Bytes of metrics in a report, so that it fits one message; enough for all metrics with short
+/// names.
 const METRICS_LENGTH_MAX: usize = 64 << 10;
-/// What one takes there beside its name.
+/// Size of a metric in a report without its name, in bytes.
 const METRIC_LENGTH: usize = 16;
-/// How often is measured how busy this thread is: as often as a body's level is chosen anew.
+/// Period of the measurement of this thread's load: as often as the coding level of a body is
+/// chosen.
 const BUSY_PERIOD: Nanos = Nanos::from_millis(100);
-/// Versions before the one that runs which still have connections: when there are more, connections
-/// of the oldest are reset. Each has a memory of its own.
+/// Replaced versions that may still have connections, each with a memory of its own. Beyond this
+/// number, the connections of the oldest are reset.
 const DRAINING_MAX: usize = 4;
-/// Descriptors that are not for connections: sockets of ports, code, memory, the sockets above, and
-/// what is being taken away.
-const OTHERS_MAX: usize = 2_048;
+/// Descriptors not available to connections: sockets of ports, code, memory, the unconnected
+/// sockets above, and those being closed.
+const OTHER_DESCRIPTORS_MAX: usize = 2_048;
 
-/// See above.
+/// Services of streams of a cell, with the pool of unconnected sockets and the codecs.
 pub(crate) struct StreamServices {
     streams: Streams,
     services: Vec<StreamService>,
     pool: Pool,
-    /// When what happened was heard last.
-    looked: Nanos,
+    /// Time of the last poll.
+    polled_at: Nanos,
     busy: Busy,
     codecs: Codecs,
 }
 
-/// How much of its time this thread works, of late: encoders try less when there is little left.
+/// Load of this thread in the last period: encoders spend less effort under high load.
 #[derive(Default)]
 struct Busy {
-    /// The time that passes, and what the thread had run.
+    /// Time, and processor time of the thread, at the last measurement.
     since: (Nanos, Nanos),
     permille: Rc<Cell<Option<u16>>>,
 }
 
 impl Busy {
-    /// Measures, when the last time is long enough ago.
-    fn look(&mut self, now: Nanos, ran: impl FnOnce() -> Nanos) {
+    /// Measures the load if a period has passed.
+    fn poll(&mut self, now: Nanos, ran: impl FnOnce() -> Nanos) {
         let passed = now.saturating_sub(self.since.0);
         if passed < BUSY_PERIOD {
             return;
@@ -90,50 +92,50 @@ impl Busy {
     }
 }
 
-/// A module that sees connections.
+/// Loaded stream module, which filters connections.
 pub(crate) struct Module {
     pub(crate) filter: Filter,
-    /// What it has of data, queues and metrics.
+    /// Shared data, queues and metrics of the module.
     pub(crate) shared: Rc<RefCell<Shared>>,
 }
 
-/// A version of a service.
+/// Version of a service.
 struct Version {
     facts: StreamFacts,
     number: ServiceNumber,
-    /// What its module tells; none of one that wants to see nothing.
+    /// Events and counters of its module; `None` for a module that inspects nothing.
     reports: Option<Reports>,
-    /// What becomes of its connections while its module is down.
+    /// Failure policy for its connections while the module is down.
     failure: Option<Rc<Cell<Failure>>>,
     shared: Option<Rc<RefCell<Shared>>>,
     _charge: Charge,
 }
 
 impl Version {
-    /// Returns how many requests it has had.
+    /// Returns the number of requests that it has had.
     fn requests(&self) -> u64 {
         self.reports.as_ref().map_or(0, |reports| reports.counters().requests)
     }
 }
 
-/// One of them.
+/// Service of streams, with its running version and others that start or drain.
 struct StreamService {
     runs: Version,
-    /// It has not started for the first time.
+    /// Set until it has started for the first time.
     is_new: bool,
-    /// A version that starts.
+    /// Version that is starting.
     next: Option<Version>,
-    /// Versions before, the oldest first, as long as connections of theirs are open.
+    /// Replaced versions with open connections, the oldest first.
     draining: Vec<Version>,
     cpu: Nanos,
-    /// Of the call that stands still.
+    /// State of the suspended call.
     call: CallState,
-    /// What became of connections of versions that are gone.
+    /// Outcomes of connections of removed versions.
     gone: Counts,
-    /// Their requests.
+    /// Requests of removed versions.
     requests_gone: u64,
     last_trap: Option<String>,
-    /// As long as it is open, connections come to the listeners.
+    /// Steers connections to the listeners as long as it is open.
     _interception: OwnedFd,
 }
 
@@ -142,12 +144,12 @@ impl StreamService {
         self.runs.facts.entry
     }
 
-    /// What waits for its session's turn.
+    /// Returns the task that the schedule runs for this service, with its session.
     const fn turn(&self) -> (SessionId, Task) {
         (self.runs.facts.session, Task { entry: self.entry(), pool: 0, processor: 0 })
     }
 
-    /// What the modules of all its versions tell.
+    /// Returns the events and counters of the modules of all versions.
     fn reports(&self) -> impl Iterator<Item = &Reports> {
         self.versions().filter_map(|version| version.reports.as_ref())
     }
@@ -156,39 +158,40 @@ impl StreamService {
         std::iter::once(&self.runs).chain(&self.next).chain(&self.draining)
     }
 
-    /// All its versions.
+    /// Returns the numbers of all versions.
     fn numbers(&self) -> impl Iterator<Item = ServiceNumber> {
         let others = self.next.iter().chain(&self.draining).map(|version| version.number);
         std::iter::once(self.runs.number).chain(others)
     }
 }
 
-/// What the daemon is to hear of a service.
+/// Event of a service that the daemon must be notice of.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Told {
-    /// It has started.
+pub(crate) enum StreamNotice {
+    /// The service has started.
     Started,
-    /// It has not, and is gone.
+    /// The service has not started, and is removed.
     StartFailed(String),
-    /// The new version has what comes.
+    /// The new version takes the connections from now on.
     Replaced,
-    /// It does not start, and is gone.
+    /// The new version does not start, and is removed.
     ReplaceFailed(String),
-    /// Its module fell, so many times by now.
+    /// The module trapped: the trap, and the number of traps so far.
     Trapped(String, u64),
-    /// Its module says so.
-    Said(String),
+    /// The module wrote this line to its log.
+    Logged(String),
 }
 
-/// Unconnected sockets.
+/// Pool of unconnected sockets.
 #[derive(Default)]
 struct Pool {
-    /// For IPv4 and for IPv6.
+    /// Ready sockets, for IPv4 and for IPv6.
     ready: [Vec<OwnedFd>; 2],
-    /// How many more are on their way, and since when somebody was asked.
-    asked: [u16; 2],
+    /// Number of sockets requested from the daemon and not yet received, and the time of the
+    /// request.
+    requested: [u16; 2],
     since: Nanos,
-    /// A connection waits for one.
+    /// Set when a connection waits for a socket.
     is_short: bool,
 }
 
@@ -201,22 +204,22 @@ impl Sockets for Pool {
 }
 
 impl Pool {
-    /// How many more there should be of each kind, once that is worth a message.
+    /// Returns the number of sockets of each kind to request, once there are enough for a message.
     fn wants(&mut self, now: Nanos) -> Option<[u16; 2]> {
-        if now.saturating_sub(self.since) >= ASKED_FOR {
-            self.asked = [0; 2];
+        if now.saturating_sub(self.since) >= REQUEST_TIMEOUT {
+            self.requested = [0; 2];
         }
         let missing = |kind: usize| {
-            let there = self.ready[kind].len() as u16 + self.asked[kind];
-            Some(READY_MAX.saturating_sub(there)).filter(|&missing| missing >= ASKED_MIN)
+            let there = self.ready[kind].len() as u16 + self.requested[kind];
+            Some(READY_MAX.saturating_sub(there)).filter(|&missing| missing >= REQUEST_MIN)
         };
         let wants = [missing(0), missing(1)];
         if wants == [None, None] {
             return None;
         }
         let wants = wants.map(Option::unwrap_or_default);
-        for (asked, wanted) in self.asked.iter_mut().zip(wants) {
-            *asked += wanted;
+        for (requested, wanted) in self.requested.iter_mut().zip(wants) {
+            *requested += wanted;
         }
         self.since = now;
         Some(wants)
@@ -224,31 +227,32 @@ impl Pool {
 }
 
 impl StreamServices {
-    /// None yet. Before the process is confined: it makes a descriptor that it could not later.
+    /// Creates the set of services, empty. Must be called before the process is confined: it
+    /// creates a descriptor, which is refused later.
     pub(crate) fn new() -> io::Result<Self> {
         let descriptors = usize::try_from(descriptors_of_cell()).unwrap_or(usize::MAX);
-        let connections_max = descriptors.saturating_sub(OTHERS_MAX) / 2;
+        let connections_max = descriptors.saturating_sub(OTHER_DESCRIPTORS_MAX) / 2;
         let streams = Streams::new(connections_max, unacknowledged)?;
         let (services, pool) = (Vec::new(), Pool::default());
-        let (looked, busy, codecs) = (Nanos::ZERO, Busy::default(), Codecs::default());
-        Ok(Self { streams, services, pool, looked, busy, codecs })
+        let (polled_at, busy, codecs) = (Nanos::ZERO, Busy::default(), Codecs::default());
+        Ok(Self { streams, services, pool, polled_at, busy, codecs })
     }
 
-    /// The codecs of all services.
+    /// Returns the codecs of all services.
     pub(crate) const fn codecs(&self) -> &Codecs {
         &self.codecs
     }
 
-    /// How much of its time the cell works, in thousandths, once that is known.
+    /// Returns the load of the cell in thousandths, `None` until it is known.
     pub(crate) fn busy_permille(&self) -> Rc<Cell<Option<u16>>> {
         Rc::clone(&self.busy.permille)
     }
 
-    pub(crate) const fn are_there(&self) -> bool {
+    pub(crate) const fn has_services(&self) -> bool {
         !self.services.is_empty()
     }
 
-    /// A service begins; it takes connections when it has started.
+    /// Starts a service, which takes connections once it has started.
     pub(crate) fn start(
         &mut self,
         facts: StreamFacts,
@@ -258,7 +262,7 @@ impl StreamServices {
         charge: Charge,
     ) -> io::Result<()> {
         let runs = self.version(facts, listeners, module, charge)?;
-        // What another service of that number left is not its.
+        // Time of codecs of an earlier service with this number is not charged to this one.
         self.codecs.take_uncharged(runs.facts.entry);
         self.services.push(StreamService {
             runs,
@@ -293,7 +297,7 @@ impl StreamServices {
         Ok(Version { facts, number, reports, failure, shared, _charge: charge })
     }
 
-    /// Another version begins; when it has started, connections that come are its.
+    /// Starts another version, which takes new connections once it has started.
     pub(crate) fn replace(
         &mut self,
         facts: StreamFacts,
@@ -312,7 +316,8 @@ impl StreamServices {
         Ok(())
     }
 
-    /// A service is no more: its connections are reset. Its last report, if it was there.
+    /// Stops a service and resets its connections. Returns its last report, or `None` if there is
+    /// no such service.
     pub(crate) fn stop(&mut self, entry: EntryId) -> Option<ServiceReport> {
         let at = self.services.iter().position(|service| service.entry() == entry)?;
         self.charge_codecs(entry);
@@ -322,58 +327,62 @@ impl StreamServices {
             self.streams.remove(number);
         }
         if self.services.is_empty() {
-            // Nobody connects any more.
+            // No service is left to connect.
             self.pool.ready = Default::default();
         }
         Some(report)
     }
 
-    /// What the daemon is to hear, of all services.
-    pub(crate) fn poll_told(&mut self) -> Option<(EntryId, Told)> {
+    /// Returns the next event, of any service, that the daemon must be notice of.
+    pub(crate) fn poll_notice(&mut self) -> Option<(EntryId, StreamNotice)> {
         let mut gone = None;
-        let told = self.services.iter_mut().find_map(|service| {
+        let notice = self.services.iter_mut().find_map(|service| {
             let entry = service.entry();
             if let Some(next) = &service.next {
                 match next.reports.as_ref().map(Reports::poll_event) {
                     None | Some(Some(Event::Started)) => {
                         let next = service.next.take()?;
-                        return Some((entry, succeed(&mut self.streams, service, next)));
+                        return Some((entry, promote(&mut self.streams, service, next)));
                     }
                     Some(Some(Event::StartFailed { reason, .. })) => {
                         gone = service.next.take().map(|next| next.number);
-                        return Some((entry, Told::ReplaceFailed(reason)));
+                        return Some((entry, StreamNotice::ReplaceFailed(reason)));
                     }
-                    Some(Some(event)) => return Some((entry, said(event)?)),
+                    Some(Some(event)) => return Some((entry, log_notice(event)?)),
                     Some(None) => {}
                 }
             }
             let Some(reports) = &service.runs.reports else {
-                return std::mem::take(&mut service.is_new).then_some((entry, Told::Started));
+                return std::mem::take(&mut service.is_new)
+                    .then_some((entry, StreamNotice::Started));
             };
-            let told = match reports.poll_event()? {
+            let notice = match reports.poll_event()? {
                 Event::Started if !std::mem::take(&mut service.is_new) => return None,
-                Event::Started => Told::Started,
-                Event::StartFailed { reason, .. } if service.is_new => Told::StartFailed(reason),
+                Event::Started => StreamNotice::Started,
+                Event::StartFailed { reason, .. } if service.is_new => {
+                    StreamNotice::StartFailed(reason)
+                }
                 Event::StartFailed { reason, .. } => {
                     let text = format!("not started again: {reason}");
                     service.last_trap = Some(text.clone());
-                    Told::Said(text)
+                    StreamNotice::Logged(text)
                 }
                 Event::Trapped { trap, .. } => {
                     service.last_trap = Some(trap.clone());
-                    Told::Trapped(trap, reports.counters().traps)
+                    StreamNotice::Trapped(trap, reports.counters().traps)
                 }
-                event => said(event)?,
+                event => log_notice(event)?,
             };
-            Some((entry, told))
+            Some((entry, notice))
         });
         if let Some(number) = gone {
             self.streams.remove(number);
         }
-        told
+        notice
     }
 
-    /// Versions before whose last connection has ended go, and the oldest when there are too many.
+    /// Removes replaced versions whose last connection has ended, and the oldest when there are too
+    /// many.
     fn forget_drained(&mut self) {
         for service in &mut self.services {
             let too_many = service.draining.len().saturating_sub(DRAINING_MAX);
@@ -391,7 +400,7 @@ impl StreamServices {
         }
     }
 
-    /// Those that run.
+    /// Returns all services with their reports.
     pub(crate) fn all(&self) -> impl Iterator<Item = (EntryId, ServiceReport)> {
         self.services.iter().map(|service| (service.entry(), self.report(service)))
     }
@@ -419,7 +428,7 @@ impl StreamServices {
         self.services.iter_mut().find(|service| service.entry() == entry)
     }
 
-    /// What becomes of a service's connections while its module is down, from now on.
+    /// Sets the failure policy of a service's connections while its module is down.
     pub(crate) fn set_closed(&mut self, entry: EntryId, closed: bool) {
         let Some(service) = self.service_mut(entry) else { return };
         service.runs.facts.closed = closed;
@@ -431,11 +440,11 @@ impl StreamServices {
         }
     }
 
-    /// Sockets that were asked for have come.
+    /// Takes sockets that the daemon made on request.
     pub(crate) fn provide(&mut self, v6: bool, sockets: Vec<OwnedFd>) {
         let kind = usize::from(v6);
-        self.pool.asked[kind] = self.pool.asked[kind].saturating_sub(sockets.len() as u16);
-        if !self.are_there() {
+        self.pool.requested[kind] = self.pool.requested[kind].saturating_sub(sockets.len() as u16);
+        if !self.has_services() {
             return;
         }
         self.pool.ready[kind].extend(sockets);
@@ -444,40 +453,40 @@ impl StreamServices {
         }
     }
 
-    /// None of those that were asked for will come: the daemon is another one.
-    pub(crate) fn forget_asked(&mut self) {
-        self.pool.asked = [0; 2];
-        self.codecs.forget_asked();
+    /// Discards outstanding requests: a new daemon does not know of them.
+    pub(crate) fn discard_requests(&mut self) {
+        self.pool.requested = [0; 2];
+        self.codecs.discard_requests();
     }
 
-    /// How many more sockets the daemon should make, for IPv4 and for IPv6.
+    /// Returns the number of sockets to request, for IPv4 and for IPv6.
     pub(crate) fn wants(&mut self) -> Option<[u16; 2]> {
-        if self.are_there() { self.pool.wants(self.looked) } else { None }
+        if self.has_services() { self.pool.wants(self.polled_at) } else { None }
     }
 
-    /// Hears what has happened.
-    pub(crate) fn look(&mut self, now: Nanos) -> io::Result<()> {
+    /// Polls connections and codecs for events.
+    pub(crate) fn poll(&mut self, now: Nanos) -> io::Result<()> {
         self.forget_drained();
-        self.busy.look(now, processor_time);
-        self.codecs.look(now, |pid| sandbox::process::cpu_time(pid).ok());
-        self.looked = now;
+        self.busy.poll(now, processor_time);
+        self.codecs.poll(now, |pid| sandbox::process::cpu_time(pid).ok());
+        self.polled_at = now;
         self.streams.poll(now)
     }
 
-    /// Services for which something can be done, as what waits for a turn of their sessions.
+    /// Returns the services with work, as tasks for the schedule.
     pub(crate) fn ready(&self, now: Nanos) -> impl Iterator<Item = (SessionId, Task)> {
         let find = |number| self.services.iter().find(|it| it.numbers().any(|own| own == number));
         self.streams.ready(now).filter_map(find).map(StreamService::turn)
     }
 
-    /// The state of a service's call that stands still, and whether a module sees its connections
-    /// at all; `None` when the service is not there.
+    /// Returns the state of a service's suspended call, and whether a module inspects its
+    /// connections at all; `None` if there is no such service.
     pub(crate) fn call(&self, entry: EntryId) -> Option<(CallState, bool)> {
         let service = self.services.iter().find(|service| service.entry() == entry)?;
         Some((service.call, service.reports().next().is_some()))
     }
 
-    /// Does something for a service; whether there is more to do.
+    /// Works for a service until `until`. Returns true if there is more to do.
     pub(crate) fn work(&mut self, entry: EntryId, now: Nanos, until: Nanos) -> bool {
         let Some(service) = self.services.iter().find(|service| service.entry() == entry) else {
             return false;
@@ -489,7 +498,7 @@ impl StreamServices {
         has_more
     }
 
-    /// A service's turn ends: what it has gathered to send goes.
+    /// Sends what a service has gathered, at the end of its turn.
     pub(crate) fn flush(&mut self, entry: EntryId, now: Nanos, until: Nanos) {
         let Some(service) = self.services.iter().find(|service| service.entry() == entry) else {
             return;
@@ -499,7 +508,8 @@ impl StreamServices {
         }
     }
 
-    /// A service's codecs have taken so much that nobody was charged yet; it is on its account.
+    /// Charges a service with the time of its codecs that has not been charged yet, and returns
+    /// that time.
     pub(crate) fn charge_codecs(&mut self, entry: EntryId) -> Nanos {
         let used = self.codecs.take_uncharged(entry);
         if let Some(service) = self.service_mut(entry) {
@@ -508,7 +518,7 @@ impl StreamServices {
         used
     }
 
-    /// A service has worked for so long, and left its call so.
+    /// Charges a service for the time it worked, and stores the state of its call.
     pub(crate) fn charge(&mut self, entry: EntryId, used: Nanos, call: CallState) {
         if let Some(service) = self.service_mut(entry) {
             service.cpu += used;
@@ -516,35 +526,35 @@ impl StreamServices {
         }
     }
 
-    /// Returns when there is something to do, though nothing happens, beyond what [`Self::ready`] said at
-    /// the last look.
+    /// Returns the time of the next timeout of a connection, beyond the work that [`Self::ready`]
+    /// reported at the last poll.
     pub(crate) fn poll_timeout(&self) -> Option<Nanos> {
-        self.streams.poll_timeout(self.looked)
+        self.streams.poll_timeout(self.polled_at)
     }
 }
 
-/// A version that has started takes the place of the one that runs.
-fn succeed(streams: &mut Streams, service: &mut StreamService, next: Version) -> Told {
+/// Puts a version that has started in the place of the running one.
+fn promote(streams: &mut Streams, service: &mut StreamService, next: Version) -> StreamNotice {
     if let Err(error) = streams.hand_over(service.runs.number, next.number) {
         streams.remove(next.number);
-        return Told::ReplaceFailed(error.to_string());
+        return StreamNotice::ReplaceFailed(error.to_string());
     }
     service.draining.push(std::mem::replace(&mut service.runs, next));
     service.last_trap = None;
-    Told::Replaced
+    StreamNotice::Replaced
 }
 
-/// What a module says, as people may read it.
-fn said(event: Event) -> Option<Told> {
+/// Converts a log event of a module into printable text.
+fn log_notice(event: Event) -> Option<StreamNotice> {
     match event {
         Event::Log { text, .. } | Event::Warning(text) => {
-            Some(Told::Said(text.escape_debug().collect()))
+            Some(StreamNotice::Logged(text.escape_debug().collect()))
         }
         Event::Started | Event::StartFailed { .. } | Event::Trapped { .. } => None,
     }
 }
 
-/// What a module counts.
+/// Returns the metrics of a module that fit a report.
 fn metrics(shared: &Rc<RefCell<Shared>>) -> BTreeMap<String, u64> {
     let (shared, mut bytes) = (shared.borrow(), 0);
     let fits = |metric: &&proxy_wasm::Metric| {

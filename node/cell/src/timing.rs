@@ -1,47 +1,48 @@
-//! How long calls of modules take at user level: one of 64 is timed.
+//! Durations of module calls at user level: one call of 64 is timed.
 //!
-//! A clock read for each packet would cost as much as a small module. The counter of packets
-//! says whose turn it is, so that others pay for one comparison.
+//! Reading the clock for each packet would cost as much as a small module. The packet counter
+//! selects the calls, so that the others pay for one comparison.
 
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
-/// One call of so many is timed.
+/// Number of calls of which one is timed.
 pub const TIMED_OF: u64 = 64;
-/// Buckets with a bound, and one for what took longer.
+/// Number of buckets: those with a bound, and one for longer calls.
 pub const TIMES: usize = 18;
-/// The bound of the first bucket: 128 ns. Each is twice the one before, the last 8 ms: calls
-/// that take longer are stopped.
+/// Binary logarithm of the first bucket's bound: 128 ns. Each bound is twice the one before, the
+/// last is 8 ms: longer calls are stopped.
 const FIRST_LOG2: u32 = 7;
 
-/// Times of calls, counted by powers of two.
+/// Histogram of call durations, by powers of two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallTimes {
-    /// Calls by their time: bucket n has those of at most [`bound_ns`] (n), and more than those
-    /// before; the last has the rest.
+    /// Number of calls by duration: bucket n has those of at most [`bound_ns`] (n), and more than
+    /// the bound before; the last has the rest.
     pub buckets: [u64; TIMES],
-    /// Their times together.
+    /// Sum of the durations in nanoseconds.
     pub sum_ns: u64,
 }
 
-/// The longest time that counts in a bucket; `None` for the last.
+/// Returns the longest duration that counts in a bucket, in nanoseconds; `None` for the last.
 #[must_use]
 pub const fn bound_ns(bucket: usize) -> Option<u64> {
     if bucket + 1 < TIMES { Some(1 << (FIRST_LOG2 as usize + bucket)) } else { None }
 }
 
-/// When a call began that is timed.
+/// Start of a call that is timed.
 #[derive(Debug)]
 pub(crate) struct Begun(u64);
 
 impl CallTimes {
-    /// Looks at the clock when it is this packet's turn: the first of a service, and each 64th.
+    /// Reads the clock if this packet's call is to be timed: the first of a service, and each 64th
+    /// after it.
     #[inline]
     pub(crate) fn begin(packets: u64) -> Option<Begun> {
         (packets % TIMED_OF == 1).then(now)
     }
 
-    /// The call is over.
+    /// Counts the duration of a call that was timed.
     #[inline]
     pub(crate) fn end(&mut self, begun: Option<Begun>) {
         if let Some(Begun(since)) = begun {
@@ -49,8 +50,8 @@ impl CallTimes {
         }
     }
 
-    /// So many calls, up to this packet of the service, took so long together: those of them
-    /// whose turn it was count with the mean.
+    /// Counts a batch of calls, the last of them for packet number `packets`, by the mean duration:
+    /// those of them that would have been timed one by one.
     pub(crate) fn spread(&mut self, packets: u64, calls: u64, time: Nanos) {
         let Some(mean) = time.0.checked_div(calls) else { return };
         let turns = |packets: u64| packets.div_ceil(TIMED_OF);
@@ -70,7 +71,7 @@ impl CallTimes {
 #[cold]
 fn now() -> Begun {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    // Since the machine started: neither is negative, and the sum fits for 500 years.
+    // Time since the machine started: neither part is negative, and the sum fits for 500 years.
     Begun(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
 

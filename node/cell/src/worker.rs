@@ -31,23 +31,23 @@ use std::path::Path;
 use units::{CoarseInstant, EntryId, Millis};
 use zeroize::Zeroize;
 
-/// Rounds without a look at the clock and the daemon: a round of slow modules
-/// takes a few milliseconds, one of quick ones some microseconds. An empty round
-/// ends them, and the thread waits in the kernel: looking again and again takes
-/// the rings' cache lines from the CPU that fills them.
+/// Rounds in a row without polling the clock and the daemon: a round of slow modules takes a few
+/// milliseconds, one of quick ones some microseconds. An empty round ends them, and the thread
+/// waits in the kernel: polling again and again takes the rings' cache lines from the CPU that
+/// fills them.
 const BUSY_ROUNDS_MAX: u32 = 8;
 /// Longest wait in the kernel when no timer is due earlier.
 const WAIT_MAX: Millis = Millis(1000);
 /// Longest step of the loop's coarse clock: a kernel of 100 ticks a second. What is due within it
 /// is judged by the exact clock.
 const CLOCK_STEP: Millis = Millis(10);
-/// How long a lane may take to go below: the daemon gives it up twice in so long.
+/// Time that a lane may take to go down: the daemon gives up two attempts within it.
 const AWAKE: Millis = Millis(50);
-/// How long a service is expected, and then its first packet: waking up takes a tenth of a
-/// millisecond each time.
+/// Time to poll for an announced service, and then for its first packet: waking up takes a tenth of
+/// a millisecond each time.
 const EXPECT: Millis = Millis(2);
 
-/// Root of the process: it routes what comes to the owner that handles it.
+/// Root of the process, which routes each message and packet to the owner that handles it.
 struct Cell<T = Slicer> {
     link: Link,
     deferred: Deferred,
@@ -56,14 +56,14 @@ struct Cell<T = Slicer> {
     intake: Intake,
     dispatcher: Dispatcher<T>,
     streams: StreamTurns,
-    /// This thread does not wait in the kernel while a service moves down (the lane goes below
-    /// in a gap between packets that is shorter than waking up takes) and while one starts.
+    /// End of polling without waiting in the kernel, while a service moves down (in a gap between
+    /// packets that is shorter than waking up takes) or starts.
     awake_until: CoarseInstant,
 }
 
-/// Runs until its daemon is gone, and longer if it has services: then the next daemon finds it
-/// in `directory`. `daemon` is a socket of [`fd_passing::pair`]; packet memory is for so many
-/// receive `queues`.
+/// Runs a cell until its daemon is gone, and longer if it has services: then the next daemon finds
+/// it in `directory`. `daemon` is a socket of [`fd_passing::pair`]; packet memory is sized for this
+/// number of receive `queues`.
 ///
 /// # Errors
 /// When the engine, the packet memory or the connection fails.
@@ -77,8 +77,8 @@ fn coarse_now() -> CoarseInstant {
     CoarseInstant::from_millis(now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000)
 }
 
-/// Receives until a round brings nothing, at most [`BUSY_ROUNDS_MAX`] times; returns how many
-/// rounds brought something.
+/// Receives until a round brings nothing, at most [`BUSY_ROUNDS_MAX`] times; returns the number of
+/// rounds that brought something.
 fn busy_rounds(mut receive: impl FnMut() -> bool) -> u32 {
     let mut rounds = 0;
     while rounds < BUSY_ROUNDS_MAX && receive() {
@@ -90,7 +90,7 @@ fn busy_rounds(mut receive: impl FnMut() -> bool) -> u32 {
 /// Returns whether a command for a service has to wait.
 fn must_wait(services: &Services) -> impl Fn(EntryId, Until) -> bool {
     |entry, until| match until {
-        Until::Rest => services.get(entry).is_some_and(Service::stands),
+        Until::Unblocked => services.get(entry).is_some_and(Service::is_blocked),
         Until::Recounted => services.has_of_before(entry),
     }
 }
@@ -106,24 +106,24 @@ impl<T: Timer> Cell<T> {
             dispatcher.path_mut().set_time(now);
             let busy_rounds = busy_rounds(|| intake.receive(dispatcher, round));
             let leaves = dispatcher.send_waiting();
-            let looks = streams.poll_beside();
-            let came_up = looks && intake.receive_beside(BATCH, dispatcher, round);
-            // Before the packets that made a queue long.
+            let polls_others = streams.is_poll_due();
+            let came_up = polls_others && intake.receive_others(BATCH, dispatcher, round);
+            // Events come before the packets that made a queue long.
             dispatcher.report_queues(round);
-            streams.look(dispatcher.scheduler_mut(), round.link)?;
+            streams.poll(dispatcher.scheduler_mut(), round.link)?;
             let worked = dispatcher.run_turns(streams, round);
             dispatcher.take_records(round.link);
             dispatcher.deliver_messages(round);
             dispatcher.path_mut().handle_timeout(now);
             if dispatcher.scheduler().sessions().is_epoch_over(now) {
-                // A cell that stood still may find in the rings what seems lost.
+                // After an interruption of the cell, packets that seem lost may be in the rings.
                 if dispatcher.scheduler().takes_turns() {
                     intake.drain(dispatcher, round);
                 }
                 dispatcher.end_epoch(now);
             }
             self.run_deferred(now)?;
-            self.dispatcher.send_tapped(&mut self.link);
+            self.dispatcher.send_captures(&mut self.link);
             if now + CLOCK_STEP >= self.dispatcher.services().poll_timeout() {
                 self.dispatcher.tick(&mut Round { now, link: &mut self.link });
             }
@@ -138,12 +138,12 @@ impl<T: Timer> Cell<T> {
                 busy_rounds < BUSY_ROUNDS_MAX && !came_up && !worked && !leaves && may_wait;
             if is_idle && !self.intake.linger(&mut self.dispatcher) {
                 self.dispatcher.scheduler_mut().disarm();
-                // What timers and programs below left to send.
+                // Packets that timers and in-kernel programs queued to leave.
                 self.dispatcher.flush();
                 self.loader.handle_idle();
                 self.wait()?;
             }
-            if looks && !self.drain_messages(&mut buffer, now)? {
+            if polls_others && !self.drain_messages(&mut buffer, now)? {
                 return Ok(());
             }
         }
@@ -160,9 +160,9 @@ impl<T: Timer> Cell<T> {
         ];
         let until = timers.into_iter().flatten().map(|at| at.saturating_sub(now)).min();
         let time = until.map_or(WAIT_MAX.as_nanos(), |until| until.min(WAIT_MAX.as_nanos()));
-        let mut fds: Vec<_> = self.link.waited_for().collect();
-        fds.extend(self.streams.waited_for());
-        fds.extend(dispatcher.path().waited_for());
+        let mut fds: Vec<_> = self.link.readable_fds().collect();
+        fds.extend(self.streams.readable_fds());
+        fds.extend(dispatcher.path().readable_fds());
         fds.extend(self.intake.tap());
         let with_lanes = dispatcher.services().with_lanes().iter();
         fds.extend(
@@ -172,14 +172,15 @@ impl<T: Timer> Cell<T> {
         fd_passing::wait_readable(&fds, Some(time)).context("waiting for packets")
     }
 
-    /// Handles what the daemon says; false when nobody needs this cell any more.
+    /// Handles the daemon's messages. Returns false if this cell is no longer needed.
     fn drain_messages(&mut self, buffer: &mut [u8], now: CoarseInstant) -> Result<bool> {
         loop {
             let (length, fds) = match self.link.receive(buffer, now)? {
                 Some(Received::Message(length, fds)) => (length, fds),
                 Some(_) => return Ok(true),
                 None => {
-                    let serves = !self.dispatcher.services().is_empty() || self.streams.are_there();
+                    let serves =
+                        !self.dispatcher.services().is_empty() || self.streams.has_services();
                     return Ok(serves && !self.link.is_given_up(now));
                 }
             };
@@ -191,10 +192,10 @@ impl<T: Timer> Cell<T> {
         }
     }
 
-    /// Handles a message, now or when it can be.
+    /// Handles a message, now or when it becomes possible.
     fn on_message(&mut self, message: ToCell, fds: Vec<OwnedFd>, now: CoarseInstant) -> Result<()> {
         if let ToCell::Settle(_) = message {
-            // What is in rings is in queues then, or handled.
+            // Then packets in rings are in queues, or handled.
             let round = &mut Round { now, link: &mut self.link };
             self.intake.drain(&mut self.dispatcher, round);
         }
@@ -205,7 +206,7 @@ impl<T: Timer> Cell<T> {
         }
     }
 
-    /// Runs what can be done of commands that wait.
+    /// Runs the deferred commands that have become possible.
     fn run_deferred(&mut self, now: CoarseInstant) -> Result<()> {
         for command in self.deferred.take() {
             let must_wait = must_wait(self.dispatcher.services());
@@ -216,7 +217,7 @@ impl<T: Timer> Cell<T> {
         Ok(())
     }
 
-    /// Tells the daemon more of what it asked for.
+    /// Sends the daemon more of the report that it asked for.
     fn send_reports(&mut self) -> Result<()> {
         let Self { link, loader, intake, dispatcher, streams, .. } = self;
         let accounts = loader.accounts();

@@ -1,13 +1,13 @@
-//! Who asks, before the daemon hears of it.
+//! Authentication of callers, before a request reaches the daemon.
 //!
 //! ```text
 //!  UNIX socket, its owner ─ no token ─▶ Operator
-//!       either, with one ─ verified ──▶ Holder ─▶ authorize: what the token lacks
+//!       either, with a token ─ valid ──▶ Holder ─▶ authorize: what the token lacks
 //!  TCP with TLS ─────────── no token ─▶ Anyone
 //! ```
 //!
-//! A token is verified once and kept; whether it is revoked, and what it grants, is asked for each
-//! request (authorize).
+//! A token is verified once and cached; revocation and grants are checked for each request
+//! (authorize).
 
 use crate::answer::{Answer, error};
 use crate::pace::{Pace, Source};
@@ -23,12 +23,12 @@ use std::time::Instant;
 use trust::{AccessRequest, Denied, PublicKey, RevocationId, Token, TokenError, UnixTime};
 use units::Nanos;
 
-/// Tokens that are kept verified: those of some hundred clients. More are verified again, 0.2 ms
-/// each.
+/// Verified tokens that are cached: those of some hundred clients. Others are verified again, at
+/// 0.2 ms each.
 const HOLDERS_MAX: usize = 1024;
 
-/// Reservation for a request whose token is not known yet: decoding it, and a signature of each of
-/// its blocks.
+/// Time reserved for a request whose token is not known yet: decoding it, and checking a signature
+/// for each of its blocks.
 const UNKNOWN: Nanos = Nanos(1_000_000);
 /// Upper bound of a step of a token's evaluation ([`Token::steps`]).
 const STEP: Nanos = Nanos(30);
@@ -36,30 +36,30 @@ const STEP: Nanos = Nanos(30);
 /// wait beside it: some hundred ordinary evaluations, so that a list of modules can be filtered.
 const REQUEST_TIME_MAX: Nanos = Nanos::from_millis(100);
 
-/// What somebody without a capability can do.
+/// Advice to a caller without a capability.
 pub(crate) const SEND_ONE: &str =
     "send one: `tam --token FILE`; an administrator of the node makes it (`tam token new`)";
 
-/// Who asks.
+/// Authenticated caller of a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Caller {
-    /// Who owns the UNIX socket: may do everything.
+    /// Owner of the UNIX socket, who may do everything.
     Operator,
-    /// Who holds a capability.
+    /// Holder of a capability.
     Holder(Arc<Holder>),
-    /// Nobody that the node knows.
+    /// Unauthenticated caller.
     Anyone,
 }
 
-/// A token that an administrator of this node has signed.
+/// Token that an administrator of this node has signed.
 #[derive(Debug)]
 pub(crate) struct Holder {
     pub(crate) token: Token,
-    /// Of its blocks.
+    /// Revocation ids of its blocks.
     pub(crate) ids: Vec<RevocationId>,
-    /// Nanoseconds that evaluating it took since [`Holder::take_used`].
+    /// Nanoseconds of its evaluations since [`Holder::take_used`].
     used: AtomicU64,
-    /// Nanoseconds that its last request took.
+    /// Nanoseconds of its last request.
     last: AtomicU64,
 }
 
@@ -69,7 +69,7 @@ impl Holder {
         Self { ids: token.revocation_ids(), token, used: AtomicU64::new(0), last }
     }
 
-    /// Evaluates the token, and notes the time that it takes.
+    /// Evaluates the token, and records the time that it takes.
     pub(crate) fn authorize(&self, ask: &AccessRequest, now: UnixTime) -> Result<(), Denied> {
         if self.used.load(Ordering::Relaxed) > REQUEST_TIME_MAX.0 {
             let most = REQUEST_TIME_MAX.0 / 1_000_000;
@@ -82,12 +82,12 @@ impl Holder {
         result
     }
 
-    /// Returns what a request with this token is expected to take: what its last one took.
+    /// Returns the expected time of a request with this token: that of its last one.
     fn expected(&self) -> Nanos {
         Nanos(self.last.load(Ordering::Relaxed))
     }
 
-    /// Returns what its evaluations took since this was asked last.
+    /// Returns the time of its evaluations since the last call.
     pub(crate) fn take_used(&self) -> Nanos {
         let used = self.used.swap(0, Ordering::Relaxed);
         self.last.store(used, Ordering::Relaxed);
@@ -95,26 +95,26 @@ impl Holder {
     }
 }
 
-/// Where a request comes in.
+/// Socket by which a request arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// At the UNIX socket, which only its owner can open.
+    /// UNIX socket, which only its owner can open.
     Own,
-    /// Over the network.
+    /// Network.
     Remote,
 }
 
-/// Verifies tokens; shared by all places where requests come in.
+/// Verifier of tokens, shared by all sockets.
 #[derive(Debug)]
 pub(crate) struct Gate {
     administrators: Vec<PublicKey>,
-    /// Whether there is something that those may who have no capability.
+    /// Set if the node file allows callers without a capability to run some modules.
     pub(crate) anyone: bool,
     verified: Mutex<BTreeMap<[u8; 32], Arc<Holder>>>,
     pace: Mutex<Pace>,
 }
 
-/// Processor time that a request has reserved for its token.
+/// Processor time reserved by a request for its token.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     source: Source,
@@ -122,7 +122,7 @@ pub(crate) struct Reservation {
 }
 
 impl Gate {
-    /// One that believes these administrators.
+    /// Creates a gate that trusts these administrators.
     pub(crate) const fn new(administrators: Vec<PublicKey>, anyone: bool) -> Self {
         Self {
             administrators,
@@ -132,7 +132,7 @@ impl Gate {
         }
     }
 
-    /// Who sends a request with these headers.
+    /// Returns the caller of a request with these headers.
     pub(crate) fn caller(&self, headers: &HeaderMap, place: Place) -> Answer<Caller> {
         let mut values = headers.get_all(AUTHORIZATION).iter();
         let (value, second) = (values.next(), values.next());
@@ -156,8 +156,8 @@ impl Gate {
         })
     }
 
-    /// Reserves the time of verifying a token, before it is looked at, where the headers have one.
-    /// Returns how long the request is to wait.
+    /// Reserves the time to verify a token, before it is decoded, if the headers have one. Returns
+    /// the delay of the request.
     pub(crate) fn reserve_unknown(
         &self,
         now: Nanos,
@@ -168,8 +168,8 @@ impl Gate {
         has_token.then(|| self.reserve(now, source, UNKNOWN)).transpose()
     }
 
-    /// Reserves the time of a request by this holder, and gives back what verifying did not take.
-    /// Returns how long the request is to wait.
+    /// Reserves the time of a request by this holder, and returns what verifying the token did not
+    /// use. Returns the delay of the request.
     pub(crate) fn reserve_known(
         &self,
         now: Nanos,
@@ -181,7 +181,7 @@ impl Gate {
         self.reserve(now, verified.source, holder.expected())
     }
 
-    /// Charges what a request by this holder took in place of what it reserved.
+    /// Charges the time of a request by this holder in place of its reservation.
     pub(crate) fn settle_request(&self, now: Nanos, request: &Reservation, holder: &Holder) {
         self.settle(now, request, holder.take_used());
     }
@@ -211,7 +211,7 @@ impl Gate {
         self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who holds this token.
+    /// Returns the holder of this token, verified now or earlier.
     pub(crate) fn holder(&self, text: &str) -> Result<Arc<Holder>, TokenError> {
         let key: [u8; 32] = Sha256::digest(text).into();
         let verified = || self.verified.lock().unwrap_or_else(PoisonError::into_inner);
@@ -229,8 +229,8 @@ impl Gate {
     }
 }
 
-/// The token in a header: as such, or as a password, for clients of registries (RFC 7617). The
-/// scheme's case is of no meaning, and more than one blank may follow it (RFC 9110, 11.1, 11.4).
+/// Returns the token in a header: as such, or as a password, for clients of registries (RFC 7617).
+/// The scheme is case-insensitive, and more than one blank may follow it (RFC 9110, 11.1, 11.4).
 fn token_of(value: &str) -> Option<String> {
     let (scheme, credentials) = value.split_once(' ')?;
     let credentials = credentials.trim_matches(' ');
@@ -318,7 +318,7 @@ mod tests {
             let mut bytes = good.clone().into_bytes();
             bytes[at] = if bytes[at] == b'A' { b'B' } else { b'A' };
             let text = String::from_utf8(bytes).unwrap();
-            // The last character of base64 has bits that say nothing.
+            // The last character of base64 has unused bits.
             if trust::HeldToken::parse(&text).is_ok_and(|held| held.to_string() == good) {
                 continue;
             }
@@ -337,7 +337,7 @@ mod tests {
         let now = Nanos(0);
         holder.used.store(10_000_000, Ordering::Relaxed);
         holder.take_used();
-        // Many at a time, of which none has been served yet.
+        // Many requests at a time, of which none has been served yet.
         let request = |source| {
             let (verified, before) = gate.reserve_unknown(now, &headers, source)?.unwrap();
             let (_, after) = gate.reserve_known(now, &verified, Nanos(1000), &holder)?;

@@ -9,9 +9,8 @@
 //!                 └──────────────────────────────────┘
 //! ```
 //!
-//! Only somebody whose token an administrator of this node has signed, for the key with which he
-//! shakes hands, has an association here. It ends when that token counts no more, and with the
-//! cell that has its keys.
+//! An association needs a token that an administrator of this node has signed, for the key used in
+//! the handshake. It ends when that token becomes invalid, and with the cell that has its keys.
 
 use crate::access::{Caller, Gate};
 use crate::cells::Cells;
@@ -131,8 +130,8 @@ impl Neighbours {
         })
     }
 
-    /// Sends what goes to this address, by the socket at which the address was seen, or of its
-    /// family. What has no room is lost, like any datagram.
+    /// Sends a datagram to this address, by the socket at which the address was seen, or one of its
+    /// family. It is lost if the send buffer is full.
     fn send(&self, to: SocketAddr, datagram: &[u8], socket: Option<usize>) {
         let fits = |socket: &&UdpSocket| {
             socket.local_addr().is_ok_and(|own| own.is_ipv4() == to.is_ipv4())
@@ -310,8 +309,8 @@ impl Neighbours {
     /// Returns the client that shook hands with this key and this token, if they count here.
     fn caller(&self, control: &mut Control, token: &str, principal: PublicKey) -> Option<Caller> {
         let holder = self.gate.holder(token).ok()?;
-        // A token is good for whoever has it at the API, where TLS keeps it secret. Here it is
-        // shown to whoever answers, so that it counts only for the key that it is for.
+        // At the API a token is valid for any holder, since TLS keeps it secret. Here it is shown
+        // to the responder, which may be anyone, so it is valid only for the key that it names.
         if holder.token.principal() != principal {
             return None;
         }
@@ -328,7 +327,7 @@ impl Neighbours {
         Some(Sender { caller: live.caller.clone(), principal: Some(live.principal) })
     }
 
-    /// Handles an association whose keys cells have: the other side hears that it may send.
+    /// Handles an association whose keys cells have: tells the other side that it may send.
     pub(crate) fn handle_associated(&mut self, id: AssociationId) {
         let Some(live) = self.live.get_mut(&id) else { return };
         let confirm = std::mem::take(&mut live.confirm);
@@ -348,8 +347,8 @@ impl Neighbours {
         tracing::debug!(%id, principal = %live.principal, ?reason, "an association has ended");
     }
 
-    /// Ends associations whose capability counts no more. Called once a second, and when something
-    /// was revoked.
+    /// Ends associations whose capability is no longer valid. Called once a second, and after a
+    /// revocation.
     pub(crate) fn end_without_right(&mut self, control: &mut Control, cells: &Cells) {
         let is_gone = |(id, live): (&AssociationId, &Live)| {
             (!check_calls(control.state_mut(), &live.caller)).then_some(*id)
@@ -369,7 +368,7 @@ impl Neighbours {
         self.do_effects(control, cells, effects, None);
     }
 
-    /// Ends all associations: their keys went with the cell, or will be known to nobody.
+    /// Ends all associations: their keys are lost with the cell, or about to be.
     pub(crate) fn end_all(&mut self, control: &mut Control, cells: &Cells) {
         let ids: Vec<AssociationId> = self.table.ids().collect();
         ids.into_iter().for_each(|id| self.end(control, cells, id));

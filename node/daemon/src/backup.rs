@@ -1,4 +1,4 @@
-//! Backups: everything that makes a node that node, in one file, and a node made of it again.
+//! Backup and restore: everything that makes up a node in one file, and a node recreated from it.
 //!
 //! ```text
 //! tam backup ─ GET /v1/backup ─▶ state, capabilities, revocations ─┐
@@ -20,29 +20,29 @@ use std::io;
 use std::path::{Path, PathBuf};
 use units::Name;
 
-/// The node's key in a state directory.
+/// Name of the node's key in a state directory.
 pub const KEY_FILE: &str = "node.key.pem";
 
-/// Why a backup was not restored. What was there before still is, and nothing else.
+/// Cause for which a backup was not restored. Nothing has been changed then.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
-    /// Something else is there. The operator's fault.
+    /// The directory is in use: a fault of the operator.
     #[error("{} is there already and is not empty; move it away, or name other directories", path.display())]
     Occupied {
-        /// Where.
+        /// Path of the directory.
         path: PathBuf,
     },
-    /// The file system refused. The host's fault.
+    /// The file system refused: a fault of the host.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// Operation that was tried.
         action: &'static str,
-        /// With what.
+        /// Path that it was tried with.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The state in it is none. Whose fault: who wrote the file.
+    /// The state document cannot be parsed: a fault of the file's author.
     #[error(
         "the state in the backup is not understood: {0}; was it written by a newer version of tam?"
     )]
@@ -52,19 +52,19 @@ pub enum RestoreError {
     Journal(#[from] JournalError),
 }
 
-/// Where a backup is restored to.
+/// Directories to which a backup is restored.
 #[derive(Clone, Debug)]
 pub struct Places {
-    /// The node's state.
+    /// State directory of the node.
     pub state: PathBuf,
-    /// Its modules.
+    /// Module store.
     pub store: PathBuf,
 }
 
-/// Makes the directories of a node again, whole or not at all.
+/// Recreates the directories of a node, completely or not at all.
 ///
 /// # Errors
-/// When something is there already, or cannot be written.
+/// A directory is not empty, or cannot be written.
 pub fn restore(contents: &Contents, places: &Places) -> Result<(), RestoreError> {
     let targets = [&places.state, &places.store];
     for path in targets {
@@ -83,21 +83,21 @@ pub fn restore(contents: &Contents, places: &Places) -> Result<(), RestoreError>
     let made = make(contents, &unready[0], &unready[1]).and_then(|()| put(&unready, targets));
     if made.is_err() {
         for path in &unready {
-            // What was not made is not there.
+            // Directories that were not created are not there.
             let _ = fs::remove_dir_all(path);
         }
     }
     made
 }
 
-/// Puts directories in their places; on an error what was before is there again.
+/// Moves directories into place; undoes that on an error.
 fn put(unready: &[PathBuf; 2], targets: [&PathBuf; 2]) -> Result<(), RestoreError> {
     let was_there = targets.map(|path| path.exists());
     for (at, (from, to)) in unready.iter().zip(targets).enumerate() {
-        // An empty directory gives way to one with something in it.
+        // `rename` replaces an empty directory.
         let Err(error) = fs::rename(from, to) else { continue };
         for (before, path) in targets.into_iter().enumerate().take(at) {
-            // It was put there a moment ago. What fails now is found by whoever restores again.
+            // The path was moved there a moment ago. An error here is found by the next restore.
             let _ = fs::rename(path, &unready[before]);
             if was_there[before] {
                 let _ = fs::create_dir(path);

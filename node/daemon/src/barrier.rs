@@ -19,8 +19,8 @@ use sockets::frame_socket::TAKEN_MARK;
 pub(crate) struct Barrier(Vec<Taken>);
 
 impl Barrier {
-    /// Raises the barrier at the ports of a node, if something that shall run there is closed. The journal is
-    /// read for that, unless somebody has it open and knows the `state`.
+    /// Raises the barrier at the ports of a node if a desired service is closed. Reads the journal
+    /// for that, unless the caller has it open and passes the `state`.
     pub(crate) fn raise(file: &NodeFile, state: Option<&DesiredState>) -> Self {
         let is_closed = match state {
             Some(state) => state.has_closed_service(),

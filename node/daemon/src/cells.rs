@@ -243,7 +243,7 @@ impl Cells {
         }
     }
 
-    /// Forgets the reports of a lost cell; whatever waits for the next one goes on.
+    /// Discards the pending reports of a lost cell; actions that wait for the next one continue.
     pub(crate) fn forget_reports(&mut self, cell: CellNumber) {
         self.reports.handle_lost(cell);
     }
@@ -305,7 +305,7 @@ impl Cells {
     /// Sends all cells a message that they cannot do without.
     ///
     /// # Errors
-    /// When one of them cannot be told.
+    /// A cell cannot be sent to.
     pub(crate) fn send_all(&self, message: &ToCell, fds: &[BorrowedFd<'_>]) -> Result<()> {
         self.running.values().try_for_each(|cell| cell.link.send(message, fds))
     }
@@ -313,7 +313,7 @@ impl Cells {
     /// Sends the cell of a service what it is to run.
     ///
     /// # Errors
-    /// When there is no such cell, or it cannot be told.
+    /// The cell does not exist, or cannot be sent to.
     pub(crate) fn send(
         &self,
         entry: EntryId,

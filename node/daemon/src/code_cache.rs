@@ -5,10 +5,11 @@
 //!  STATE/code/DIGEST-BUILD-LEVELS     magic ‖ HMAC-SHA-256 ‖ compilation (`Compiled::to_bytes`)
 //! ```
 //!
-//! What is read here becomes machine code of a cell. The tag is made with a key that is derived
-//! from the node's own, and covers the module's digest, the levels and the build: this program,
-//! the versions of its compilers, and the processor's features. What does not verify is removed,
-//! and compiled anew. The directory is its owner's alone, bounded, and may be removed at any time.
+//! Entries become machine code of a cell. Therefore each has an authentication tag, whose key is
+//! derived from the node's own, and which covers the module's digest, the levels and the build:
+//! this program, the versions of its compilers, and the processor's features. An entry that does
+//! not verify is removed, and compiled again. The directory is accessible to its owner only,
+//! bounded, and may be removed at any time.
 
 use crate::{private, record};
 use aws_lc_rs::hmac;
@@ -31,7 +32,7 @@ const DIRECTORY: &str = "code";
 const BYTES_MAX: u64 = 512 << 20;
 /// Files, however small.
 const FILES_MAX: usize = 4_096;
-/// Bytes of one file; a compiler answers with no more.
+/// Largest file in bytes, the limit of a compiler's answer.
 const FILE_LENGTH_MAX: u64 = 240 << 20;
 /// First bytes of each file, to be raised with its form.
 const MAGIC: &[u8; 16] = b"tamandua code 1\n";
@@ -264,7 +265,7 @@ fn build() -> io::Result<[u8; 32]> {
 mod tests {
     use super::*;
 
-    /// A compilation without programs whose code is these bytes.
+    /// Returns a compilation without programs whose code is these bytes.
     fn compiled(code: &[u8]) -> Compiled {
         // No image, no programs.
         Compiled::from_bytes(&[&[2, 0, 0, 0, 0, 0], code].concat()).unwrap()

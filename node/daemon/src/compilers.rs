@@ -77,7 +77,7 @@ pub(crate) enum Action {
     Fail { entry: EntryId, replaces: Option<StateWay>, reason: String },
 }
 
-/// Compilation under way; its end is told when this is dropped, however it ended.
+/// Compilation under way; its end is reported when this is dropped, however it ended.
 struct Running {
     module: Digest,
     took: Duration,
@@ -98,7 +98,7 @@ pub(crate) struct Compilers {
     compilations: Queue,
     /// Largest number of jobs of one kind at a time.
     most: usize,
-    /// Kept code; `None` where the disk has no room for it: all is compiled anew.
+    /// Cache of compiled code; `None` if the disk has no space for it, and everything is compiled.
     cache: Option<Arc<CodeCache>>,
     /// Compilers started, and compilations that came from the disk.
     counts: (u64, u64),
@@ -130,7 +130,7 @@ impl Compilers {
         self.pending.is_empty()
     }
 
-    /// Forgets the services that wait: the next cell is asked for all of them anew.
+    /// Discards the services that wait: the next cell is asked to start all of them again.
     pub(crate) fn forget_all_pending(&mut self) {
         self.pending.values_mut().for_each(Vec::clear);
     }
@@ -179,7 +179,7 @@ impl Compilers {
         }
     }
 
-    /// Begins jobs whose turn it is.
+    /// Starts queued jobs, up to the limit.
     fn begin_jobs(&mut self, state: &NodeState) {
         while let Some(Job { module, bpf }) = self.reads.begin(self.most) {
             let (done, cache) = (self.done.clone(), self.cache.clone());
@@ -240,8 +240,8 @@ impl Compilers {
         self.begin_jobs(state);
     }
 
-    /// Handles the code of a module, or the reason for there being none. Services that wait for it
-    /// begin, or have it compiled anew if the levels below user were switched meanwhile.
+    /// Handles the code of a module, or the reason for which there is none. Services that wait for
+    /// it start, or have it compiled again if the levels below user were switched meanwhile.
     fn handle_compiled(
         &mut self,
         state: &NodeState,

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! text ─ parse ─▶ NodeFile ─▶ ports, settings ─▶ the daemon
-//!                     └─ Wanted: services and rules, each with its place in the text
+//!                     └─ Wanted: services and rules, each with its position in the text
 //! ```
 //!
-//! One form for `tam node`, `tam apply` and the routers of labs (docs/reference/node-file.md). Which
-//! module a name means, and whether the node can have all this, is decided elsewhere.
+//! One form for `tam node`, `tam apply` and the routers of labs (docs/reference/node-file.md).
+//! Other modules decide which module a name means, and whether the node can have all this.
 
 mod associations;
 
@@ -37,7 +37,7 @@ pub use sessions::SessionText;
 pub use sizes::{FlowCache, LedgerEvery};
 pub use words::plain;
 
-/// A commented node file, for `tam node` without one.
+/// Commented node file, used by `tam node` without a file.
 pub const SAMPLE_CONFIG: &str = r#"# A Tamandua node: tam node --config FILE
 name = "r1"
 
@@ -129,66 +129,66 @@ device = "eth2"
 
 /// Largest file, in bytes: as many rules as a node has, with long matches.
 pub const FILE_LENGTH_MAX: usize = 8 << 20;
-/// Where nodes keep what outlives them.
+/// Directory under which nodes keep stores and states.
 const STATE_DIRECTORY: &str = "/var/lib/tamandua";
 
-/// What a node file says.
+/// Contents of a node file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeFile {
-    /// The node's name.
+    /// Name of the node.
     pub name: Name,
-    /// When plain forwarding takes the fast path.
+    /// Condition for plain forwarding on the fast path.
     pub fast_path: FastPath,
-    /// Where modules are kept.
+    /// Directory of the module store.
     pub store: PathBuf,
-    /// Where the node keeps its desired state.
+    /// Directory of the node's desired state.
     pub state: PathBuf,
-    /// The core that runs modules; the last one when there is none.
+    /// Core that runs modules; the last one if `None`.
     pub guest_core: Option<usize>,
-    /// Flows whose rule and route each CPU remembers beside the most recent ones.
+    /// Number of flows whose rule and route each CPU caches beside the most recent ones.
     pub flow_cache: FlowCache,
-    /// How often what principals use is written down.
+    /// Interval at which usage is written to the ledger.
     pub ledger_every: LedgerEvery,
-    /// Where counters are read over TCP; nowhere when there is none.
+    /// Address of the Prometheus counters over TCP; not served if `None`.
     pub metrics: Option<Metrics>,
-    /// Where the API is served over TCP; nowhere when there is none.
+    /// Address of the API over TCP; not served if `None`.
     pub api: Option<Api>,
-    /// Whom the node believes.
+    /// Administrators and signers that the node trusts.
     pub trust: TrustText,
-    /// Where the node has associations; nowhere when there is none.
+    /// Addresses at which the node accepts associations; none if `None`.
     pub associations: Option<AssociationsText>,
-    /// Where modules come from that the node does not hold, in the order in which they are asked.
+    /// Repositories of modules that the node does not hold, in the order in which they are asked.
     pub repositories: Vec<Repository>,
-    /// Ports that are in line, two and two.
+    /// Pairs of bridged ports.
     pub bridge: Bridge,
-    /// The ports, in the order of their numbers.
+    /// Ports, in the order of their numbers.
     pub ports: Vec<PortSpec>,
-    /// What shall run.
+    /// Desired sessions, services and rules.
     pub wanted: Wanted,
 }
 
-/// What a file says shall run.
+/// Desired sessions, services and rules of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Whether services may run below user level.
+    /// Set if services may run below user level.
     pub bpf: bool,
-    /// The sessions.
+    /// Desired sessions.
     pub sessions: Vec<Spanned<SessionText>>,
-    /// The services.
+    /// Desired services.
     pub services: Vec<Spanned<ServiceText>>,
-    /// The rules that stand alone.
+    /// Rules that belong to no service.
     pub rules: Vec<Spanned<RuleText>>,
     source: Source,
 }
 
-/// A file with its name.
+/// File name and text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Source {
     file: String,
     text: String,
 }
 
-/// A file as it is written: what a node must have may be missing in one that is applied.
+/// Syntax of a file. Keys that a node needs are optional, since a file to be applied may lack them.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FileText {
@@ -215,64 +215,64 @@ struct FileText {
     rule: Vec<Spanned<RuleText>>,
 }
 
-/// A service as it is written.
+/// Syntax of a service.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceText {
-    /// Its name; the module's when there is none.
+    /// Name of the service; the module's if `None`.
     #[serde(default)]
     pub name: Option<Spanned<Name>>,
-    /// A file, or a name or digest in the store.
+    /// File, or a name or digest in the store.
     pub module: Spanned<String>,
-    /// What the operator sets.
+    /// Parameters by name.
     #[serde(default)]
     pub parameters: Option<Spanned<BTreeMap<String, ParameterText>>>,
-    /// Who pays.
+    /// Session that pays.
     #[serde(default)]
     pub session: Option<Spanned<Name>>,
-    /// Where to run it.
+    /// Level at which to run.
     #[serde(default)]
     pub level: Option<Spanned<abi::Level>>,
-    /// The services after it, in the order of edges.
+    /// Services after it in the graph, in the order of edges.
     #[serde(default)]
     pub then: Option<Spanned<Vec<Name>>>,
-    /// What it may use below user level.
+    /// Limit of its usage below user level.
     #[serde(default)]
     pub budget: Budget,
-    /// What becomes of its packets while it is down.
+    /// Failure policy.
     #[serde(default)]
     pub on_failure: OnFailure,
-    /// Rules that come and go with it.
+    /// Rules that are added and removed with the service.
     #[serde(default)]
     pub rules: Vec<Spanned<String>>,
-    /// The priority of these.
+    /// Priority of these rules.
     #[serde(default)]
     pub priority: Option<u16>,
-    /// Where on the way of packets these are looked at.
+    /// Stage of these rules.
     #[serde(default)]
     pub stage: Option<Stage>,
 }
 
-/// A rule as it is written.
+/// Syntax of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuleText {
-    /// Which packets.
+    /// Packets that the rule matches.
     pub r#match: Match,
-    /// What happens to them.
+    /// Action on matching packets.
     pub action: ActionText,
-    /// Higher wins.
+    /// Priority; higher wins.
     #[serde(default)]
     pub priority: Option<u16>,
-    /// Who pays.
+    /// Session that pays.
     #[serde(default)]
     pub session: Option<Name>,
-    /// Where on the way of packets it is looked at.
+    /// Stage at which the rule is evaluated.
     #[serde(default)]
     pub stage: Option<Stage>,
 }
 
-/// `forward`, `drop`, `service NAME` or `out PORT`.
+/// Action of a rule: `forward`, `drop`, `service NAME` or `out PORT`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct ActionText(pub Action);
@@ -284,7 +284,7 @@ impl TryFrom<String> for ActionText {
     }
 }
 
-/// The value of a parameter: text, or a number or truth value, which become text.
+/// Value of a parameter: text, or a number or truth value, which is converted to text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParameterText(pub String);
 
@@ -329,36 +329,36 @@ pub struct Api {
     pub listen: std::net::SocketAddr,
 }
 
-/// Whom a node believes, as it is written.
+/// Trust settings of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrustText {
-    /// Whose tokens count. Several, so that one can be lost.
+    /// Keys whose tokens are accepted. Several, so that one can be lost.
     #[serde(default, deserialize_with = "administrators")]
     pub administrators: Vec<PublicKey>,
-    /// Modules that anybody may run, without a token, in the best-effort session.
+    /// Modules that every caller may run, without a token, in the best-effort session.
     #[serde(default, deserialize_with = "patterns")]
     pub anyone: BTreeSet<ModulePattern>,
-    /// Whose signatures of modules count.
+    /// Keys whose signatures of modules are accepted.
     #[serde(default, deserialize_with = "signers")]
     pub signers: BTreeSet<Signer>,
-    /// What becomes of modules that nobody of these has signed.
+    /// Treatment of modules without an accepted signature.
     #[serde(default)]
     pub unsigned: Unsigned,
 }
 
-/// What becomes of modules without a signature that counts.
+/// Treatment of modules without an accepted signature.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unsigned {
-    /// They do not run.
+    /// Unsigned modules are refused.
     #[default]
     Refuse,
-    /// They run: the operator trusts whoever may deploy.
+    /// Unsigned modules run: the operator trusts everyone who may deploy.
     Accept,
 }
 
-/// Signers of one node: each is tried for each signature that does not name its own.
+/// Most signers of one node: each is tried for every signature that does not name its own.
 const SIGNERS_MAX: usize = 64;
 
 fn signers<'de, D: Deserializer<'de>>(value: D) -> Result<BTreeSet<Signer>, D::Error> {
@@ -370,7 +370,7 @@ fn signers<'de, D: Deserializer<'de>>(value: D) -> Result<BTreeSet<Signer>, D::E
     texts.iter().map(|text| text.parse().map_err(de::Error::custom)).collect()
 }
 
-/// Administrators of one node.
+/// Most administrators of one node.
 const ADMINISTRATORS_MAX: usize = 16;
 
 fn administrators<'de, D: Deserializer<'de>>(value: D) -> Result<Vec<PublicKey>, D::Error> {
@@ -391,21 +391,21 @@ fn patterns<'de, D: Deserializer<'de>>(value: D) -> Result<BTreeSet<ModulePatter
     texts.iter().map(|text| text.parse().map_err(de::Error::custom)).collect()
 }
 
-/// When plain forwarding takes the fast path.
+/// Condition for plain forwarding on the fast path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FastPath {
-    /// Where the kernel would add nothing.
+    /// Fast path where the kernel would add nothing.
     #[default]
     Auto,
-    /// Always, whatever the kernel would add.
+    /// Fast path always, whatever the kernel would add.
     Always,
-    /// Never: the kernel forwards what no rule takes.
+    /// No fast path: the kernel forwards what no rule takes.
     Never,
 }
 
 impl FastPath {
-    /// As in the file.
+    /// Returns the name used in the file.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -416,7 +416,7 @@ impl FastPath {
     }
 }
 
-/// Ports that are in line, two and two: one pair of names, or a list of pairs.
+/// Pairs of bridged ports: one pair of names, or a list of pairs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bridge(pub Vec<[Name; 2]>);
 
@@ -435,41 +435,41 @@ impl<'de> Deserialize<'de> for Bridge {
     }
 }
 
-/// Why a file cannot be used. The operator's fault.
+/// Cause for which a file cannot be used: a fault of the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// More than [`FILE_LENGTH_MAX`].
+    /// The file is longer than [`FILE_LENGTH_MAX`].
     #[error("{file} has {length} bytes, a node file has at most {FILE_LENGTH_MAX}")]
     TooLong {
-        /// The file.
+        /// Name of the file.
         file: String,
-        /// Its length.
+        /// Length in bytes.
         length: usize,
     },
-    /// A node needs a name.
+    /// The file does not name the node.
     #[error("{file} names no node; write name = \"r1\" in its first line")]
     NoName {
-        /// The file.
+        /// Name of the file.
         file: String,
     },
-    /// Modules and states would lie in one another.
+    /// Module store and state would share one directory.
     #[error("{file}: store and state are both {}; give the state a directory of its own", directory.display())]
     OneDirectory {
-        /// The file.
+        /// Name of the file.
         file: String,
-        /// The directory.
+        /// Directory of both.
         directory: PathBuf,
     },
-    /// Something at one place that the node refuses.
+    /// The node refuses something at one position of the file.
     #[error("{file}, line {line}, column {column}: {problem}")]
     At {
-        /// The file.
+        /// Name of the file.
         file: String,
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
-        /// In characters, counted from 1.
+        /// Column in characters, counted from 1.
         column: usize,
-        /// What is wrong, and what to do.
+        /// Problem, and its remedy.
         problem: String,
     },
 }
@@ -478,7 +478,7 @@ impl NodeFile {
     /// Parses a node file; `file` is its name in messages.
     ///
     /// # Errors
-    /// With the line, and what was probably meant.
+    /// The file is invalid; the error has the line, and what was probably meant.
     pub fn parse(text: &str, file: &str) -> Result<Self, ConfigError> {
         let source = Source { file: file.to_owned(), text: text.to_owned() };
         let found = source.read()?;
@@ -515,11 +515,11 @@ impl NodeFile {
         })
     }
 
-    /// Parses a file that is to be applied to the node that this one started: what it says
-    /// beside services and rules, if anything, must be so already.
+    /// Parses a file that is to be applied to the node that this one started. Settings beside
+    /// sessions, services and rules may be missing, but must not differ from the node's.
     ///
     /// # Errors
-    /// With the line, and what was probably meant.
+    /// The file is invalid; the error has the line, and what was probably meant.
     pub fn parse_wanted(&self, text: &str, file: &str) -> Result<Wanted, ConfigError> {
         let source = Source { file: file.to_owned(), text: text.to_owned() };
         let found = source.read()?;
@@ -604,10 +604,10 @@ impl NodeFile {
 }
 
 impl Wanted {
-    /// The modules of a file that is to be applied, as it writes them: files and names.
+    /// Returns the modules of a file that is to be applied, as files or names.
     ///
     /// # Errors
-    /// As for a node file.
+    /// The file is no valid node file.
     pub fn modules(text: &str, file: &str) -> Result<Vec<NamedModule>, ConfigError> {
         let source = Source { file: file.to_owned(), text: text.to_owned() };
         let services = source.read()?.service;
@@ -619,47 +619,47 @@ impl Wanted {
         Ok(modules.collect())
     }
 
-    /// The name of the node that a file is for, if it says so.
+    /// Returns the name of the node that a file is for, if it has one.
     ///
     /// # Errors
-    /// As for a node file.
+    /// The file is no valid node file.
     pub fn node_of(text: &str, file: &str) -> Result<Option<Name>, ConfigError> {
         let source = Source { file: file.to_owned(), text: text.to_owned() };
         Ok(source.read()?.name)
     }
 
-    /// Whether it asks for anything.
+    /// Returns true if the file asks for nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let none = self.sessions.is_empty() && self.services.is_empty();
         none && self.rules.is_empty() && self.bpf
     }
 
-    /// Something is wrong at a place of the file.
+    /// Returns an error at a position of the file.
     #[must_use]
     pub fn at(&self, span: Range<usize>, problem: impl Into<String>) -> ConfigError {
         self.source.at(span, problem.into())
     }
 }
 
-/// A module that a file names, with its place there.
+/// Module that a file names, with its position there.
 #[derive(Debug)]
 pub struct NamedModule {
     /// File, name or digest.
     pub module: String,
-    /// File, line and column, as they begin a message.
+    /// File, line and column, as the beginning of a message.
     place: String,
 }
 
 impl NamedModule {
-    /// Returns the problem with the place of the module's name in the file.
+    /// Returns the problem as a message with the position of the module's name.
     #[must_use]
     pub fn at(&self, problem: &str) -> String {
         format!("{}{problem}", self.place)
     }
 }
 
-/// Whether a module is meant by its file rather than by a name or digest.
+/// Returns true if a module is given by its file rather than by a name or digest.
 #[must_use]
 pub fn is_file(module: &str) -> bool {
     module.ends_with(".wasm") || module.contains('/')
@@ -675,7 +675,7 @@ impl Source {
             let problem = words::problem(&self.text, &error, &top_fields());
             self.at(error.span().unwrap_or_default(), problem)
         })?;
-        // TOML's own reader knows the place of a list only, not of what is in it.
+        // TOML's reader knows the position of a list, but not of its elements.
         for rule in found.service.iter().flat_map(|service| &service.get_ref().rules) {
             let parsed = rule.get_ref().parse::<Match>();
             parsed.map_err(|error| self.at(rule.span(), error.to_string()))?;
@@ -683,7 +683,7 @@ impl Source {
         Ok(found)
     }
 
-    /// Where a key of the top level stands; the beginning, if that is not seen.
+    /// Returns the position of a top-level key; the beginning of the file if it is not found.
     fn find(&self, key: &str) -> Range<usize> {
         let at = self.text.lines().find(|line| line.trim_start().starts_with(key));
         let at = at.map_or(0, |line| line.as_ptr() as usize - self.text.as_ptr() as usize);

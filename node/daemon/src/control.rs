@@ -78,7 +78,7 @@ pub(crate) struct Control {
     draining: BTreeMap<EntryId, Ahead>,
     memory: MemoryQuestion,
     called: Called,
-    /// Changes whose turn has not come.
+    /// Changes that wait for their turn.
     queue: VecDeque<Queued>,
     /// Time of the node's next timeout, as far as it is known.
     due: Option<Nanos>,
@@ -181,7 +181,7 @@ impl Control {
         switch::leave_kernel(&mut self.state);
     }
 
-    /// Queues an event for the operator and whoever it belongs to.
+    /// Queues an event for the operator and the owner of its subject.
     pub(crate) fn note(&mut self, note: Note) {
         self.state.note(note);
     }
@@ -238,7 +238,7 @@ impl Control {
         }
     }
 
-    /// Handles a service that is drained, or cannot be: its removal goes on.
+    /// Continues the removal of a service that is drained, or cannot be.
     pub(crate) fn handle_drained(&mut self, entry: EntryId) {
         if let Some(removal) = self.draining.remove(&entry) {
             self.do_ahead(removal);
@@ -266,7 +266,7 @@ impl Control {
         self.memory.handle_overdue(number);
     }
 
-    /// Ends capabilities whose time has come. Called once a second.
+    /// Ends capabilities that have expired. Called once a second.
     pub(crate) fn handle_second(&mut self) {
         revoke::handle_second(&mut self.state, &mut self.deployments);
         self.end_work_of_ended();
@@ -288,8 +288,8 @@ impl Control {
         self.end_work_of_ended();
     }
 
-    /// Has the change under way neither start nor put back what ran under capabilities that count
-    /// no more.
+    /// Makes the change under way neither start nor restore what ran under capabilities that are no
+    /// longer valid.
     fn end_work_of_ended(&mut self) {
         let Some(work) = &mut self.work else { return };
         let ended = revoke::ended(&mut self.state);
@@ -367,8 +367,9 @@ impl Control {
         self.due
     }
 
-    /// Returns whether somebody may have been told of a change since this was last asked: what runs
-    /// is written down first then, but in the middle of a change of several steps, whose end is told.
+    /// Returns true, once, if a client may have learned of a change since the last call: the record
+    /// of what runs is then written first, except in the middle of a change of several steps, whose
+    /// end is reported.
     pub(crate) fn take_urgent(&mut self) -> bool {
         !self.is_changing() && self.state.take_urgent()
     }

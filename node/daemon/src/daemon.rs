@@ -69,7 +69,7 @@ struct Identity {
     clock: Clock,
 }
 
-/// Request to let go of the node for another daemon.
+/// Request to hand the node over to another daemon.
 #[derive(Default)]
 struct Handover {
     /// True once it has been answered: the daemon ends without taking anything down.
@@ -109,7 +109,7 @@ impl Daemon {
         }
     }
 
-    /// Bills what was used since the last time, once cells have told what they did.
+    /// Bills usage since the last time, after cells have reported.
     fn bill(&mut self) {
         if !self.runtime.usage().billing().is_writing() {
             self.runtime.after_report(AfterReport::Bill);
@@ -150,7 +150,7 @@ impl Daemon {
     /// Runs the loop until the node ends or is handed over.
     ///
     /// # Errors
-    /// When a signal, a device or the front door cannot be watched or told.
+    /// A signal, a device or the front door cannot be watched or written to.
     pub(crate) async fn serve(
         &mut self,
         mut monitor: Monitor,
@@ -161,7 +161,7 @@ impl Daemon {
         let mut terminate = signal(SignalKind::terminate())?;
         let measured = self.done.clone();
         self.runtime.plane().measure_speed(Completion::new(move |speed| {
-            // The daemon is gone when nobody receives: nothing is left to do.
+            // A send fails only if the daemon has ended.
             let _ = measured.send(Done::SpeedMeasured(speed));
         }));
         let bills_every = Duration::from_secs(self.identity.file.ledger_every.0);
@@ -220,7 +220,7 @@ impl Daemon {
         }
     }
 
-    /// Ends associations whose capability counts no more.
+    /// Ends associations whose capability is no longer valid.
     fn check_associations(&mut self) {
         if let Some(neighbours) = &mut self.neighbours {
             neighbours.end_without_right(&mut self.control, self.runtime.cells());

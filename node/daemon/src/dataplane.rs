@@ -6,9 +6,9 @@
 //!             └─ lanes, programs ◀─ Instances
 //! ```
 //!
-//! The data plane does what it is told and reports its state; placement is decided elsewhere. What
-//! it reads of other owners comes with each call ([`Around`]); what others must do it leaves as
-//! actions ([`DataPlane::poll_action`]).
+//! The data plane carries out requests and reports its state; placement is decided elsewhere. State
+//! of other owners is passed to each call ([`Around`]); work for others is left as actions
+//! ([`DataPlane::poll_action`]).
 
 mod accounts;
 pub(crate) mod action;
@@ -194,7 +194,8 @@ impl DataPlane {
         }
     }
 
-    /// Takes over what a previous daemon counted and measured, and who paid from which account.
+    /// Takes over counters and measurements of a previous daemon, and the assignment of port share
+    /// accounts.
     pub(crate) fn resume(&mut self, lost_with_cells: u64, measured: Option<Speed>) {
         self.lost_with_cells = lost_with_cells;
         self.accounts.adopt(measured);
@@ -286,7 +287,7 @@ impl DataPlane {
     /// Handles a change of devices, routes or settings.
     ///
     /// # Errors
-    /// When the kernel does not describe its devices, or the front door is not told.
+    /// The kernel does not describe its devices, or the front door cannot be written to.
     pub(crate) fn handle_change(&mut self, around: &Around<'_>, change: Change) -> Result<()> {
         self.front.invalidate();
         if matches!(change, Change::Link | Change::Address | Change::Setting | Change::Lost) {
@@ -298,8 +299,8 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Looks at what the kernel does not tell of: settings that cached routes come from, tables that
-    /// keep ports closed, and whether it would add something to packets.
+    /// Polls what the kernel sends no notifications of: settings that cached routes depend on,
+    /// tables that keep ports closed, and whether the kernel would add something to packets.
     ///
     /// # Errors
     /// As [`DataPlane::handle_change`].
@@ -361,7 +362,7 @@ impl DataPlane {
         }
     }
 
-    /// Tells of a port whose device has another address or MTU.
+    /// Tells the cell of a port whose device has another address or MTU.
     fn change_port(&mut self, index: usize) {
         let port = &self.ports.all()[index];
         let (name, config) = (port.name(), port.config());
@@ -378,7 +379,7 @@ impl DataPlane {
         }
     }
 
-    /// Takes a port off its device: nothing of the node is there any more.
+    /// Detaches a port from its device, from which everything of the node is removed.
     fn take_away(
         &mut self,
         around: &Around<'_>,
@@ -407,7 +408,7 @@ impl DataPlane {
         self.remember_ports();
     }
 
-    /// Serves a port whose device is there, perhaps for the first time.
+    /// Puts a port into service whose device is there, perhaps for the first time.
     fn bring_back(&mut self, around: &Around<'_>, index: usize, link: &Link) {
         let old = &self.ports.all()[index];
         let (port, name) = (old.described(), old.name().clone());
@@ -477,8 +478,7 @@ impl DataPlane {
         Ok(self.ports.set_slow(&self.front, find, &mut self.actions)?)
     }
 
-    /// Closes ports while a service that runs or shall run is closed, and opens them when none is
-    /// any more.
+    /// Closes ports while a running or desired service is closed, and opens them when none is.
     pub(crate) fn close_ports(&mut self, around: &Around<'_>) {
         let Around { node, desired, node_changed, .. } = around;
         let is_wanted = self.closing.is_wanted(desired, node, *node_changed);
@@ -503,7 +503,7 @@ impl DataPlane {
     /// Tells the front door that the daemon is there.
     ///
     /// # Errors
-    /// When it cannot be told.
+    /// The front door cannot be written to.
     pub(crate) fn heartbeat(&self) -> Result<()> {
         Ok(self.front.heartbeat()?)
     }
@@ -514,8 +514,8 @@ impl DataPlane {
         self.devices.messages(self.front.front().ok())
     }
 
-    /// Gives a cell that has started what it needs for packets: who pays from which account, rules,
-    /// where to count, and the queues of all ports.
+    /// Sends a started cell what it needs for packets: accounts of port shares, rules, counters,
+    /// and the queues of all ports.
     ///
     /// # Errors
     /// When the kernel does not open a queue.
@@ -557,8 +557,8 @@ impl DataPlane {
         self.lost_with_cells += self.queues.end(&self.front, self.ports.all_mut());
     }
 
-    /// Takes over sockets of an adopted cell. Ports whose devices went meanwhile have none; those
-    /// that had none yet get them.
+    /// Takes over sockets of an adopted cell. Ports whose devices vanished meanwhile have none;
+    /// ports that had none get new ones.
     ///
     /// # Errors
     /// When the kernel does not open a queue.
@@ -581,8 +581,8 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Installs rules, and has cells use them: who is told of a rule may rely on it with the next
-    /// packet.
+    /// Installs rules in the front door and in cells: once a client is answered, its rule applies
+    /// from the next packet on.
     pub(crate) fn install(&mut self, rules: &RuleSet, has_cell: bool) {
         if let Err(error) = self.front.install(rules) {
             tracing::error!(%error, "the rules were not installed");
@@ -602,8 +602,8 @@ impl DataPlane {
         }
     }
 
-    /// Waits until the cell uses the rules that it was told of. Blocks the daemon's task, so that
-    /// nobody reads an answer before.
+    /// Waits until the cell uses the installed rules. Blocks the daemon's task, so that no client
+    /// reads an answer before.
     pub(crate) fn await_rules(&self, clock: Clock) {
         let Some(packets) = self.front.packets() else { return };
         let until = clock.now() + RULES_READ_WITHIN;

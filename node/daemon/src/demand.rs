@@ -1,4 +1,4 @@
-//! Demand loading: modules that somebody names by their digest and that the node does not hold.
+//! Demand loading: modules that are named by their digest and that the node does not hold.
 //!
 //! ```text
 //! deploy, apply ─┐ may it reach him?                            ┌▶ signed? his? ─▶ kept ─▶ goes on
@@ -7,8 +7,8 @@
 //! active packets ┘                 └ who asked first pays
 //! ```
 //!
-//! Nothing is compiled here: whoever asked goes on as if the module had been there all along, and
-//! is asked again for every right.
+//! Nothing is compiled here: the request continues as if the module had been there all along, and
+//! is authorized again in full.
 
 mod fetcher;
 mod start;
@@ -85,7 +85,7 @@ enum Waits {
 }
 
 impl Waits {
-    /// Returns true when nobody hears the answer.
+    /// Returns true if the client is gone.
     fn is_gone(&self) -> bool {
         match self {
             Self::Start | Self::Packets(_) => false,
@@ -203,7 +203,7 @@ impl Demand {
         }
     }
 
-    /// Handles the end of a fetch. What came is billed to who asked for it first.
+    /// Handles the end of a fetch, which is billed to the first requester.
     pub(crate) fn handle_fetched(
         &mut self,
         control: &mut Control,
@@ -255,8 +255,8 @@ impl Demand {
         control.note(Note::new(EventKind::ModuleMissed, text).module(digest));
     }
 
-    /// Handles a module of the right digest that has come: it is kept if somebody may have it who
-    /// waited.
+    /// Handles a fetched module of the right digest: it is kept if one of its requesters may have
+    /// it.
     fn take_over(
         &mut self,
         control: &mut Control,
@@ -376,13 +376,13 @@ impl Demand {
         self.answer_waiting(control, digest, waits, Err(refusal));
     }
 
-    /// Returns the next request whose modules have been fetched, or were not to be had, with them.
+    /// Returns the next request whose modules have been fetched, or could not be, with them.
     pub(crate) fn poll_released(&mut self) -> Option<(Incoming, Tried)> {
         self.released.pop_front()
     }
 
-    /// Takes a request whose modules have been looked for; fetches what it names and is not held,
-    /// if its sender could have that. Gives it back when there is nothing to fetch.
+    /// Takes a request whose modules have been looked up; fetches missing ones, if its sender may
+    /// have them. Returns the request if there is nothing to fetch.
     pub(crate) fn fetch_first(
         &mut self,
         control: &mut Control,
@@ -421,7 +421,7 @@ impl Demand {
         None
     }
 
-    /// Returns a digest that a request names, that is not held and that nobody has looked for.
+    /// Returns a digest that a request names, that is not held and has not been looked up.
     fn first_missing(&self, control: &Control, request: &Request, tried: &Tried) -> Option<Digest> {
         let is_missing = |digest: &Digest| {
             !tried.contains(digest) && !control.state().modules().is_there(digest)
@@ -468,20 +468,20 @@ impl Demand {
         }
     }
 
-    /// Forgets clients that have gone: somebody else pays then. Called once a second.
+    /// Discards clients that have gone; another requester pays then. Called once a second.
     pub(crate) fn handle_second(&mut self) {
         let gone = self.waiting.iter().filter(|(_, waits)| waits.is_gone());
         for waiter in gone.map(|(waiter, _)| *waiter).collect::<Vec<_>>() {
             self.wanted.cancel(waiter);
             self.waiting.remove(&waiter);
         }
-        // What nobody waits for is not fetched, and so not by anybody's advice.
+        // A module without a requester is not fetched, and cannot be recommended.
         let wanted = &self.wanted;
         self.previous.retain(|(digest, _), _| wanted.is_wanted(*digest));
     }
 }
 
-/// Checks whether the one who waits may have a module, now that it is known.
+/// Checks whether the requester may have a module, now that it is known.
 fn may_have(control: &mut Control, digest: &Digest, module: &Module, waits: &Waits) -> Answer<()> {
     match waits.caller() {
         Some((caller, operation)) => {

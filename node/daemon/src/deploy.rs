@@ -1,4 +1,4 @@
-//! From a module's bytes to code that a cell can run.
+//! Compilation of modules, from their bytes to code that a cell can run.
 
 use abi::check::{CheckError, Checked, Kind, Unverified};
 use cell::{CompileFailure, CompileWorker, Compiled};
@@ -10,36 +10,36 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use trust::Signer;
 
-/// Bytes of modules that no service runs any more and of what they were compiled to: a dozen
-/// large ones. Those that ran last are kept, and need not be compiled again.
+/// Bytes of modules that no service runs any more, and of their code: a dozen large ones. Those
+/// that ran last are kept, and need not be compiled again.
 const IDLE_BYTES_MAX: usize = 32 << 20;
-/// Those modules, however small: each has a descriptor for its code.
+/// Number of such modules, however small: each has a descriptor for its code.
 const IDLE_MAX: usize = 128;
 
-/// From the end of one compilation until a worker is started for the next.
+/// Time from the end of one compilation to the start of a worker for the next.
 const PREPARE_AFTER: Duration = Duration::from_millis(100);
 
-/// The program that cell and compile worker are: this one, also when its file
-/// has been replaced by a newer version since.
+/// Program of cell and compile worker: this one, even if its file has been replaced by a newer
+/// version since.
 pub(crate) const PROGRAM: &str = "/proc/self/exe";
 
 /// Compiled code of a module.
 #[derive(Clone, Debug)]
 pub(crate) struct Code {
-    /// Set where it is compiled for the levels below user, too.
+    /// Set if it is compiled for the levels below user, too.
     pub(crate) bpf: bool,
     pub(crate) compiled: Arc<Compiled>,
 }
 
-/// A module that the ABI's check accepted.
+/// Module that the ABI's check accepted.
 #[derive(Clone, Debug)]
 pub(crate) struct Module {
     pub(crate) wasm: Vec<u8>,
     pub(crate) checked: Checked,
     pub(crate) compiled: Option<Code>,
-    /// Whom the node believes has signed it, as far as it has looked.
+    /// Trusted signers of the module that have been verified so far.
     pub(crate) signers: BTreeSet<Signer>,
-    /// How often modules have been let go of since a service last ran it.
+    /// Calls of [`forget`] since a service last ran it.
     idle: u32,
 }
 
@@ -52,12 +52,13 @@ impl Module {
         Ok(Self { wasm, checked, compiled: None, signers: BTreeSet::new(), idle: 0 })
     }
 
-    /// One that was checked where it came from.
+    /// Creates a module that was checked by its source.
     pub(crate) const fn of(wasm: Vec<u8>, checked: Checked, signers: BTreeSet<Signer>) -> Self {
         Self { wasm, checked, compiled: None, signers, idle: 0 }
     }
 
-    /// Returns its code as it is made now: for the levels below user too if `bpf` says so.
+    /// Returns the code of the present kind: with programs for the levels below user if `bpf` is
+    /// set.
     pub(crate) fn code(&self, bpf: bool) -> Option<&Arc<Compiled>> {
         self.compiled.as_ref().filter(|code| code.bpf == bpf).map(|code| &code.compiled)
     }
@@ -67,8 +68,7 @@ impl Module {
     }
 }
 
-/// Lets go of modules that are not used, but for those that were last, within a limit; the store
-/// has them all.
+/// Drops unused modules, except the most recently used within a limit; the store has them all.
 pub(crate) fn forget(modules: &mut BTreeMap<Digest, Module>, is_used: impl Fn(&Digest) -> bool) {
     forget_beyond((IDLE_MAX, IDLE_BYTES_MAX), modules, is_used);
 }
@@ -94,19 +94,20 @@ fn forget_beyond(
     }
 }
 
-/// Returns how many compilers work at the same time: one for each processor of the daemon.
+/// Returns the number of compilers that may work at the same time: one for each processor of the
+/// daemon.
 pub(crate) fn jobs_max() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Compilers at work, and who waits for one to end.
+/// Number of compilers at work, and the condition that one has ended.
 static JOBS: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 
-/// A compiler's turn, until this is dropped.
+/// Permit for a compiler, until this is dropped.
 struct Turn;
 
 impl Turn {
-    /// Waits for one.
+    /// Waits for a permit.
     fn take() -> Self {
         let most = jobs_max();
         let jobs = JOBS.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -123,39 +124,39 @@ impl Drop for Turn {
     }
 }
 
-/// A worker that was started before there was anything to compile, and whether for the levels
-/// below user too: starting one takes some milliseconds.
+/// Worker started in advance, with the value of its `bpf` option: starting one takes some
+/// milliseconds.
 static SPARE: Mutex<Option<(bool, CompileWorker)>> = Mutex::new(None);
 
 fn spare() -> MutexGuard<'static, Option<(bool, CompileWorker)>> {
     SPARE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has a worker wait for the next module; a little later, for what was compiled begins now.
+/// Starts a worker for the next module; after a delay, since the compiled module starts now.
 pub(crate) fn prepare(bpf: bool) {
     std::thread::sleep(PREPARE_AFTER);
     let mut spare = spare();
     if spare.as_ref().is_none_or(|(for_bpf, _)| *for_bpf != bpf) {
-        // Without one, the next module waits for its own, and hears why there is none.
+        // Without one, the next module starts its own, and gets the error.
         *spare = start(bpf, true).ok().map(|worker| (bpf, worker));
     }
 }
 
-/// No worker waits any more.
+/// Ends the worker that was started in advance.
 pub(crate) fn end_spare() {
     spare().take();
 }
 
-/// The core that runs modules, where a compiler may work while nobody else wants to.
+/// Core that runs modules, where a compiler may work while it is idle.
 static GUEST_CORE: OnceLock<usize> = OnceLock::new();
 
-/// Says which core runs modules: once, before anything is compiled.
+/// Sets the core that runs modules; must be called once, before anything is compiled.
 pub(crate) fn set_guest_core(core: usize) {
     let _ = GUEST_CORE.set(core);
 }
 
-/// Has the program that `command` starts hear nothing of the terminal: Ctrl-C there is for the
-/// daemon, which ends its children itself, and in its order.
+/// Detaches the program that `command` starts from the terminal's signals: Ctrl-C is for the
+/// daemon, which ends its children itself, in its own order.
 pub(crate) fn away_from_terminal(command: &mut Command) -> &mut Command {
     command.process_group(0)
 }
@@ -175,9 +176,9 @@ fn start(bpf: bool, warm: bool) -> Result<CompileWorker, CompileFailure> {
     CompileWorker::start(worker)
 }
 
-/// Compiles in a worker process, for the levels below user too if `bpf` says so: `first` hears
-/// when the module can begin. Waits for its turn, and until its programs are there, too; the
-/// processor time that it took.
+/// Compiles in a worker process, with programs for the levels below user if `bpf` is set: `first`
+/// is called when the module can start. Waits for a permit, and until the programs are complete,
+/// too. Returns the processor time used.
 pub(crate) fn compile(
     wasm: &[u8],
     bpf: bool,
@@ -243,7 +244,7 @@ mod tests {
         let mut modules = modules(4);
         let digests: Vec<Digest> = modules.keys().copied().collect();
         let size = modules[&digests[0]].bytes();
-        // One after the other is used no more; the last one goes on.
+        // One module after another becomes unused; the last one stays in use.
         for gone in 1..4 {
             forget_beyond((9, 2 * size), &mut modules, |it| digests[gone..].contains(it));
         }

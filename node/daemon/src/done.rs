@@ -23,7 +23,7 @@ pub(crate) enum Done {
     SpeedMeasured(Result<session::in_kernel::Speed, String>),
     /// Arrival of all packets of before a recount.
     Landed(EntryId),
-    /// Arrival of all packets for a lane that no rule leads to any more.
+    /// Departure of all packets from a lane that no rule leads to any more.
     LaneUnused(EntryId),
     /// Arrival of all packets in programs of a service that is gone; the number of their arena.
     SpareReady(u32),

@@ -23,7 +23,7 @@ pub(crate) struct Note {
     session: Option<String>,
     port: Option<String>,
     reason: Option<String>,
-    /// Owner of what it is about, who may see it as the operator may.
+    /// Owner of the subject, who may see the event as the operator may.
     owner: Option<Owner>,
 }
 
@@ -119,12 +119,12 @@ impl Note {
         RepeatKey { line, ..self.key() }
     }
 
-    /// Returns it as one of the lines of a module that are not told apart.
+    /// Marks the event as one of the further lines of a module, which are counted together.
     pub(crate) fn further_line(self) -> Self {
         Self { text: cut(format!("further lines, the last: {}", self.text)), ..self }
     }
 
-    /// Returns it as one of the events of its kind that are not told apart.
+    /// Marks the event as one of the further events of its kind, which are counted together.
     pub(crate) fn of_others(self) -> Self {
         Self { reason: Some("others".to_owned()), ..Self::new(self.kind, self.text) }
             .count(self.count)
@@ -172,12 +172,12 @@ pub(crate) struct RepeatKey {
     rule: Option<u32>,
     port: Option<String>,
     reason: Option<String>,
-    /// Line of a module; `None` for the lines beyond those that are told apart.
+    /// Line of a module; `None` for further lines, which are counted together.
     line: Option<String>,
 }
 
 impl RepeatKey {
-    /// Returns true for a line of a module that is told apart from its others.
+    /// Returns true for a line of a module that is counted on its own.
     pub(crate) const fn is_line(&self) -> bool {
         self.line.is_some()
     }

@@ -31,7 +31,7 @@ pub(crate) const RULES_PATH: &str = "/v1/rules";
 /// Largest request for rules: a million flows, as long as IPv6 has them.
 pub(crate) const RULES_LENGTH_MAX: usize = 128 << 20;
 
-/// Who asks, and the way to the daemon.
+/// Caller of a request, and the channel to the daemon.
 struct Daemon {
     caller: Caller,
     requests: mpsc::Sender<Incoming>,
@@ -44,7 +44,7 @@ impl FromRequestParts<mpsc::Sender<Incoming>> for Daemon {
         parts: &mut Parts,
         requests: &mpsc::Sender<Incoming>,
     ) -> Result<Self, Response> {
-        // Whoever serves the API has asked the gate; without it nobody is anybody.
+        // The gate has set the caller; without it, the caller is unauthenticated.
         let caller = parts.extensions.get().cloned().unwrap_or(Caller::Anyone);
         Ok(Self { caller, requests: requests.clone() })
     }
@@ -369,9 +369,10 @@ fn no_capture_number(text: &str) -> ErrorInfo {
     error(ErrorCode::Usage, format!("'{shown}' is no number of a capture"), None)
 }
 
-/// What may be asked over TCP, without rights: counters, and nothing else.
+/// Creates the router of the metrics address, which serves counters without authentication, and
+/// nothing else.
 pub(crate) fn metrics_router(requests: mpsc::Sender<Incoming>) -> Router {
-    // The operator has said that everybody may.
+    // The operator has made the counters public.
     let as_operator = Extension(Caller::Operator);
     Router::new()
         .route("/metrics", get(metrics))
@@ -394,7 +395,7 @@ async fn metrics(headers: HeaderMap, Daemon { caller, requests }: Daemon) -> Res
         Ok(page) => {
             let accepted = headers.get_all(header::ACCEPT).into_iter();
             let format = exposition::Format::of(accepted.filter_map(|value| value.to_str().ok()));
-            // Caches must not give one to who asked for the other.
+            // Caches must tell the two formats apart.
             let kind = [(header::CONTENT_TYPE, format.content_type()), (header::VARY, "accept")];
             (kind, format.text(page)).into_response()
         }

@@ -1,4 +1,4 @@
-//! The journal: what shall run on a node, on disk, so that its next start knows.
+//! Journal of a node's desired states, on disk, for its next start.
 //!
 //! ```text
 //! STATE/state.redb
@@ -8,9 +8,10 @@
 //!   capabilities, revoked   (trusted.rs)
 //! ```
 //!
-//! One record is one transaction, on disk before the caller hears of it (redb). The newest
-//! generation is the truth; older ones are kept to go back to. What cannot be read is an error
-//! with what to do, never an empty state. Nothing here knows what a state means, or the time.
+//! One record is one transaction, on disk before the caller is answered (redb). The newest
+//! generation is authoritative; older ones are kept for rollbacks. Data that cannot be read causes
+//! an error with advice, never an empty state. This module does not interpret states, and reads no
+//! clock.
 
 mod trusted;
 
@@ -28,12 +29,12 @@ pub use trusted::CapabilityTexts;
 
 /// Generations that are kept: a day of an operator's changes.
 pub const GENERATIONS_MAX: usize = 64;
-/// Bytes of all states that are kept; a dozen of the largest that there are. The newest one, and
-/// one that it may have to go back to, are always kept.
+/// Bytes of all states that are kept; a dozen of the largest possible. The newest one, and one to
+/// which it may be rolled back, are always kept.
 const BYTES_MAX: u64 = 32 << 20;
-/// Memory for pages of the file: a node writes rarely, and reads when it starts.
+/// Page cache of the file in bytes: a node writes rarely, and reads when it starts.
 const CACHE_BYTES: usize = 4 << 20;
-/// The form of what is written; a node refuses a newer one than it knows.
+/// Version of the file format; a node refuses a newer one.
 const FORMAT: u32 = 1;
 /// Bytes of a SHA-256 digest.
 const DIGEST_LENGTH: usize = 32;
@@ -42,38 +43,38 @@ const STATES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("states");
 const HEADS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("heads");
 const FACTS: TableDefinition<'_, &str, &str> = TableDefinition::new("facts");
 
-/// The journal of one node.
+/// Journal of one node.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
-    /// None after an error: it is opened anew before the next use.
+    /// Database; `None` after an error: it is reopened before the next use.
     database: Option<Database>,
 }
 
 /// Head of a generation: everything beside its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
-    /// Cause of it, in words.
+    /// Text of the change that made it.
     pub cause: String,
-    /// The generation to go back to if nobody confirms this one.
+    /// Generation to return to if nobody confirms this one.
     #[serde(default)]
     pub unconfirmed_over: Option<u64>,
-    /// Sessions in it.
+    /// Number of sessions.
     #[serde(default)]
     pub sessions: usize,
-    /// Services in it.
+    /// Number of services.
     pub services: usize,
-    /// Rules in it.
+    /// Number of rules.
     pub rules: usize,
-    /// Bytes of its state.
+    /// Length of its state in bytes.
     #[serde(default)]
     bytes: u64,
 }
 
-/// One generation of the desired state.
+/// Generation of the desired state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Its number; they only grow.
+    /// Number of the generation; numbers only grow.
     pub generation: u64,
     /// Head of the generation.
     pub head: Head,
@@ -82,7 +83,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// A generation with this number.
+    /// Creates a generation with this number.
     #[must_use]
     pub fn new(generation: u64, cause: &str, state: DesiredState) -> Self {
         let (sessions, services) = (state.sessions.len(), state.services.len());
@@ -92,10 +93,10 @@ impl Record {
     }
 }
 
-/// Reason for the journal not being read or written.
+/// Cause for which the journal cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The file system refused. The host's fault.
+    /// The file system refused: a fault of the host.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
         /// Operation that was tried.
@@ -105,7 +106,7 @@ pub enum JournalError {
         /// Error of the system.
         source: io::Error,
     },
-    /// Bytes that nobody wrote. The host's fault.
+    /// The file has bytes that no node wrote: a fault of the host.
     #[error(
         "the state of the node in {} is damaged: {reason}; restore it from a copy, or move it away (mv {0} {0}.damaged): the node then begins with what its node file says",
         path.display()
@@ -116,15 +117,15 @@ pub enum JournalError {
         /// Description of the damage.
         reason: String,
     },
-    /// Written by a later version. The operator's fault.
+    /// The file was written by a later version: a fault of the operator.
     #[error("{} was written by a newer version of tam (form {found}, this one knows {FORMAT}); run that version", path.display())]
     Newer {
         /// The file.
         path: PathBuf,
-        /// Its form.
+        /// Format version of the file.
         found: String,
     },
-    /// Two nodes with one directory. The operator's fault.
+    /// Two nodes use one directory: a fault of the operator.
     #[error("{} is the state of node '{node}'; give each node a directory of its own with state = \"DIRECTORY\" in its node file", path.display())]
     OtherNode {
         /// The file.
@@ -132,27 +133,27 @@ pub enum JournalError {
         /// Name of the other node.
         node: String,
     },
-    /// Another process has it. The operator's fault.
+    /// Another process has the file open: a fault of the operator.
     #[error("{} is in use by another process; give each node a directory of its own with state = \"DIRECTORY\" in its node file", path.display())]
     InUse {
         /// The file.
         path: PathBuf,
     },
-    /// No such generation. The operator's fault.
+    /// The generation does not exist: a fault of the operator.
     #[error(
         "there is no generation {wanted} of this node's state; `tam rollback --list` shows those that are kept"
     )]
     NoGeneration {
-        /// As asked for.
+        /// Number that was requested.
         wanted: u64,
     },
 }
 
 impl Journal {
-    /// Opens the journal of a node, and makes one where there is none.
+    /// Opens the journal of a node, and creates one if there is none.
     ///
     /// # Errors
-    /// When it cannot be read or written, is damaged, or another node's.
+    /// The journal cannot be read or written, is damaged, or belongs to another node.
     pub fn open(directory: &Path, node: &Name) -> Result<Self, JournalError> {
         std::fs::create_dir_all(directory).map_err(io("make the directory", directory))?;
         let path = directory.join("state.redb");
@@ -167,8 +168,8 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Under another name first: a journal that has its name has a node's, so that an empty
-    /// file is seen as damaged.
+    /// Creates a journal under a temporary name, and renames it once it has its node, so that an
+    /// empty file is recognised as damaged.
     fn create(path: PathBuf, node: &Name) -> Result<Self, JournalError> {
         let new = path.with_extension("new");
         match std::fs::remove_file(&new) {
@@ -216,20 +217,20 @@ impl Journal {
         Ok(())
     }
 
-    /// The newest generation; none in a new journal.
+    /// Returns the newest generation; `None` in a new journal.
     ///
     /// # Errors
-    /// When it cannot be read or is damaged.
+    /// The generation cannot be read or is damaged.
     pub fn newest(&self) -> Result<Option<Record>, JournalError> {
         let database = self.opened()?;
         let newest = read_newest(database).map_err(of_redb("read", &self.path))?;
         newest.map(|generation| self.read(generation)).transpose()
     }
 
-    /// One generation.
+    /// Returns one generation.
     ///
     /// # Errors
-    /// When it is not there, cannot be read or is damaged.
+    /// The generation does not exist, cannot be read or is damaged.
     pub fn read(&self, generation: u64) -> Result<Record, JournalError> {
         let found = read_record(self.opened()?, generation);
         let damaged = |reason: String| JournalError::Damaged {
@@ -252,10 +253,10 @@ impl Journal {
         Ok(Record { generation, head, state })
     }
 
-    /// The generations that are kept, newest first.
+    /// Returns the heads of the generations that are kept, newest first.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// The heads cannot be read.
     pub fn list(&self) -> Result<Vec<(u64, Head)>, JournalError> {
         let heads = read_heads(self.opened()?).map_err(of_redb("read", &self.path))?;
         let mut list = Vec::new();
@@ -269,10 +270,10 @@ impl Journal {
         Ok(list)
     }
 
-    /// The digest of what the node file wanted when it was last followed.
+    /// Returns the digest of the node file's desired state when it was last followed.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// The digest cannot be read.
     pub fn node_file(&self) -> Result<Option<String>, JournalError> {
         self.fact("node file")
     }
@@ -281,12 +282,12 @@ impl Journal {
         read_fact(self.opened()?, key).map_err(of_redb("read", &self.path))
     }
 
-    /// Writes a generation, in place of any from its number on; it is on disk when this returns.
-    /// `node_file` is the digest of what the node file wants, if that was followed now;
-    /// `capabilities` are those of which something in it is, if they are not those of before.
+    /// Writes a generation, replacing all from its number on; it is on disk when this returns.
+    /// `node_file` is the digest of the node file's desired state, if that was followed now;
+    /// `capabilities` are those of its owners, if they have changed.
     ///
     /// # Errors
-    /// When it cannot be written; then the journal is as it was.
+    /// The generation cannot be written; the journal is then unchanged.
     pub fn write(
         &mut self,
         record: &Record,
@@ -303,19 +304,19 @@ impl Journal {
         })
     }
 
-    /// After an error the file is opened anew; a record that came to the disk all the same is
-    /// taken out, as its caller was told that it is not there.
+    /// Reopens the file after an error, and removes a record that reached the disk all the same, as
+    /// its caller was told otherwise.
     fn recover(&mut self, generation: u64) {
         self.database = None;
         if let Ok(database) = open(&self.path) {
-            // What fails now fails again with the next record, and is told then.
+            // An error here occurs again with the next record, and is reported then.
             if truncate(&database, generation).is_ok() {
                 self.database = Some(database);
             }
         }
     }
 
-    /// What was written is not what can be read.
+    /// Returns the error for data that was not written by a node.
     pub(crate) fn damaged(&self, reason: String) -> JournalError {
         JournalError::Damaged { path: self.path.clone(), reason }
     }
@@ -331,33 +332,33 @@ impl Journal {
     /// Returns the capabilities that were written last.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// The capabilities cannot be read.
     pub fn capabilities(&self) -> Result<CapabilityTexts, JournalError> {
         trusted::read_capabilities(self.opened()?).map_err(of_redb("read", &self.path))
     }
 
-    /// Returns everything that was ever revoked.
+    /// Returns all revocation ids.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// They cannot be read.
     pub fn revoked(&self) -> Result<BTreeSet<String>, JournalError> {
         trusted::read_revoked(self.opened()?).map_err(of_redb("read", &self.path))
     }
 
-    /// Returns the latest time that was kept, in seconds since 1970.
+    /// Returns the latest recorded time, in seconds since 1970.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// The time cannot be read.
     pub fn latest_time(&self) -> Result<u64, JournalError> {
         let text = self.fact(trusted::LATEST_TIME)?.unwrap_or_else(|| "0".to_owned());
         let wrong = |_| self.damaged(format!("its latest time is '{}'", text.escape_debug()));
         text.parse().map_err(wrong)
     }
 
-    /// Writes down what is revoked, and the time; on disk when this returns.
+    /// Records revocations, and the time; on disk when this returns.
     ///
     /// # Errors
-    /// When it cannot be written; then the journal is as it was.
+    /// They cannot be written; the journal is then unchanged.
     pub fn revoke(&mut self, what: &BTreeSet<String>, time: u64) -> Result<(), JournalError> {
         self.in_transaction(|transaction| {
             let mut revoked = transaction.open_table(trusted::REVOKED)?;
@@ -371,15 +372,15 @@ impl Journal {
     /// Returns the highest versions of modules that ran, as text.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// They cannot be read.
     pub fn versions(&self) -> Result<Option<String>, JournalError> {
         self.fact(trusted::VERSIONS)
     }
 
-    /// Keeps the highest versions.
+    /// Records the highest versions.
     ///
     /// # Errors
-    /// When they cannot be written; then the journal is as it was.
+    /// They cannot be written; the journal is then unchanged.
     pub fn keep_versions(&mut self, text: &str) -> Result<(), JournalError> {
         self.in_transaction(|transaction| {
             transaction.open_table(FACTS)?.insert(trusted::VERSIONS, text)?;
@@ -387,10 +388,10 @@ impl Journal {
         })
     }
 
-    /// Keeps the latest time.
+    /// Records the latest time.
     ///
     /// # Errors
-    /// When it cannot be written; then the journal is as it was.
+    /// The time cannot be written; the journal is then unchanged.
     pub fn keep_time(&mut self, time: u64) -> Result<(), JournalError> {
         self.in_transaction(|transaction| trusted::keep_time(transaction, time))
     }
@@ -404,7 +405,7 @@ impl Journal {
         }
         let written = trusted::try_write(self.opened()?, change);
         written.map_err(|error| {
-            // Opened anew before the next use.
+            // The file is reopened before the next use.
             self.database = None;
             of_redb("write", &self.path)(error)
         })
@@ -455,7 +456,7 @@ fn write(
         let mut kept = Vec::new();
         for entry in heads.iter()? {
             let (generation, head) = entry?;
-            // One that cannot be read counts as large: it goes first.
+            // A head that cannot be read counts as large, and is removed first.
             let bytes = serde_json::from_slice::<Head>(head.value());
             kept.push((generation.value(), bytes.map_or(BYTES_MAX, |head| head.bytes)));
         }
@@ -475,7 +476,7 @@ fn write(
     Ok(transaction.commit()?)
 }
 
-/// The generations that make room for a record: those with its number and above, and the oldest
+/// Returns the generations to remove for a record: those with its number and above, and the oldest
 /// beyond the limits.
 fn dropped(kept: &[(u64, u64)], record: &Record, bytes: u64) -> Vec<u64> {
     let needed = |generation: u64| record.head.unconfirmed_over == Some(generation);
@@ -496,7 +497,7 @@ fn dropped(kept: &[(u64, u64)], record: &Record, bytes: u64) -> Vec<u64> {
     gone
 }
 
-/// Takes out every generation from this number on.
+/// Removes every generation from this number on.
 fn truncate(database: &Database, from: u64) -> Result<(), redb::Error> {
     if read_newest(database)?.is_none_or(|newest| newest < from) {
         return Ok(());
@@ -546,7 +547,7 @@ fn io(action: &'static str, path: &Path) -> impl Fn(io::Error) -> JournalError {
     move |source| JournalError::Io { action, path: path.to_owned(), source }
 }
 
-/// Returns the error of the journal that an error of the database is.
+/// Converts an error of the database.
 fn of_redb(action: &'static str, path: &Path) -> impl Fn(redb::Error) -> JournalError {
     move |error| {
         let path = path.to_owned();

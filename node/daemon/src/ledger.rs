@@ -164,8 +164,7 @@ impl Billing {
         &self.meters
     }
 
-    /// Goes on with the meters of a daemon before. Those of services that run go on; of others they
-    /// have ended.
+    /// Continues the meters of an earlier daemon: those of running services; others have ended.
     pub(crate) fn adopt(&mut self, meters: Meters) {
         self.meters = meters;
     }
@@ -212,8 +211,8 @@ impl Billing {
         self.is_changed = true;
     }
 
-    /// Ends the meters of a service whose counters are about to go: they are read, and kept for the
-    /// ledger.
+    /// Ends the meters of a service whose counters are about to be removed: they are read, and kept
+    /// for the ledger.
     pub(crate) fn end_service(&mut self, counters: &Counters<'_>, entry: EntryId) {
         if self.meters.has(entry) {
             self.read(counters, entry);
@@ -222,14 +221,14 @@ impl Billing {
         }
     }
 
-    /// Ends the meters of all services, whose counters are about to go with their cell.
+    /// Ends the meters of all services, whose counters are about to be lost with their cell.
     pub(crate) fn end_services(&mut self, counters: &Counters<'_>) {
         for entry in self.meters.entries() {
             self.end_service(counters, entry);
         }
     }
 
-    /// Begins the meter of a service below user level anew: its counters there are about to be
+    /// Restarts the meter of a service below user level, whose counters there are about to be
     /// cleared.
     pub(crate) fn begin_below(&mut self, counters: &Counters<'_>, entry: EntryId) {
         self.read(counters, entry);
@@ -252,8 +251,8 @@ impl Billing {
         }
     }
 
-    /// Bills the processor time of a compilation. What was compiled before anybody wanted it is paid
-    /// by whoever runs it by now, or else by the node.
+    /// Bills the processor time of a compilation. A compilation in advance is paid by the present
+    /// user of the module, or else by the node.
     pub(crate) fn add_compilation(&mut self, state: &NodeState, digest: Digest, took: Duration) {
         let text = digest.to_string();
         let mut run = state.node().services().filter(|service| service.module.digest == text);
@@ -351,7 +350,7 @@ fn write_all(
     while let Ok(bill) = bills.recv() {
         let written = write(&mut opened, || Files::open(directory, Arc::clone(key), id), &bill);
         if written.is_err() {
-            // What is on the disk is looked at before anything is appended again.
+            // The files are examined before the next append.
             opened = None;
         }
         done.send(written.map_err(|error| error.to_string()));

@@ -64,19 +64,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use units::Name;
 
-/// How a node is started.
+/// Options of a node's start.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The node file.
     pub config: PathBuf,
-    /// Whether modules may run as BPF programs; else all run at user level.
+    /// Set if modules may run as BPF programs; else all run at user level.
     pub bpf: bool,
-    /// Whether a daemon of this node that runs is to end, and what it runs to go on.
+    /// Set if a running daemon of this node is to end, and this one takes over what it runs.
     pub take_over: bool,
 }
 
-/// Runs a node until it is told to stop (SIGINT, SIGTERM); then takes down
-/// what it put up.
+/// Runs a node until SIGINT or SIGTERM; then takes down what it set up.
 ///
 /// # Errors
 /// When the node file is wrong, another node of that name runs, or the kernel
@@ -103,7 +102,7 @@ pub fn run(options: Options) -> Result<()> {
     let file = Arc::new(file);
     let start = daemon::Start { file, config: options.config, key: Arc::new(key), guest_core };
     let ended = runtime.block_on(life::run(start, lock, options.bpf));
-    // A compiler at work is not waited for: nobody wants its code any more.
+    // A running compiler is not waited for: its code is no longer needed.
     runtime.shutdown_background();
     ended
 }
@@ -111,7 +110,7 @@ pub fn run(options: Options) -> Result<()> {
 /// A daemon that handed over has ended within this.
 const HANDED_OVER_WITHIN: Duration = Duration::from_secs(10);
 
-/// Asks the daemon that runs, if one does, to let go of the node, and takes its name.
+/// Asks the running daemon, if there is one, to hand the node over, and takes its name.
 fn take_over(name: &Name) -> Result<File> {
     let client = api::Client::of(name).with_on_delay(Some(|place| {
         tracing::warn!(%place, "the daemon that runs does not answer yet; waiting for it");
@@ -150,7 +149,7 @@ fn take_over(name: &Name) -> Result<File> {
     }
 }
 
-/// Where a node keeps what lives as long as it runs.
+/// Returns the directory of a node's files that last as long as it runs.
 fn run_directory(name: &Name) -> PathBuf {
     Path::new(api::RUN_DIRECTORY).join(name.as_str())
 }

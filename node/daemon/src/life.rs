@@ -37,11 +37,11 @@ const REQUESTS_MAX: usize = 64;
 enum End {
     /// Everything is taken down.
     Down,
-    /// Everything goes on, for another daemon.
+    /// Everything keeps running, for another daemon.
     HandedOver,
 }
 
-/// Takes the node's name for this process; whoever may not open its lock cannot hold it.
+/// Takes the node's name for this process. The lock can only be held by users who may open it.
 pub(crate) fn lock(name: &Name) -> Result<File> {
     let directory = run_directory(name);
     std::fs::create_dir_all(&directory)
@@ -106,8 +106,8 @@ fn has_record(name: &Name) -> bool {
     Record::read(name).is_ok_and(|record| record.is_some())
 }
 
-/// Returns the network namespace where a dead node's ports are, if it is another one than this
-/// process's; a namespace that nobody has any more took them along.
+/// Returns the network namespace of a dead node's ports, if it is another one than this process's;
+/// a namespace that has been removed took them along.
 ///
 /// # Errors
 /// When it has no name here, and a process is in it.
@@ -145,7 +145,7 @@ fn is_left(name: &Name) -> bool {
     has_record(name) || run_directory(name).join(STAYS_CLOSED).exists()
 }
 
-/// Opens what a node that starts goes on with.
+/// Opens what a starting node continues from.
 fn find(start: &Start) -> Result<Found> {
     let Start { file, config, .. } = start;
     let barrier = (!has_record(&file.name)).then(|| Barrier::raise(file, None));
@@ -161,7 +161,7 @@ struct Prepared {
     monitor: Monitor,
     neighbours: Option<Neighbours>,
     listening: Listening,
-    /// Requests that were heard; they are answered when the daemon serves.
+    /// Requests received so far; they are answered when the daemon serves.
     requests: mpsc::Receiver<Incoming>,
 }
 
@@ -190,7 +190,8 @@ async fn run_locked(start: Start, prepared: Prepared, bpf: bool) -> Result<End> 
     let (done, done_rx) = mpsc::unbounded_channel();
     let name = start.file.name.clone();
     let mut daemon = crate::daemon::adopt_or_start(start, found, done).inspect_err(|_| {
-        // What it had put up comes down again; the first failure is the one to tell.
+        // What the daemon set up is taken down again; the first failure is the one that is
+        // reported.
         let _ = adopt::take_down(&name);
     })?;
     if let Err(error) = daemon.begin(neighbours, bpf) {
@@ -201,7 +202,7 @@ async fn run_locked(start: Start, prepared: Prepared, bpf: bool) -> Result<End> 
     let ended = daemon.serve(monitor, requests, done_rx).await;
     daemon.end_associations();
     if ended.is_ok() && daemon.is_handed_over() {
-        // Until whoever asked has his answer; more than that he does not need.
+        // The client needs this time to read its answer, and no more.
         tokio::time::sleep(ANSWERED_WITHIN).await;
         tracing::info!(node = %name, "handed over: everything goes on without this daemon");
         return Ok(End::HandedOver);

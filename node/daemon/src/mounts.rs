@@ -1,4 +1,4 @@
-//! Folders that outlive a daemon, and who sees them.
+//! Visibility of directories that outlive a daemon.
 //!
 //! Pins and the run directory are for the daemon that comes next. In a mount namespace with file
 //! systems of its own (`ip netns exec` makes one) that daemon does not find them, and they are gone
@@ -13,7 +13,7 @@ const KEPT_IN: [&str; 2] = [bpf::pin::BPFFS, api::RUN_DIRECTORY];
 /// The machine's first process, or the container's.
 const FIRST: u32 = 1;
 
-/// Warns when what this process keeps is seen by nobody else on the machine.
+/// Warns if the directories of this process are invisible to the rest of the machine.
 pub(crate) fn warn_of_own() {
     if let Some(folder) = other_than(FIRST) {
         tracing::warn!(
@@ -55,7 +55,7 @@ fn other_than(pid: u32) -> Option<&'static str> {
 fn differs(own: &Path, theirs: &Path) -> bool {
     match (own.metadata(), theirs.metadata()) {
         (Ok(own), Ok(theirs)) => (own.dev(), own.ino()) != (theirs.dev(), theirs.ino()),
-        // Without the right to look at that process nothing is known against it.
+        // Without the permission to inspect that process no problem is known.
         _ => false,
     }
 }
@@ -78,7 +78,7 @@ mod tests {
         if !rustix::process::geteuid().is_root() {
             return;
         }
-        // Another /run, as in a namespace that somebody has prepared by hand.
+        // A private /run, as in a namespace that was prepared by hand.
         let script = "mount -t tmpfs none /run && mkdir -p /run/tamandua && echo ready && cat";
         let mut other = Command::new("unshare")
             .args(["--mount", "--propagation", "private", "sh", "-c", script])

@@ -1,4 +1,4 @@
-//! The node's own key: who the node is, to principals, clients and other nodes.
+//! Key of the node, which identifies it to principals, clients and other nodes.
 //!
 //! ```text
 //!  STATE/node.key.pem      PKCS#8 (RFC 5958, RFC 8410), not encrypted, readable by its owner only
@@ -18,12 +18,12 @@ use trust::key::FILE_LENGTH_MAX;
 use trust::{KeyError, SecretKey, Seed};
 use zeroize::Zeroizing;
 
-/// Its name in the state's directory.
+/// Name of the file in the state directory.
 const FILE: &str = "node.key.pem";
-/// Nobody but its owner.
+/// Permissions: only the owner can read it.
 const MODE: u32 = 0o600;
 
-/// Why a node has no key.
+/// Cause for which a node has no key.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NodeKeyError {
     /// The file system refused. The host's fault.
@@ -78,8 +78,8 @@ fn read(path: &Path, file: &File) -> Result<SecretKey, NodeKeyError> {
     SecretKey::from_pem(&text, None).map_err(damaged)
 }
 
-/// Under another name first, and on the disk before it has its own: what has that is whole. One
-/// that somebody else made meanwhile stays.
+/// Creates a key under a temporary name, and renames it once it is on the disk, so that a file with
+/// the final name is complete. A key that another process created meanwhile is kept.
 fn make(path: &Path, state: &Path) -> Result<(), NodeKeyError> {
     let mut seed = Seed::default();
     getrandom::fill(seed.as_mut()).map_err(NodeKeyError::Random)?;

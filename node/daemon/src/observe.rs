@@ -71,7 +71,8 @@ impl Observe {
         self.events.told()
     }
 
-    /// Answers `GET /v1/events`: the events behind `since`, waited for so many seconds.
+    /// Answers `GET /v1/events`: the events after number `since`, for which it waits this many
+    /// seconds.
     pub(crate) fn handle_events(
         &mut self,
         now: Nanos,
@@ -93,7 +94,7 @@ impl Observe {
         self.drops.start()
     }
 
-    /// Compares all drop counters with their previous values, and tells of those that grew.
+    /// Compares all drop counters with their previous values, and reports those that grew.
     pub(crate) fn count_drops(&mut self, view: &View<'_>) {
         let with_devices = self.drops.handle_report();
         let all = readings::of_all(view, with_devices);
@@ -110,7 +111,7 @@ impl Observe {
         }
     }
 
-    /// Answers `GET /v1/why` for a client that may see so much.
+    /// Answers `GET /v1/why`, limited to what the client may see.
     pub(crate) fn why_list(&self, view: &View<'_>, sight: &Sight) -> WhyList {
         why::why_list(view, &self.drops, sight)
     }
@@ -141,7 +142,7 @@ impl Observe {
         self.captures.is_any()
     }
 
-    /// Returns the rule whose packets a capture has, if there is the capture and it is one rule's.
+    /// Returns the rule of a capture, if it exists and captures one rule's packets.
     pub(crate) fn rule_of_capture(&self, id: u32) -> Option<RuleId> {
         self.captures.rule_of(id)
     }
@@ -169,8 +170,8 @@ impl Observe {
         self.captures.begin(view, request)
     }
 
-    /// Answers `GET /v1/captures/N`, now or when there is a packet, for which so many seconds are
-    /// waited.
+    /// Answers `GET /v1/captures/N`, now or when a packet has been captured, for which it waits
+    /// this many seconds.
     pub(crate) fn handle_captured(
         &mut self,
         view: &View<'_>,
@@ -196,7 +197,7 @@ impl Observe {
         self.captures.end(view, id)
     }
 
-    /// Takes the packets that taps have seen, and ends captures that nobody asks for.
+    /// Takes captured packets, and ends captures that are not polled.
     pub(crate) fn handle_capture_tick(&mut self, view: &View<'_>) {
         self.captures.handle_tick(view);
     }

@@ -1,10 +1,10 @@
 //! Processor time that verifying and evaluating tokens may take, by source of the requests.
 //!
-//! A token is cheap to make and may be dear to evaluate, and the daemon evaluates it in the thread
-//! that serves everybody. So each source (the network of a peer, or the UNIX socket's clients) has
-//! an account: what its tokens took is charged, and its next request waits until the account is
-//! even again. The operator, who sends no token, has none. Sans-IO: the caller gives the time and
-//! waits.
+//! A token is cheap to make and may be expensive to evaluate, and the daemon evaluates it in the
+//! thread that serves all clients. So each source (the network of a peer, or the UNIX socket's
+//! clients) has an account: the time of its tokens is charged, and its next request waits until the
+//! account is even again. The operator, who sends no token, has none. Sans-IO: the caller passes
+//! the time and waits.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -23,7 +23,7 @@ const DELAY_MAX: Nanos = Nanos::from_millis(10_000);
 /// Sources that are kept apart; more share one account.
 const SOURCES_MAX: usize = 4096;
 
-/// Sender of requests, as far as it can be told from others.
+/// Sender of requests, as far as senders can be distinguished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Source {
     /// Clients of the node's own UNIX socket.
@@ -73,7 +73,8 @@ impl Pace {
         cost: Nanos,
     ) -> Result<Nanos, Nanos> {
         let (one, of_one) = self.account(now, source).after(now, cost, PARTS_OF_ONE, BURST);
-        // All are charged when it is used: who waits takes nothing from others.
+        // The common account is charged for all when time is used: a delayed sender takes nothing
+        // from others.
         let (_, of_all) = self.all.after(now, cost, PARTS_OF_ALL, BURST_OF_ALL);
         let delay = Nanos(of_one.0.max(of_all.0));
         if delay > DELAY_MAX {

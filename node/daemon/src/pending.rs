@@ -18,9 +18,9 @@ pub(crate) struct Pending {
 
 /// Description of a service for its cell.
 pub(crate) enum Facts {
-    /// One that handles packets.
+    /// Service that handles packets.
     Packets(ServiceFacts),
-    /// One that handles connections.
+    /// Service that handles connections.
     Streams(StreamFacts),
 }
 

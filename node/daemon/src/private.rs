@@ -1,5 +1,5 @@
-//! Files and directories of the node's state that only its user may read: what runs here for whom,
-//! and what everybody used, is nobody else's business.
+//! Files and directories of the node's state that only its user may read: they show what runs for
+//! which principal, and its usage.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -10,7 +10,7 @@ use std::path::Path;
 const FILE_MODE: u32 = 0o600;
 /// Permissions of a directory.
 const DIRECTORY_MODE: u32 = 0o700;
-/// What group and others may.
+/// Permission bits of group and others.
 const OTHERS: u32 = 0o077;
 
 /// Makes a directory, with those above it, and takes one that is there from everybody else. Those

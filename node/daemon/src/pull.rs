@@ -1,5 +1,5 @@
-//! The node as a repository: what its store holds, by the pull half of the OCI distribution
-//! specification, to those whose capability reaches the module.
+//! The node as a repository: it serves its store, by the pull half of the OCI distribution
+//! specification, to clients whose capability covers the module.
 //!
 //! ```text
 //! GET /v2/NAME/… ─▶ gate: whose token (Bearer, or the password of Basic) ─▶ oci_client::router
@@ -27,7 +27,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tower::ServiceExt;
 
-/// Where the specification has its paths.
+/// Path prefix of the OCI distribution specification.
 pub(crate) const PREFIX: &str = "/v2";
 
 /// Adds what a store holds to the API.
@@ -40,7 +40,7 @@ pub(crate) fn with_store(api: Router, store: Store, requests: mpsc::Sender<Incom
     api.route("/v2/", any(answer.clone())).route("/v2/{*rest}", any(answer))
 }
 
-/// What a client without a token is told: what it can send.
+/// Returns the answer to a client without a token, which names the accepted credentials.
 pub(crate) fn challenge() -> Response {
     let message = "send a capability: as a bearer token, or as the password of any user";
     let errors = json!({ "errors": [{ "code": "UNAUTHORIZED", "message": message }] });
@@ -77,8 +77,8 @@ impl OfDaemon {
     }
 }
 
-/// How many more nodes may be asked: all that may be for who does not ask for somebody else, and
-/// none where that is not understood.
+/// Returns the number of further nodes that may be asked for this request: the maximum if the
+/// client asks for itself, and none if the header is invalid.
 fn hops_of(headers: &HeaderMap) -> Hops {
     let mut values = headers.get_all(HOPS).iter();
     match (values.next(), values.next()) {

@@ -1,4 +1,4 @@
-//! What a daemon writes down for the one that comes after it, should it die.
+//! Record of what runs, for a daemon that adopts it after this one has died.
 //!
 //! ```text
 //!  /run/tamandua/NODE/
@@ -9,8 +9,9 @@
 //!      cell-PID.sock   where a cell is found
 //! ```
 //!
-//! It says what runs, not what shall run: it is in memory like what it describes, and gone
-//! with the machine. It is written when something was done, and before anybody is told so.
+//! The record states what runs, not what shall run: it lies on a memory file system, like what it
+//! describes, and is gone with the machine. It is written after a change, and before anybody is
+//! told of it.
 
 mod recorder;
 
@@ -34,10 +35,10 @@ use std::time::Instant;
 use tokio::time::Duration;
 use units::{Bytes, Name, Packets, SessionId};
 
-/// Of this document. To be raised when fields change their meaning.
+/// Version of the record. It must be raised when fields change their meaning.
 const VERSION: u32 = 1;
 
-/// What runs, to be written: as [`Record`], which is what is read.
+/// Record of what runs, as it is written; [`Record`] is what is read.
 #[derive(Debug, Serialize)]
 pub(crate) struct RecordView<'a> {
     pub(crate) fingerprint: &'a str,
@@ -56,39 +57,40 @@ pub(crate) struct RecordView<'a> {
     pub(crate) has_packet_ports: bool,
 }
 
-/// What runs.
+/// Record of what runs, as it is read.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Record {
-    /// Of what the next daemon shares with programs, maps and cell: [`fingerprint`].
+    /// Fingerprint of what the next daemon must share with programs, maps and cell
+    /// ([`fingerprint`]).
     pub(crate) fingerprint: String,
-    /// Inode of the network namespace where it runs; 0: not known.
+    /// Inode of the node's network namespace; 0 if unknown.
     #[serde(default)]
     pub(crate) namespace: u64,
-    /// Digest of what the node file wanted when it was last followed.
+    /// Digest of the node file's desired state when it was last followed.
     #[serde(default)]
     pub(crate) followed: Option<String>,
-    /// When the node's clock was zero, on the machine's.
+    /// Zero of the node's clock on the machine's monotonic clock, in nanoseconds.
     pub(crate) clock_zero_ns: u64,
     pub(crate) ports: Vec<PortSpec>,
-    /// The cell's process number.
+    /// Process id of the cell.
     pub(crate) cell: Option<u32>,
     pub(crate) node: Snapshot,
-    /// Packets and bytes of rules that are gone, by session.
+    /// Packets and bytes of removed rules, by session.
     pub(crate) closed: BTreeMap<Name, (Packets, Bytes)>,
-    /// Fuel of services that are gone, by session.
+    /// Fuel of removed services, by session.
     pub(crate) fuel_closed: BTreeMap<Name, u64>,
-    /// Packets that cells which died left in their rings.
+    /// Packets that dead cells left in their rings.
     pub(crate) lost_with_cells: u64,
-    /// What sessions used in cells that are gone.
+    /// Usage of sessions in dead cells.
     #[serde(default)]
     pub(crate) sessions_before: BTreeMap<SessionId, SessionCounts>,
-    /// How fast modules run below user level.
+    /// Speed of modules below user level.
     #[serde(default)]
     pub(crate) speed: Option<session::in_kernel::Speed>,
-    /// What counts for whom.
+    /// Meters of all accounts.
     #[serde(default)]
     pub(crate) meters: Meters,
-    /// It has packet ports, which nobody adopts.
+    /// Set if the node has packet ports, which cannot be adopted.
     #[serde(default)]
     pub(crate) has_packet_ports: bool,
 }
@@ -102,32 +104,31 @@ pub(crate) fn path_in(directory: &Path) -> PathBuf {
     directory.join("running.json")
 }
 
-/// The file that is written: the one before the last.
+/// Returns the path of the file that is written next: it holds the record before the last.
 fn unready(path: &Path) -> PathBuf {
     path.with_extension("new")
 }
 
-/// Puts bytes in the place of a file's, as a whole for whoever reads it. The two files change
-/// their names: a file that is renamed onto another, or cut to nothing, is put on the disk at once
-/// by some file systems (ext4's `auto_da_alloc`), and this one is of no use after a crash of the
-/// machine.
+/// Replaces the contents of a file atomically for its readers. The two files exchange their names:
+/// some file systems flush a file that is renamed onto another, or truncated, to the disk at once
+/// (ext4's `auto_da_alloc`), and this one is useless after a crash of the machine.
 fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let unready = unready(path);
-    // Parameters of services are nobody else's business.
+    // The file contains parameters of services, which are confidential.
     let mut options = File::options();
     options.write(true).create(true).truncate(false).mode(0o600);
     let file = options.open(&unready)?;
     file.write_all_at(bytes, 0)?;
     file.set_len(bytes.len() as u64)?;
     match renameat_with(CWD, &unready, CWD, path, RenameFlags::EXCHANGE) {
-        // The first one, or a file system that cannot exchange names.
+        // The first record, or a file system that cannot exchange names.
         Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS) => std::fs::rename(&unready, path),
         exchanged => Ok(exchanged?),
     }
 }
 
-/// Names everything that this program and the programs, maps and cells that it starts must
-/// agree about. Whoever has another one cannot go on with them.
+/// Returns the fingerprint of everything that this program and the programs, maps and cells that it
+/// starts must agree about. A daemon with another fingerprint cannot adopt them.
 pub(crate) fn fingerprint() -> Result<String> {
     let engine = engine::Engine::new().context("making the engine")?;
     let mut hash = Sha256::new();
@@ -143,14 +144,14 @@ pub(crate) fn fingerprint() -> Result<String> {
     Ok(digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Returns the inode of this process's network namespace; 0 where the kernel does not say it.
+/// Returns the inode of this process's network namespace; 0 if the kernel does not report it.
 pub(crate) fn namespace() -> u64 {
     let namespace = namespaces::netns::NetNs::current().ok();
     namespace.and_then(|it| it.inode().ok()).unwrap_or(0)
 }
 
 impl RecordView<'_> {
-    /// Replaces what was written before.
+    /// Replaces the record.
     pub(crate) fn write(&self, path: &Path) -> Result<()> {
         let bytes = serde_json::to_vec(self)?;
         replace(path, &bytes).with_context(|| format!("writing {}", path.display()))
@@ -158,7 +159,7 @@ impl RecordView<'_> {
 }
 
 impl Record {
-    /// What a daemon before has written; `None` when there was none, or it ended cleanly.
+    /// Reads the record of an earlier daemon; `None` if there was none, or it ended cleanly.
     pub(crate) fn read(node: &Name) -> Result<Option<Self>> {
         let path = path(node);
         let bytes = match std::fs::read(&path) {
@@ -171,7 +172,7 @@ impl Record {
         Ok(Some(record))
     }
 
-    /// What it describes is taken down.
+    /// Removes the record, after what it describes has been taken down.
     pub(crate) fn remove(node: &Name) {
         let path = path(node);
         for path in [unready(&path), path] {
@@ -184,7 +185,7 @@ impl Record {
         }
     }
 
-    /// When the node's clock was zero.
+    /// Returns the zero of the node's clock.
     pub(crate) fn clock_zero(&self) -> Instant {
         let passed = Duration::from_nanos(machine_ns().saturating_sub(self.clock_zero_ns));
         let now = Instant::now();
@@ -192,13 +193,13 @@ impl Record {
     }
 }
 
-/// The instant on the machine's clock, which goes on from process to process.
+/// Converts an instant to the machine's clock, which all processes share, in nanoseconds.
 pub(crate) fn on_machine_clock(instant: Instant) -> u64 {
     let passed = u64::try_from(instant.elapsed().as_nanos()).unwrap_or(u64::MAX);
     machine_ns().saturating_sub(passed)
 }
 
-/// The machine's monotonic clock, in nanoseconds: one for all processes.
+/// Returns the machine's monotonic clock, which all processes share, in nanoseconds.
 pub(crate) fn machine_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
@@ -229,7 +230,7 @@ mod tests {
         assert_eq!(read.fingerprint.len(), 32);
     }
 
-    /// A record with something in every field, written and read.
+    /// Returns a record with a value in every field, written and read.
     fn written(zero: Instant) -> Record {
         let (name, counts) = ("gold".parse::<Name>().unwrap(), SessionCounts::default());
         let node = node::Node::new("r1".parse().unwrap(), Vec::new()).unwrap();

@@ -1,4 +1,4 @@
-//! The API over TCP: TLS with the node's own key, for those who have a capability.
+//! The API over TCP: TLS with the node's own key, for holders of a capability.
 //!
 //! ```text
 //!  TCP ─ room, and a handshake left this second? ─ TLS ─ gate: whose token? ─▶ the same API
@@ -29,11 +29,11 @@ use tokio_rustls::TlsAcceptor;
 use trust::SecretKey;
 use units::Name;
 
-/// Connections over the network: apart from those of the socket, so that nobody outside keeps an
-/// operator out.
+/// Limits of connections over the network: separate from those of the socket, so that remote
+/// clients cannot lock an operator out.
 const LIMITS: Limits =
     Limits { connections: 64, head: Duration::from_secs(10), body: Duration::from_secs(30) };
-/// Of one address, or of one network of IPv6 (/64, what one customer has).
+/// Most connections of one address, or of one IPv6 network (/64, what one customer has).
 const CONNECTIONS_OF_ONE_MAX: usize = 16;
 /// Handshakes in a second: each takes some 0.2 ms of a core, so they never take more than a tenth.
 const HANDSHAKES_PER_SECOND: u32 = 400;
@@ -52,14 +52,15 @@ impl Drop for Remote {
     fn drop(&mut self) {
         self.end.send_replace(true);
         if let Some(thread) = self.thread.take() {
-            // What went wrong in it was told when it did.
+            // The thread has reported its errors itself.
             let _ = thread.join();
         }
     }
 }
 
 impl Remote {
-    /// Listens. `state` is where the certificate is written for whoever wants it.
+    /// Listens for connections. `state` is the directory to which the certificate is written for
+    /// clients that want it.
     pub(crate) fn start(
         listen: SocketAddr,
         node: &Name,
@@ -112,7 +113,7 @@ fn tls_of(key: &SecretKey, node: &Name, address: IpAddr) -> Result<(Arc<ServerCo
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_no_client_auth()
         .with_single_cert(vec![certificate.der().clone()], PrivateKeyDer::Pkcs8(secret))?;
-    // Each connection proves the node's key anew; there is nothing to keep of one.
+    // Each connection proves the node's key again; sessions are not resumed.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok((Arc::new(config), certificate.pem()))
@@ -155,7 +156,7 @@ impl Drop for Room {
     }
 }
 
-/// What counts as one address.
+/// Returns the address, or the network, to which connections are counted.
 fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
@@ -186,7 +187,7 @@ async fn serve(
                 continue;
             }
         };
-        // Whoever finds no room sees the connection end: an answer would need a handshake.
+        // A connection beyond the limits is closed: an answer would need a handshake.
         let Some(room) = Room::take(&free, &counts, address.ip()) else { continue };
         handshakes.tick().await;
         tokio::spawn(connection(stream, acceptor.clone(), router.clone(), room));

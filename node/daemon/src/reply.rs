@@ -9,8 +9,8 @@ use crate::answer::{Answer, error};
 use api::{ErrorCode, ErrorInfo};
 use tokio::sync::oneshot;
 
-/// Obligation to answer one request. One that is dropped unanswered tells its client that the node
-/// is stopping, which is the only time when that is right.
+/// Obligation to answer one request. Dropped without an answer, it tells the client that the node
+/// is stopping, which must be the only case.
 #[must_use = "a client waits for the answer"]
 #[derive(Debug)]
 pub(crate) struct Reply<T>(Option<oneshot::Sender<Answer<T>>>);

@@ -25,7 +25,7 @@ pub(crate) enum Request {
     WantPull(Digest, Hops, Reply<()>),
     AddSignatures(String, api::SignaturesRequest, Reply<api::SignaturesStored>),
     Stats(Reply<api::Stats>),
-    /// Events behind a number, waited for so many seconds.
+    /// Events after a number, for which to wait this many seconds.
     Events(u64, u32, Reply<api::EventList>),
     Why(Reply<api::WhyList>),
     Metrics(Reply<String>),

@@ -53,7 +53,7 @@ const MESSAGES_AT_ONCE: usize = 256;
 
 /// Consequence of a message or of a call that another owner is to handle.
 pub(crate) enum Action {
-    /// A cell has started, and is to be told of captures.
+    /// A cell has started, and must be sent the captures.
     CellStarted(CellNumber),
     /// A cell has ended, or does not answer, with the reason.
     CellLost(CellNumber, String),
@@ -322,7 +322,7 @@ impl Runtime {
     /// Marks a reusable instance as ready.
     pub(crate) fn spare_ready(&mut self, control: &mut Control, number: u32) {
         let entry = self.plane.services().handle_spare_ready(number);
-        // What its last packets counted is nobody's.
+        // Packets counted last by a removed service are not billed.
         if let Some(entry) = entry.filter(|entry| control.node().service_of(*entry).is_none()) {
             self.clear_counters(entry);
         }
@@ -419,7 +419,7 @@ impl Runtime {
         self.cells.handle_report_overdue(number);
     }
 
-    /// Handles what a codec tells.
+    /// Handles an event of a codec.
     pub(crate) fn handle_codec_news(&mut self, codec: CodecNumber, news: CodecNews) {
         self.cells.handle_codec_news(codec, news);
     }
@@ -491,15 +491,14 @@ impl Runtime {
         self.refuse(control, event, false);
     }
 
-    /// Gives an event to the node by which somebody is refused something: because there is not
-    /// enough of it if `is_short`.
+    /// Passes the node an event that refuses a request, for lack of resources if `is_short`.
     fn refuse(&self, control: &mut Control, event: Event, is_short: bool) {
         control.set_now(self.clock.now());
         control.handle_event(event, is_short);
     }
 
-    /// Computes the node's capacity anew: devices came or went. Sessions for which it is too little
-    /// are promised nothing, until they are tried again.
+    /// Recomputes the node's capacity after devices were added or removed. Sessions that no longer
+    /// fit lose their reservations, until they are tried again.
     pub(crate) fn renew_capacity(&mut self, control: &mut Control) {
         let has_front_door = self.plane.front_door().is_ok();
         let before = control.node().capacity();
@@ -520,8 +519,8 @@ impl Runtime {
         }
     }
 
-    /// Asks cells what sessions have used; the look follows when they have told. One that has not
-    /// answered for a second is not waited for.
+    /// Asks cells for the usage of sessions, which is sampled when they have answered. A cell that
+    /// has not answered for a second is not waited for.
     pub(crate) fn look_at_use(&mut self, control: &Control) {
         let Some(is_overdue) = self.usage.sessions_mut().start_look(self.clock.now()) else {
             return;
@@ -607,7 +606,7 @@ impl Runtime {
         self.actions.push_back(Action::CellLost(cell, why));
     }
 
-    /// Takes note of what sessions have used, as cells have told.
+    /// Records the usage of sessions that cells have reported.
     fn note_use(&mut self, control: &Control) {
         let now = self.clock.now();
         if let Err(error) = self.usage.note(now, control.node(), &self.plane) {

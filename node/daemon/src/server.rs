@@ -1,7 +1,7 @@
 //! The API's connections: how many there are, and how long one may take to say what it wants.
 //!
-//! Whoever is slow, endless or many at once loses his connection and nobody else's time: a
-//! request comes to the daemon when it is there as a whole.
+//! A client that is slow, sends endless bodies or opens many connections loses its own connection,
+//! and delays no other client: a request reaches the daemon only when it is complete.
 
 use crate::access::{Caller, Gate, Place, SEND_ONE};
 use crate::answer::error;
@@ -30,7 +30,7 @@ use tokio::sync::Semaphore;
 use tower::ServiceExt;
 use units::Nanos;
 
-/// What the API takes at most.
+/// Limits of the API.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Connections at a time.
@@ -48,7 +48,7 @@ pub(crate) const LIMITS: Limits =
 /// Pause after the system could not give a connection, so that its lack is no busy loop.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Asks the gate who sends a request, before its body is read.
+/// Authenticates the sender of a request, before its body is read.
 pub(crate) fn guarded(router: Router, gate: Arc<Gate>, place: Place, limits: Limits) -> Router {
     let read = move |request, next| whole_body(limits, request, next);
     let admit = move |request, next| admit(Arc::clone(&gate), place, request, next);
@@ -86,7 +86,7 @@ fn host_problem(request: &Request) -> Option<&'static str> {
     }
 }
 
-/// What is said to who has no capability, of everything that is more than looking.
+/// Returns the refusal of requests without a capability that may change something.
 fn nothing_for_anyone() -> api::ErrorInfo {
     error(ErrorCode::Refused, "this needs a capability", Some(SEND_ONE))
 }
@@ -104,7 +104,7 @@ async fn admit(gate: Arc<Gate>, place: Place, mut request: Request, next: Next) 
     let begun = machine_time();
     match gate.caller(request.headers(), place) {
         Ok(Caller::Anyone) if request.uri().path().starts_with(pull::PREFIX) => pull::challenge(),
-        // Before the body is read: of nobody it may be anything.
+        // Checked before the body is read, which an unauthenticated caller may send.
         Ok(Caller::Anyone) if request.method() != axum::http::Method::GET && !gate.anyone => {
             refuse(nothing_for_anyone()).into_response()
         }
@@ -185,12 +185,12 @@ pub(crate) async fn connection(
         .serve_connection(TokioIo::new(stream), service)
         .await;
     if let Err(problem) = served {
-        // The client's doing: it has been told as far as it listens.
+        // The error is caused by the client, which has been answered as far as it reads.
         tracing::debug!(%problem, "a connection to the API ended early");
     }
 }
 
-/// Answers without reading: there is no room for another request.
+/// Answers without reading: the limit of connections is reached.
 async fn turn_away(mut stream: UnixStream, limits: Limits) {
     let open = limits.connections;
     let message = format!("the node has {open} connections open, which is its limit");
@@ -205,7 +205,7 @@ async fn turn_away(mut stream: UnixStream, limits: Limits) {
         "HTTP/1.1 {status} Too Many Requests\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );
-    // A few hundred bytes fit the socket's buffer, whether or not somebody reads them.
+    // A few hundred bytes fit the socket's buffer, whether or not the client reads them.
     let _ = tokio::time::timeout(limits.head, stream.write_all(answer.as_bytes())).await;
     // What the client sends meanwhile would turn the answer into a reset.
     let _ = stream.shutdown().await;
@@ -214,8 +214,8 @@ async fn turn_away(mut stream: UnixStream, limits: Limits) {
     let _ = tokio::time::timeout(Duration::from_secs(1), copied).await;
 }
 
-/// Returns the most bytes that a request's body may have. Only the operator sends long lists of
-/// flows: of others each connection could have so much of the node's memory.
+/// Returns the largest body of a request in bytes. Only the operator sends long lists of flows:
+/// others could occupy this much of the node's memory by each connection.
 fn body_length_max(request: &Request) -> usize {
     let is_operator = matches!(request.extensions().get(), Some(Caller::Operator));
     let is_long = is_operator && request.uri().path() == RULES_PATH;
@@ -454,7 +454,7 @@ mod tests {
             3,
             "it is closed behind the third: {said}"
         );
-        // A body that could be taken for a request by whoever reads the other length.
+        // A body that a reader of the other length would take for a request.
         let smuggled = "POST /length HTTP/1.1\r\nhost: x\r\ncontent-length: 6\r\n\
                         content-length: 5\r\n\r\n0\r\n\r\nX";
         let said = say(&path, format!("{smuggled}{one}").as_bytes()).await;

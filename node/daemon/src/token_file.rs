@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result};
 use std::path::Path;
 
-/// Its text, without the space around it. Whatever the file is, no more than `most` bytes of it
-/// are taken, and one more is read.
+/// Reads the token in a file, without surrounding space. Reads at most one byte more than `most`,
+/// whatever the file is.
 pub(crate) fn read(path: &Path, most: u64) -> Result<String> {
     let mut text = String::new();
     File::open(path)?.take(most + 1).read_to_string(&mut text)?;

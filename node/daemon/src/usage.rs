@@ -122,7 +122,7 @@ impl Usage {
         Ok(counts)
     }
 
-    /// Takes note of what sessions have used until now, of which cells have told.
+    /// Records the usage of sessions until now, as cells have reported it.
     ///
     /// # Errors
     /// When a counter cannot be read.

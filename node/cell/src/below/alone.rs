@@ -1,4 +1,4 @@
-//! An instance whose packets run below user level without a node: by test-run.
+//! Stand-alone instance whose packets run below user level without a node, by `BPF_PROG_TEST_RUN`.
 //!
 //! ```text
 //! packet, metadata ─▶ hand-over ─▶ program ─▶ verdict or trap, packet, records
@@ -6,8 +6,8 @@
 //!              on_timer ─ sandbox ────┴── one memory
 //! ```
 //!
-//! For `tam run` and the conformance table: no front door, no device, no
-//! neighbours. What a node does to a packet behind its module does not happen.
+//! Used by `tam run` and the conformance table: there is no front door, no device and no neighbour.
+//! Nothing that a node does after the module happens here.
 
 use std::os::fd::AsFd;
 
@@ -23,58 +23,60 @@ use super::hand_over::{give, new_hand_over};
 use super::start::{StartBelowError, Started, take_below, take_up};
 use super::{Around, BelowError, Record, RecordError, trap_of};
 
-/// Fuel of one call: about what user level does in its 10 ms.
+/// Fuel of one call: about what user level executes in its 10 ms.
 const FUEL_BUDGET: u64 = 1 << 24;
-/// Bytes for what one packet can leave: 4 frames of 9,018 bytes and 4 events.
+/// Bytes of the ring, for the output of one packet: 4 frames of 9,018 bytes and 4 events.
 const EVENTS_LENGTH: u32 = 1 << 16;
 
-/// Why a module cannot run below.
+/// Cause for which a module cannot run below user level.
 #[derive(Debug, thiserror::Error)]
 pub enum CompileAloneError {
-    /// It does not become eBPF: at least one reason.
+    /// The module cannot be compiled to eBPF, for at least one reason.
     #[error("it does not become eBPF: {}", .0.first().map_or_else(String::new, ToString::to_string))]
     Refused(Vec<Refusal>),
-    /// The sandbox does not take it, in which every instance starts.
+    /// The engine, in which every instance starts, refuses the module.
     #[error(transparent)]
     Engine(#[from] CompileError),
 }
 
-/// Why a packet could not be run below, other than by its module's fault.
+/// Cause, other than a fault of its module, for which a packet could not be run below user level.
 #[derive(Debug, thiserror::Error)]
 pub enum AloneError {
-    /// Memory or block.
+    /// Memory or block cannot be created.
     #[error(transparent)]
     Below(#[from] BelowError),
-    /// It did not start.
+    /// The instance did not start.
     #[error(transparent)]
     Start(#[from] StartBelowError),
-    /// A map could not be made.
+    /// A map cannot be created.
     #[error(transparent)]
     NewMap(#[from] NewMapError),
     /// The verifier refused the program.
     #[error(transparent)]
     Load(#[from] RawLoadError),
-    /// The kernel did not run it over this packet.
+    /// The kernel refused to run the program on this packet.
     #[error(transparent)]
     Run(#[from] TestRunError),
-    /// The ring buffer could not be mapped.
+    /// The ring buffer cannot be mapped.
     #[error("the ring buffer of the module's events cannot be mapped: {0}")]
     Ring(#[from] std::io::Error),
-    /// It has bytes that nobody wrote: a defect of ours.
+    /// The ring buffer has bytes that no program wrote: a defect of this program.
     #[error(transparent)]
     Broken(#[from] BrokenRing),
-    /// It has a record that the compiler's programs do not write: a defect of ours.
+    /// The ring buffer has a record that the compiler's programs do not write: a defect of this
+    /// program.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// A trap code that the compiler does not have: a defect of ours.
+    /// The block has a trap code that the compiler does not use: a defect of this program.
     #[error("the program trapped with the code {code}, which means nothing")]
     Code {
-        /// As it is in the block.
+        /// Trap code in the block.
         code: u32,
     },
 }
 
-/// A module that is ready to run below: in the sandbox for its hooks, as eBPF for its packets.
+/// Module compiled both ways: for the engine, which runs its hooks, and to eBPF, which runs its
+/// packets.
 pub struct AloneModule {
     sandbox: Program<OwnedPacket>,
     compiled: wasm_to_bpf::Program,
@@ -84,7 +86,7 @@ impl AloneModule {
     /// Compiles a module both ways.
     ///
     /// # Errors
-    /// When it cannot become eBPF at this level, or the sandbox refuses it.
+    /// The module cannot become eBPF at this level, or the engine refuses it.
     pub fn compile(
         engine: &Engine,
         wasm: &[u8],
@@ -104,18 +106,18 @@ impl AloneModule {
     }
 }
 
-/// What came of a packet.
+/// Result of a packet.
 #[derive(Debug)]
 pub struct Handled {
-    /// The packet as the module left it; after a trap as it came.
+    /// Packet as the module left it; after a trap, as it arrived.
     pub packet: Vec<u8>,
-    /// What the module decided; a trapped instance must not be called again.
+    /// Decision of the module; a trapped instance must not be called again.
     pub verdict: Result<Verdict, Trap>,
-    /// What it left beside that, hooks since the last packet included.
+    /// Events, frames and messages of the module, including those of hooks since the last packet.
     pub emitted: Emitted,
 }
 
-/// A running instance.
+/// Running instance.
 pub struct Alone {
     started: Started<OwnedPacket>,
     program: bpf::Program,
@@ -123,15 +125,15 @@ pub struct Alone {
     records: RingBuffer,
     window: u32,
     lane: u32,
-    /// The module, to name the places of traps.
+    /// Module, to name the places of traps.
     module: Program<OwnedPacket>,
 }
 
 impl Alone {
-    /// Starts an instance at user level and takes its packets below.
+    /// Starts an instance at user level and moves its packets below it.
     ///
     /// # Errors
-    /// When it does not start, or the kernel refuses the program or a map.
+    /// The instance does not start, or the kernel refuses the program or a map.
     pub fn start(
         engine: &Engine,
         module: &AloneModule,
@@ -155,12 +157,12 @@ impl Alone {
         Ok(Self { started, program, hand_over, records, window, lane, module })
     }
 
-    /// Runs the module on one packet; lengths and lane are filled in here, the rest of
-    /// `meta` is the caller's.
+    /// Runs the module on one packet. Lengths and lane are set here; the caller sets the rest of
+    /// `meta`.
     ///
     /// # Errors
-    /// When the kernel does not run programs over such a packet: it has less than an
-    /// Ethernet header, or at tc more than a page.
+    /// The kernel refuses to run programs on such a packet: it is shorter than an Ethernet header,
+    /// or at tc longer than a page.
     pub fn on_packet(&mut self, frame: &[u8], meta: &Meta) -> Result<Handled, AloneError> {
         self.give(frame, meta);
         self.started.below.take_trap()?;
@@ -179,10 +181,10 @@ impl Alone {
         Ok(Handled { packet: frame.to_vec(), verdict: Err(trap), emitted })
     }
 
-    /// Runs `on_timer`, when the module has one, at user level.
+    /// Runs `on_timer` at user level, if the module has one.
     ///
     /// # Errors
-    /// The outer one as [`take_up`], the inner one is the trap that ended the instance.
+    /// The outer one is that of [`take_up`]; the inner one is the trap that ended the instance.
     pub fn on_timer(&mut self, now_ms: u64) -> Result<Result<(), Trap>, BelowError> {
         let Started { user, below } = &mut self.started;
         take_up(user, &below.block)?;
@@ -191,13 +193,13 @@ impl Alone {
         Ok(done)
     }
 
-    /// Linear memory as it is, as far as the sandbox knows of it: for tests.
+    /// Returns the linear memory up to the size that the engine knows: for tests.
     #[must_use]
     pub fn memory(&self) -> &[u8] {
         self.started.user.memory()
     }
 
-    /// What the sandbox's hooks left, then what the program did.
+    /// Returns what the engine's hooks emitted, then what the program emitted.
     fn take_emitted(&mut self) -> Result<Emitted, AloneError> {
         let mut emitted = self.started.user.take_emitted();
         let mut keep = |bytes: &[u8]| {
@@ -218,7 +220,7 @@ impl Alone {
         Ok(emitted)
     }
 
-    /// The module's counters, by name.
+    /// Returns the module's counters, by name.
     #[must_use]
     pub fn counters(&self) -> Vec<(String, u64)> {
         self.started.user.counters()

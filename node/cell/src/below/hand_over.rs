@@ -1,4 +1,4 @@
-//! The hand-over of programs that no front door calls.
+//! Hand-over of programs that are not called by a front door.
 
 use std::sync::atomic::Ordering;
 
@@ -13,22 +13,22 @@ use wire::{Fragment, flow_hash, parse_frame};
 
 use super::BelowError;
 
-/// One for programs of one instance at a time.
+/// Creates a hand-over for programs of one instance at a time.
 ///
 /// # Errors
-/// When the kernel has no memory for it.
+/// The kernel lacks memory for it.
 pub fn new_hand_over() -> Result<Block, BelowError> {
     Ok(Block::create("tam_hand_over", hand_over::LENGTH)?)
 }
 
-/// Says there what the next packet is, as a front door would.
+/// Writes the metadata of the next packet, as a front door would.
 pub fn give(hand_over: &MappedBlock, meta: &Meta) {
     let mut bytes = [0; META_LENGTH];
     meta.write_to(&mut bytes);
     give_bytes(hand_over, &bytes);
 }
 
-/// The same with metadata that no front door would write.
+/// Writes metadata bytes, including those that no front door would write.
 pub fn give_bytes(hand_over: &MappedBlock, metadata: &[u8; META_LENGTH]) {
     for (bytes, at) in metadata.as_chunks().0.iter().zip((hand_over::METADATA..).step_by(8)) {
         if let Some(word) = hand_over.u64(at) {
@@ -37,8 +37,8 @@ pub fn give_bytes(hand_over: &MappedBlock, metadata: &[u8; META_LENGTH]) {
     }
 }
 
-/// What a front door would say of a frame that came in by port 0; one that is not IP has no
-/// offsets. The window is for whoever knows it.
+/// Returns the metadata that a front door would write for a frame that arrived by port 0; without
+/// offsets for a frame that is not IP. The caller sets the window length.
 #[must_use]
 pub fn metadata_of(frame: &[u8]) -> Meta {
     let parsed = parse_frame(frame).ok();

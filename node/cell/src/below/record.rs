@@ -1,86 +1,86 @@
-//! What programs write into the ring buffer to the cell: [`layout::record`], taken apart.
+//! Parser of the records that programs write into the ring buffer to the cell ([`layout::record`]).
 
 use abi::host::{EVENT_LENGTH_MAX, FRAME_LENGTH_MAX, FRAME_LENGTH_MIN};
 use abi::layout::SEND_BY_ROUTE;
 use wasm_to_bpf::layout::{self, record};
 
-/// A record, whose bytes still lie in the ring.
+/// Parsed record, whose bytes lie in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record<'a> {
-    /// A module tells the node's event stream something.
+    /// Event that a module sends to the node's event stream.
     Event {
-        /// Whose it is: what the node put into [`layout::INSTANCE`].
+        /// Instance that wrote it: the value of [`layout::INSTANCE`].
         instance: u64,
-        /// Chosen by the module.
+        /// Number chosen by the module.
         code: u32,
-        /// At most [`EVENT_LENGTH_MAX`] bytes.
+        /// Payload of at most [`EVENT_LENGTH_MAX`] bytes.
         data: &'a [u8],
     },
-    /// A module sends a frame of its own.
+    /// Frame that a module made and sends.
     Send {
-        /// Whose it is: what the node put into [`layout::INSTANCE`].
+        /// Instance that wrote it: the value of [`layout::INSTANCE`].
         instance: u64,
-        /// The port's number, below [`layout::PORTS_MAX`], or [`SEND_BY_ROUTE`].
+        /// Number of the port, below [`layout::PORTS_MAX`], or [`SEND_BY_ROUTE`].
         port: u16,
-        /// The whole frame, [`FRAME_LENGTH_MIN`] to [`FRAME_LENGTH_MAX`] bytes.
+        /// Whole frame of [`FRAME_LENGTH_MIN`] to [`FRAME_LENGTH_MAX`] bytes.
         frame: &'a [u8],
     },
-    /// A module has a control message for those before it in the graph.
+    /// Control message of a module for those before it in the graph.
     Message {
-        /// Whose it is: what the node put into [`layout::INSTANCE`].
+        /// Instance that wrote it: the value of [`layout::INSTANCE`].
         instance: u64,
-        /// At most [`EVENT_LENGTH_MAX`] bytes.
+        /// Payload of at most [`EVENT_LENGTH_MAX`] bytes.
         message: &'a [u8],
     },
 }
 
-/// Bytes that are no record.
+/// Cause for which bytes are no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// Another length than the record says of itself, or less than its first fields take.
+    /// The record has another length than its header says, or is shorter than the header.
     #[error("a record from below says that it has {said:?} bytes of data, and comes in {found}")]
     Length {
-        /// What it says; `None` when it ends before it says so.
+        /// Length in the header; `None` if the record ends before that field.
         said: Option<u32>,
-        /// Bytes of the whole record.
+        /// Length of the whole record in bytes.
         found: usize,
     },
-    /// None of those that there are.
+    /// The kind is unknown.
     #[error(
         "a record from below is of kind {kind}; there are 1, an event, 2, a frame, and 3, a message"
     )]
     Kind {
-        /// What it says.
+        /// Kind in the header.
         kind: u32,
     },
-    /// More data than an event or a message has.
+    /// The payload is longer than an event or a message may be.
     #[error("an event or message from below has {length} bytes; it can have {EVENT_LENGTH_MAX}")]
     Event {
-        /// Bytes of its data.
+        /// Length of the payload in bytes.
         length: usize,
     },
-    /// A length that no frame has.
+    /// The length is none that a frame may have.
     #[error(
         "a frame from below has {length} bytes; it can have {FRAME_LENGTH_MIN} to {FRAME_LENGTH_MAX}"
     )]
     Frame {
-        /// Its bytes.
+        /// Length of the frame in bytes.
         length: usize,
     },
-    /// A number that no port has.
+    /// The number is none that a port may have.
     #[error("a frame from below is for port {port}; ports are below {}", layout::PORTS_MAX)]
     Port {
-        /// What it says.
+        /// Port number in the header.
         port: u32,
     },
 }
 
 impl<'a> Record<'a> {
-    /// Takes a record apart.
+    /// Parses a record.
     ///
     /// # Errors
-    /// When the bytes are none that a program of our compiler writes: programs and cell are of
-    /// different versions, or the ring is another one.
+    /// The bytes are none that a program of this compiler writes: programs and cell are of
+    /// different versions, or the ring is not that of a module.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, RecordError> {
         let found = bytes.len();
         let (Some(kind), Some(value), Some(instance), Some(length)) = (
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn events_and_frames_are_what_they_were() {
+    fn events_and_frames_are_parsed_unchanged() {
         for data in [&[][..], b"some", &[3; EVENT_LENGTH_MAX]] {
             let event = Record::Event { instance: 77, code: u32::MAX, data };
             assert_eq!(Record::parse(&bytes(1, u32::MAX, data)), Ok(event));

@@ -1,4 +1,5 @@
-//! How fast this machine runs modules below user level: fuel in a time, by test-run.
+//! Speed of modules below user level on this machine: fuel per time, measured by
+//! `BPF_PROG_TEST_RUN`.
 //!
 //! ```text
 //!  arithmetic, a table that is looked up, a table that is counted in
@@ -7,9 +8,9 @@
 //!  less what a module without a loop takes ─▶ fuel ÷ time ─▶ the slowest of the three
 //! ```
 //!
-//! The slowest, since a session is promised time: nobody gets more of it than that by running
-//! what takes longest. The fastest call, since whatever else the machine does makes it slower.
-//! What a call costs beside its fuel is the front door's.
+//! The slowest of the three counts, since a session is promised time: it must not get more of it by
+//! running the slowest code. The fastest call of each counts, since other load only slows calls
+//! down. The overhead of a call beside its fuel belongs to the front door.
 
 use std::os::fd::AsFd;
 
@@ -25,70 +26,72 @@ use wasm_to_bpf::{Entry, Flavour, Options, Refusal};
 
 use super::{Around, BelowError, Instance, give, metadata_of, new_hand_over};
 
-/// Turns of the loop in one call: some microseconds, of which reading the clock is no part.
+/// Loop iterations of one call: some microseconds, without the time to read the clock.
 const TURNS: i32 = 3_000;
-/// Calls, each by itself: with several in one go the kernel waits for all CPUs before and after,
-/// for 25 ms. Some of them nobody interrupts.
+/// Number of calls, each in a run of its own: for several in one run the kernel waits for all CPUs
+/// before and after, for 25 ms. Some of the calls are not interrupted.
 const CALLS: u32 = 50;
-/// More than any of them uses.
+/// Fuel of a call, more than any of the modules uses.
 const FUEL_BUDGET: u64 = 1 << 24;
-/// Bytes of the packet's head that the module has copied.
+/// Bytes of the packet's head that the module gets as its window.
 const WINDOW: u32 = 64;
-/// Where the tables begin, as those of the SDKs do.
+/// Address of the table, as in modules built with the SDKs.
 const TABLE: u64 = 0x9000;
-/// Its bytes, in whole words: as much as a core's first cache has, or a part of it.
+/// Mask of the table's byte offsets, in whole words: its 16 KiB are at most a core's first-level
+/// cache.
 const TABLE_MASK: i32 = 0x3ffc;
 
-/// Why the speed is not known.
+/// Cause for which the speed cannot be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum SpeedError {
-    /// A module of ours does not become eBPF: a defect of ours.
+    /// A module of this file cannot be compiled to eBPF: a defect of this program.
     #[error("it does not become eBPF: {}", .0.first().map_or_else(String::new, ToString::to_string))]
     Refused(Vec<Refusal>),
-    /// No memory, or no arenas.
+    /// The kernel lacks memory, or does not support arenas.
     #[error(transparent)]
     Below(#[from] BelowError),
-    /// A map could not be made.
+    /// A map cannot be created.
     #[error(transparent)]
     Map(#[from] NewMapError),
-    /// The verifier refused it.
+    /// The verifier refused the program.
     #[error(transparent)]
     Load(#[from] RawLoadError),
-    /// The kernel did not run it.
+    /// The kernel did not run the program.
     #[error(transparent)]
     Run(#[from] TestRunError),
-    /// The kernel's clock says that it took no time.
+    /// The kernel measured no time.
     #[error("the kernel says that {fuel} units of fuel took no time")]
     NoTime {
-        /// What was used.
+        /// Fuel used.
         fuel: u64,
     },
 }
 
-/// What a turn of the loop does: the local 0 counts turns, 1 is a number that each turn changes.
+/// Emits the body of the loop. Local 0 counts iterations, local 1 is a number that each iteration
+/// changes.
 type Turn = fn(&mut InstructionSink<'_>);
 
 const WORD: MemArg = MemArg { offset: TABLE, align: 2, memory_index: 0 };
 
-/// FNV-1a: each step waits for the one before it.
+/// Emits FNV-1a: each step depends on the one before.
 fn mix(turn: &mut InstructionSink<'_>) {
     turn.local_get(1).local_get(0).i32_xor().i32_const(16_777_619).i32_mul();
     turn.local_tee(1).i32_const(13).i32_shr_u().local_get(1).i32_xor().local_set(1);
 }
 
-/// Where it looks next it knows from what it found.
+/// Emits dependent table reads: each address depends on the last value.
 fn look_up(turn: &mut InstructionSink<'_>) {
     turn.local_get(1).i32_const(TABLE_MASK).i32_and().i32_load(WORD);
     turn.local_get(1).i32_add().i32_const(0x9e5).i32_add().local_set(1);
 }
 
-/// Adds one to some place of a table.
+/// Emits increments of table entries.
 fn count(turn: &mut InstructionSink<'_>) {
     turn.local_get(0).i32_const(68).i32_mul().i32_const(TABLE_MASK).i32_and().local_tee(1);
     turn.local_get(1).i32_load(WORD).i32_const(1).i32_add().i32_store(WORD);
 }
 
-/// A module whose packets go so many times through a loop.
+/// Builds a module that runs a loop of `turns` iterations for each packet.
 fn module(turns: i32, turn: Turn) -> Vec<u8> {
     let mut types = TypeSection::new();
     types.ty().function([], [ValType::I32]);
@@ -112,7 +115,7 @@ fn module(turns: i32, turn: Turn) -> Vec<u8> {
         code.local_get(0).i32_const(1).i32_add().local_tee(0);
         code.i32_const(turns).i32_lt_u().br_if(0).end();
     }
-    // Somebody looks at the number: the loop is not in vain. The verdict is `drop`.
+    // Storing the number keeps the loop from being dead code. The verdict is `drop`.
     code.i32_const(0).local_get(1).i32_store(WORD).i32_const(1).end();
     let mut codes = CodeSection::new();
     codes.function(&on_packet);
@@ -122,7 +125,7 @@ fn module(turns: i32, turn: Turn) -> Vec<u8> {
     module.finish()
 }
 
-/// What a call of a module uses, and the least that it takes.
+/// Returns the fuel that a call of a module uses, and the shortest time it takes.
 fn run(wasm: &[u8]) -> Result<(u64, Nanos), SpeedError> {
     let options = Options {
         entry: Entry::Packet { window: WINDOW, standalone: true },
@@ -156,10 +159,10 @@ fn fuel_used(packet: &Block) -> u64 {
     word.map_or(0, |word| word.load(std::sync::atomic::Ordering::Acquire))
 }
 
-/// Measures it, in some 10 ms of the calling thread. Needs the rights to load programs.
+/// Measures the speed, in some 10 ms of the calling thread. Needs the privilege to load programs.
 ///
 /// # Errors
-/// When the kernel does not let us, or a module of ours does not become eBPF.
+/// The kernel refuses, or a module of this file cannot be compiled to eBPF.
 pub fn measure_speed() -> Result<Speed, SpeedError> {
     let (fuel_beside, time_beside) = run(&module(0, mix))?;
     let mut slowest = Speed::MAX;

@@ -1,4 +1,4 @@
-//! From user level to below and back, in one memory.
+//! Transfer of an instance from user level to lower levels and back, in the same memory.
 //!
 //! ```text
 //!  user: wasmtime ─┬─ linear memory: an arena ─┬─ below: eBPF
@@ -6,9 +6,9 @@
 //!                  │◀─────── take_up ──────────┤
 //! ```
 //!
-//! Every instance starts at user level, so `on_start` and all other hooks run in
-//! the sandbox, wherever its packets go. Who may be in the memory at a time is not
-//! decided here.
+//! Every instance starts at user level, so `on_start` and all other hooks run in the engine,
+//! wherever the packets are handled. This module does not decide which side may use the memory at a
+//! time.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,33 +20,32 @@ use wasm_to_bpf::{Image, layout};
 
 use super::{BelowError, Instance, word};
 
-/// Why an instance could not be started with a memory that programs below share.
+/// Cause for which an instance could not be started in memory shared with the kernel.
 #[derive(Debug, thiserror::Error)]
 pub enum StartBelowError {
-    /// No memory or block for it, or no arenas in this kernel.
+    /// The kernel lacks memory for it, or does not support arenas.
     #[error(transparent)]
     Below(#[from] BelowError),
-    /// It does not start: the module's word, or a defect of ours.
+    /// The instance does not start: its module refuses, or this program has a defect.
     #[error(transparent)]
     Start(#[from] StartError),
 }
 
-/// An instance that runs in this process and can go below.
+/// Instance that runs in this process and can move below user level.
 pub struct Started<P: 'static> {
-    /// In the sandbox.
+    /// Instance in the engine.
     pub user: engine::Instance<P>,
-    /// The same below: its memory is the sandbox's.
+    /// Instance for programs in the kernel, with the same memory.
     pub below: Instance,
 }
 
 impl<P: PacketBytes + 'static> Started<P> {
-    /// Starts an instance at user level, in a memory that the kernel shares. The
-    /// program was made for such a memory of the image's size
-    /// ([`MemoryKind::shared`](engine::MemoryKind::shared)); the specification's
-    /// own memory is not looked at.
+    /// Starts an instance at user level, in memory shared with the kernel. The program must be
+    /// compiled for such memory of the image's size
+    /// ([`MemoryKind::shared`](engine::MemoryKind::shared)); the memory in `spec` is ignored.
     ///
     /// # Errors
-    /// When there is no memory for it, or `on_start` traps or refuses.
+    /// There is no memory for it, or `on_start` traps or refuses.
     pub fn new(
         engine: &Engine,
         program: &Program<P>,
@@ -63,11 +62,11 @@ impl<P: PacketBytes + 'static> Started<P> {
     }
 }
 
-/// Gives the programs below what the sandbox has beside the memory. The sandbox
-/// must not run until [`take_up`].
+/// Copies globals and memory size from the engine to the block, for programs in the kernel. The
+/// engine must not run the instance until [`take_up`].
 ///
 /// # Errors
-/// When the block has no room for a global: it is another module's.
+/// The block has no field for a global: it belongs to another module.
 pub fn take_below<P: PacketBytes + 'static>(
     user: &mut engine::Instance<P>,
     block: &MappedBlock,
@@ -79,10 +78,11 @@ pub fn take_below<P: PacketBytes + 'static>(
     Ok(())
 }
 
-/// Takes it back. No program may run until [`take_below`].
+/// Copies globals and memory size from the block to the engine. No program may run until
+/// [`take_below`].
 ///
 /// # Errors
-/// When the sandbox does not take the memory's size: the block is another module's.
+/// The engine refuses the memory size: the block belongs to another module.
 pub fn take_up<P: PacketBytes + 'static>(
     user: &mut engine::Instance<P>,
     block: &MappedBlock,
@@ -92,7 +92,7 @@ pub fn take_up<P: PacketBytes + 'static>(
     if user.grow_to(bytes) { Ok(()) } else { Err(BelowError::NotTaken { bytes }) }
 }
 
-/// Where a global lies in the block.
+/// Returns the offset of a global in the block.
 const fn global(index: u32) -> u32 {
     layout::GLOBALS.saturating_add(index.saturating_mul(8))
 }

@@ -1,10 +1,10 @@
-//! Traps of programs below user level, in the engine's words.
+//! Conversion of traps of programs below user level into the engine's types.
 
 use bpf_maps::NOT_A_VERDICT;
 use engine::{Program, Trap, TrapKind};
 use wasm_to_bpf::TrapCode;
 
-/// Returns the kind of a trap whose code a program, or the front door, has left.
+/// Returns the kind of a trap from the code that a program, or the front door, wrote.
 #[must_use]
 pub fn kind_of(code: u32) -> Option<TrapKind> {
     let kinds = [
@@ -24,8 +24,9 @@ pub fn kind_of(code: u32) -> Option<TrapKind> {
     kinds.into_iter().find(|(known, _)| *known == code).map(|(_, kind)| kind)
 }
 
-/// Returns the trap that a program of this module has left in its block: code and place, which
-/// of a number that is no verdict is that number, as at user level. `None` for an unknown code.
+/// Returns the trap that a program of this module wrote into its block; `None` for an unknown code.
+/// `place` is an offset in the module, or, for a value that is no verdict, that value, as at user
+/// level.
 #[must_use]
 pub fn trap_of<P>(module: &Program<P>, code: u32, place: u32) -> Option<Trap> {
     if code == TrapCode::BadVerdict as u32 {

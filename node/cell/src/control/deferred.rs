@@ -1,39 +1,38 @@
-//! Commands for a service whose call stands still: each waits until the call has ended, and in its
-//! order.
+//! Commands for a service whose call is suspended: each waits until the call has ended, in order.
 //!
 //! A call ends after at most some milliseconds of its session's processor time, or is ended. Only
-//! taking the service away does not wait.
+//! the removal of the service does not wait.
 
 use crate::protocol::ToCell;
 use rustix::fd::OwnedFd;
 use std::collections::VecDeque;
 use units::EntryId;
 
-/// A command, and the descriptors that came with it.
+/// Command, with the descriptors that came with it.
 pub(crate) type Command = (ToCell, Vec<OwnedFd>);
 
 /// Condition that a command waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// Memory of the service at rest: no call is suspended.
-    Rest,
-    /// Packets of before the service's last recount through: none of them is on its way.
+    /// Memory of the service free: no call is suspended.
+    Unblocked,
+    /// Packets counted before the service's last recount gone: none of them is in the cell.
     Recounted,
 }
 
-/// Queue of commands that wait for their services.
+/// Queue of deferred commands.
 #[derive(Debug, Default)]
 pub(crate) struct Deferred {
     waiting: VecDeque<(EntryId, Command)>,
 }
 
-/// Returns the service whose memory a command is about, if it is about one, and until when it
-/// waits.
+/// Returns the service whose memory a command needs, if it needs one, and the condition that it
+/// waits for.
 fn concerns(message: &ToCell) -> Option<(EntryId, Until)> {
     match message {
-        ToCell::Replace(facts, _) => Some((facts.entry, Until::Rest)),
+        ToCell::Replace(facts, _) => Some((facts.entry, Until::Unblocked)),
         ToCell::Target(entry, _) | ToCell::Recount(entry) | ToCell::Message(entry, _) => {
-            Some((*entry, Until::Rest))
+            Some((*entry, Until::Unblocked))
         }
         ToCell::Settle(entry) => Some((*entry, Until::Recounted)),
         _ => None,
@@ -41,8 +40,8 @@ fn concerns(message: &ToCell) -> Option<(EntryId, Until)> {
 }
 
 impl Deferred {
-    /// Returns a command that can be run now. One that has to wait, as `must_wait` says or behind
-    /// others for the same service, is kept.
+    /// Returns the command if it can run now. Queues one that has to wait, because of `must_wait`
+    /// or of others queued for the same service.
     pub(crate) fn handle(
         &mut self,
         command: Command,
@@ -56,7 +55,7 @@ impl Deferred {
         Some(command)
     }
 
-    /// Takes all commands that wait, in their order, each to be handled again.
+    /// Takes all deferred commands in order, each to be handled again.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = Command> + use<> {
         std::mem::take(&mut self.waiting).into_iter().map(|(_, command)| command)
     }
@@ -70,7 +69,7 @@ mod tests {
         (ToCell::Message(EntryId(entry), vec![number]), Vec::new())
     }
 
-    /// Entry and number of messages.
+    /// Returns entry and number of messages.
     fn numbers(commands: impl IntoIterator<Item = Command>) -> Vec<(u16, u8)> {
         let number = |(message, _)| match message {
             ToCell::Message(entry, bytes) => (entry.0, bytes[0]),
@@ -82,10 +81,10 @@ mod tests {
     #[test]
     fn commands_for_a_service_wait_in_their_order_and_others_do_not() {
         let mut deferred = Deferred::default();
-        let stands = |entry, _| entry == EntryId(1);
-        assert!(deferred.handle(message(1, 1), stands).is_none());
-        assert!(deferred.handle(message(2, 2), stands).is_some());
-        // Its call has ended, but there is one in front.
+        let is_blocked = |entry, _| entry == EntryId(1);
+        assert!(deferred.handle(message(1, 1), is_blocked).is_none());
+        assert!(deferred.handle(message(2, 2), is_blocked).is_some());
+        // The call has ended, but another command is in front.
         assert!(deferred.handle(message(1, 3), |_, _| false).is_none());
         let again: Vec<Command> = deferred.take().collect();
         let run: Vec<Command> =
@@ -95,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_stay_are_in_front_of_later_ones_again() {
+    fn deferred_commands_stay_in_front_of_later_ones() {
         let mut deferred = Deferred::default();
         for number in [1, 2] {
             assert!(deferred.handle(message(1, number), |_, _| true).is_none());
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_about_no_services_memory_never_waits() {
+    fn commands_without_a_services_memory_never_wait() {
         let mut deferred = Deferred::default();
         for message in [ToCell::Stop(EntryId(1)), ToCell::Report, ToCell::VersionKnown(EntryId(1))]
         {
@@ -128,6 +127,6 @@ mod tests {
             until
         };
         assert_eq!(until(ToCell::Settle(EntryId(1))), Some(Until::Recounted));
-        assert_eq!(until(ToCell::Recount(EntryId(1))), Some(Until::Rest));
+        assert_eq!(until(ToCell::Recount(EntryId(1))), Some(Until::Unblocked));
     }
 }

@@ -1,10 +1,10 @@
-//! Reports to the daemon, when it asks: a few services in each round, so that packets do not wait
-//! until thousands have been told.
+//! Reports to the daemon, on request: a few services in each round, so that packets do not wait
+//! until thousands have been reported.
 //!
 //! ```text
 //!   Report ─▶ Service, Service, … │ …, Service │ Sessions │ … │ Sessions, Reported
 //!             └── one round ──────┘
-//!   ReportSessions ─▶ what services sent │ … │ Sessions: those that did something │ …, SessionsReported
+//!   ReportSessions ─▶ bytes sent by services │ … │ Sessions: changed ones │ …, SessionsReported
 //! ```
 
 use crate::control::link::Link;
@@ -17,32 +17,32 @@ use crate::streams::turns::StreamTurns;
 use anyhow::Result;
 use units::Bytes;
 
-/// Services that are told in one round: some 10 µs each.
+/// Services reported in one round: some 10 µs each.
 const SERVICES_PER_ROUND: usize = 8;
-/// Services that are only asked what they sent, in one round, and sessions: some 0.1 µs each, two
-/// misses of the caches.
+/// Services of which only the bytes sent are read in one round, and sessions: some 0.1 µs each, two
+/// cache misses.
 const LOOKS_PER_ROUND: usize = 250;
 
 const _: () = assert!(LOOKS_PER_ROUND <= SESSION_REPORTS_MAX, "those of a round are one message");
 
-/// Scope of a report, as the daemon has asked for it.
+/// Scope of a report, as the daemon has requested it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Of {
     /// Services, sessions and the cell: all of them.
     All,
-    /// Sessions that did something since they were told last.
+    /// Sessions that did something since their last report.
     Sessions,
 }
 
 /// Progress of a report.
 #[derive(Debug, Default)]
 enum Step {
-    /// Idle: the daemon has no report to get.
+    /// Idle: no report is requested.
     #[default]
     Rest,
-    /// Services: the next place, and bytes that those before it sent, by session.
+    /// Services: the next slot, and bytes sent by those before it, by session.
     Services(Of, usize, Vec<Bytes>),
-    /// Sessions: the next place, and bytes that services sent, by session.
+    /// Sessions: the next slot, and bytes sent by services, by session.
     Sessions(Of, usize, Vec<Bytes>),
 }
 
@@ -54,37 +54,37 @@ pub(crate) struct Sources<'a, T> {
     pub(crate) accounts: &'a Memory,
 }
 
-/// Report that the daemon has asked for, round by round.
+/// Requested report, sent round by round.
 #[derive(Debug, Default)]
 pub(crate) struct Reports(Step);
 
 impl Reports {
-    /// Returns true while a report goes on.
+    /// Returns true while a report is unfinished.
     pub(crate) const fn are_due(&self) -> bool {
         !matches!(self.0, Step::Rest)
     }
 
-    /// Begins to report on everything.
+    /// Begins a full report.
     pub(crate) fn handle_request(&mut self) {
         self.0 = Step::Services(Of::All, 0, Vec::new());
     }
 
-    /// Begins to report on sessions only; a report that goes on has them, too.
+    /// Begins a report on sessions only; a full report under way has them, too.
     pub(crate) fn handle_request_for_sessions(&mut self) {
         if !self.are_due() {
             self.0 = Step::Services(Of::Sessions, 0, Vec::new());
         }
     }
 
-    /// Gives up: the daemon that asked is gone.
+    /// Abandons the report: the daemon that requested it is gone.
     pub(crate) fn forget(&mut self) {
         self.0 = Step::Rest;
     }
 
-    /// Tells the daemon more of what it asked for.
+    /// Sends the next part of the report.
     ///
     /// # Errors
-    /// When it cannot be told.
+    /// The daemon cannot be told.
     pub(crate) fn poll(&mut self, sources: Sources<'_, impl Timer>, link: &mut Link) -> Result<()> {
         self.0 = match std::mem::take(&mut self.0) {
             Step::Rest => return Ok(()),
@@ -106,7 +106,7 @@ fn report_services(
     let services = sources.dispatcher.services_mut();
     let most = if of == Of::All { SERVICES_PER_ROUND } else { LOOKS_PER_ROUND };
     let (mut looks, mut next) = (0, from);
-    while next < services.places() && looks < most {
+    while next < services.slots() && looks < most {
         next += 1;
         let Some(service) = services.at_mut(next - 1) else { continue };
         looks += 1;
@@ -119,7 +119,7 @@ fn report_services(
             link.send(&FromCell::Service(service.entry(), Box::new(service.report())))?;
         }
     }
-    let is_last = next >= services.places();
+    let is_last = next >= services.slots();
     if of == Of::All && is_last {
         for (entry, report) in sources.streams.all() {
             link.send(&FromCell::Service(entry, Box::new(report)))?;
@@ -128,7 +128,7 @@ fn report_services(
     Ok(if is_last { Step::Sessions(of, 0, sent) } else { Step::Services(of, next, sent) })
 }
 
-/// Reports on some sessions; returns the place of the next one, if there is one.
+/// Reports on some sessions; returns the next slot, if there is one.
 fn report_sessions(
     of: Of,
     from: usize,
@@ -140,18 +140,18 @@ fn report_sessions(
     if from == 0 {
         sessions.charge_own(pacer::processor_time());
     }
-    let places = sessions.places();
-    let next = places.min(from + LOOKS_PER_ROUND);
+    let slots = sessions.slots();
+    let next = slots.min(from + LOOKS_PER_ROUND);
     let some: Vec<_> = (from..next)
-        .filter_map(|place| {
-            let sent = sent.get(place).copied().unwrap_or_default();
-            sessions.tell(place, sent, of == Of::All)
+        .filter_map(|slot| {
+            let sent = sent.get(slot).copied().unwrap_or_default();
+            sessions.poll_report(slot, sent, of == Of::All)
         })
         .collect();
     if !some.is_empty() {
         link.send(&FromCell::Sessions(some))?;
     }
-    if next < places {
+    if next < slots {
         return Ok(Some(next));
     }
     if of == Of::Sessions {

@@ -1,4 +1,4 @@
-//! Time of the loop and link to the daemon, lent together to whoever handles something.
+//! Time of the loop and link to the daemon, borrowed together for one call.
 
 use crate::control::link::Link;
 use units::CoarseInstant;

@@ -1,12 +1,12 @@
-//! Requests to the kernel by the TAP device of the node, at whose ingress a program does them within
-//! the same system call (`bpf::Answers`):
+//! Requests to the kernel by the TAP device of the node, at whose ingress a program answers them
+//! within the same system call (`bpf::Answers`):
 //!
-//! * By which port would it send this packet? Asked only while sessions have shares of ports: a
-//!   packet that the kernel routes for a service pays where it leaves, like those that leave from
-//!   here.
-//! * This packet, which the kernel gets with another source, leaves with that one; this came with
-//!   another destination.
-//! * This frame has come in by that port.
+//! * Egress: the port by which the kernel would send this packet. Asked only while sessions have
+//!   shares of ports: a packet that the kernel routes for a service pays where it leaves, like
+//!   packets that leave from here.
+//! * Translation: this packet, which the kernel gets with another source, leaves with that one; it
+//!   arrived with another destination.
+//! * Arrival: this frame has arrived by that port.
 
 use crate::datapath::link::l3_offset;
 use bpf::{Answers, QUESTION_HEAD, QUESTION_PACKET};
@@ -16,7 +16,7 @@ use std::io::IoSlice;
 use units::PortId;
 use xsk::{Packet, SEGMENTS_MAX};
 
-/// The map of answers, and the device that is asked.
+/// Map of answers, and the device by which requests are sent.
 #[derive(Debug)]
 pub(crate) struct Asker {
     answers: Answers,
@@ -28,9 +28,9 @@ impl Asker {
         Self { answers, device }
     }
 
-    /// Notes that a frame's IP packet, which the kernel receives by this port, leaves with this source,
-    /// which its module gave it, when the kernel sends it, and came with that destination. False when
-    /// the kernel would send it by no port of the node, where nobody gives it the source.
+    /// Records the translation of a frame's IP packet, which the kernel receives by `arrival`: it
+    /// leaves with this source, which its module set, and arrived with that destination. Returns
+    /// false if the kernel would send it by no port of the node, where the source cannot be set.
     pub(crate) fn note(
         &mut self,
         packet: &Packet,
@@ -42,15 +42,15 @@ impl Asker {
         self.question(packet, request).is_some()
     }
 
-    /// Returns the port by which the kernel would send a frame's IP packet as it is now, received by
-    /// that port or by the node's own device; `None` when it would answer or keep it, or send it by no
-    /// port of the node.
+    /// Returns the port by which the kernel would send a frame's IP packet as it is now, received
+    /// by `arrival` or by the node's own device; `None` if the kernel would answer or keep it, or
+    /// send it by no port of the node.
     pub(crate) fn egress_of(&mut self, packet: &Packet, arrival: Option<PortId>) -> Option<PortId> {
         let request = self.answers.ask(arrival);
         self.question(packet, request)
     }
 
-    /// Makes a port's device receive a frame, and returns whether it did.
+    /// Makes a port's device receive a frame. Returns false if it does not.
     pub(crate) fn arrive(&mut self, packet: &Packet, port: PortId) -> bool {
         let request = self.answers.arrive(port);
         let mut pieces = [IoSlice::new(&[]); SEGMENTS_MAX + 1];
@@ -72,7 +72,7 @@ impl Asker {
     }
 
     fn put(&mut self, pieces: &[IoSlice<'_>]) -> Option<PortId> {
-        // Without memory for it nobody answers, and the last answer is not this request's.
+        // Without memory for the request there is no answer to it, and `answer` returns none.
         let _ = rustix::io::writev(&self.device, pieces);
         self.answers.answer()
     }

@@ -1,4 +1,4 @@
-//! Active packets in the cell: opened, given to the service that they call, answered.
+//! Active packets in the cell: opened, given to the service that they call, and answered.
 //!
 //! ```text
 //! frame ─ UDP? ─▶ handshake, fragment ─▶ the kernel's stack, to the daemon
@@ -6,11 +6,12 @@
 //!           └─▶ association's opener, or anyone ─▶ calls: digest ─▶ service ─▶ its payload runs
 //!                     └ refused: counted            │ unknown: ask the daemon, wait
 //!                                                   ▼
-//!                        bounce: sealed, addresses swapped, out by the port that it came in by
+//!                        bounce: sealed, addresses swapped, out by the arrival port
 //! ```
 //!
-//! Keys come from the daemon once and are here only; they go with the association, and with this
-//! process. Which service a packet calls, the daemon says: here is only what it said.
+//! Keys come from the daemon once and exist only here; they are zeroed with the association, and
+//! with this process. The daemon decides which service a packet calls; this module caches its
+//! answers.
 
 mod any;
 mod calls;
@@ -25,30 +26,31 @@ use ::association::{AssociationId, Opener, Refused, Role, Sealer, Traffic};
 use abi::PacketBytes;
 use bpf_maps::PacketMeta;
 use calls::{Callee, Calls};
-use carrier::{Carrier, Datagram, Place};
+use carrier::{Carrier, Datagram, Position};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use units::{CoarseInstant, EntryId, Millis};
 use xsk::{FramePool, Packet};
 
-/// Bytes of an active packet's tag.
+/// Length of an active packet's tag in bytes.
 const TAG_LENGTH: usize = OVERHEAD - PAYLOAD_AT;
-/// Packets that wait for their service, of one association or of those from anyone: a burst of
-/// two batches.
+/// Packets waiting for their service, of one association or of all without one: a burst of two
+/// batches.
 const WAITING_EACH_MAX: usize = 128;
-/// The same of all together: a sixth of the packet memory of a small cell.
+/// Packets waiting for their service, of all associations together: a sixth of the packet memory of
+/// a small cell.
 const WAITING_MAX: usize = 2048;
-/// How long a packet waits: a module is fetched and compiled within that, or not at all.
+/// Time that a packet waits at most: a module is fetched and compiled within it, or not at all.
 const WAIT_MAX: Millis = Millis(10_000);
-/// Period over which questions to the daemon are counted.
-const ASKED_PERIOD: Millis = Millis(1_000);
-/// Questions to the daemon in a second, of all associations; and of packets that nobody vouches
-/// for, whose digests cost nothing to make up.
-const ASKED_MAX: u32 = 512;
-const ASKED_BY_ANYONE_MAX: u32 = 64;
+/// Period of the limit on questions to the daemon.
+const QUESTIONS_PERIOD: Millis = Millis(1_000);
+/// Questions to the daemon in a second: of all associations together, and of unauthenticated
+/// packets, whose digests cost nothing to forge.
+const QUESTIONS_MAX: u32 = 512;
+const QUESTIONS_UNAUTHENTICATED_MAX: u32 = 64;
 
-/// One association.
-struct Held {
+/// Association whose keys are in this cell.
+struct LiveAssociation {
     opener: Opener,
     sealer: Sealer,
     until: CoarseInstant,
@@ -56,7 +58,7 @@ struct Held {
     waiting: usize,
 }
 
-/// Ids are drawn at random by this node: they are their own hash.
+/// Hasher of association ids, which this node draws at random: they are their own hash.
 #[derive(Default)]
 struct IdHash(u64);
 
@@ -72,12 +74,12 @@ impl Hasher for IdHash {
     }
 
     fn write_u32(&mut self, id: u32) {
-        // The table takes its two halves from both ends.
+        // The hash table uses bits of both ends.
         self.0 = u64::from(id) << 32 | u64::from(id);
     }
 }
 
-/// A packet that waits for its service.
+/// Packet that waits for its service.
 struct Waiting {
     packet: Packet,
     meta: PacketMeta,
@@ -85,60 +87,61 @@ struct Waiting {
     since: CoarseInstant,
 }
 
-/// What becomes of a frame that came for the node's associations.
-pub(crate) enum Taken {
-    /// Its payload is left of it: this service runs on it.
+/// Decision on a frame that arrived for the node's associations.
+pub(crate) enum ActiveDecision {
+    /// Call: this service runs on the payload, to which the frame was reduced.
     Call(EntryId),
-    /// It is the daemon's, or no whole packet: the kernel's stack has it.
+    /// Frame for the daemon, or part of a packet: the kernel's stack gets it.
     Kernel,
-    /// It ends here, and is counted.
+    /// Drop, which has been counted.
     End,
-    /// Its payload is left of it, and nobody knows yet who runs. The daemon is asked, if this is
-    /// the first.
+    /// Wait for the service, which is unknown: the frame was reduced to its payload. With a
+    /// question for the daemon, if this is the first such packet.
     Wait(Option<Question>),
 }
 
-/// All associations that this cell has the keys of.
+/// Associations whose keys this cell has.
 #[derive(Default)]
 pub(crate) struct Associations {
-    held: HashMap<AssociationId, Box<Held>, BuildHasherDefault<IdHash>>,
+    held: HashMap<AssociationId, Box<LiveAssociation>, BuildHasherDefault<IdHash>>,
     anyone: Calls,
     anyone_waiting: usize,
-    /// Of the packet that is handled now.
+    /// Carrier of the packet being handled.
     current: Carrier,
     waiting: VecDeque<Waiting>,
-    /// Those whose service is known now.
+    /// Packets whose service is known now.
     ready: VecDeque<(Waiting, EntryId)>,
-    /// Where packets of several frames of memory are put together.
+    /// Buffer to linearise packets of several frames.
     scratch: Vec<u8>,
-    /// Since when questions are counted, and how many were asked: by associations, by anyone.
+    /// Start of the period in which questions are counted, and their number: of associations, and
+    /// of unauthenticated packets.
     asked_since: CoarseInstant,
     asked: [u32; 2],
     report: AssociationReport,
 }
 
 impl Associations {
-    /// Returns what was counted.
+    /// Returns the counters.
     pub(crate) const fn report(&self) -> AssociationReport {
         self.report
     }
 
-    /// Counts a frame that the kernel's stack was to have and did not take.
+    /// Counts a frame for the kernel's stack that the kernel refused.
     pub(crate) const fn refused_by_kernel(&mut self) {
         self.report.to_kernel -= 1;
         self.report.kernel_refused += 1;
     }
 
-    /// Takes the keys of an association; `until` is on the cell's clock.
+    /// Installs the keys of an association; `until` is on the cell's clock.
     pub(crate) fn begin(&mut self, traffic: Traffic) {
         let (id, until) = (traffic.id, CoarseInstant::from_nanos(traffic.until));
         let (opener, sealer) = traffic.split();
         let (calls, waiting) = (Calls::default(), 0);
-        self.held.insert(id, Box::new(Held { opener, sealer, until, calls, waiting }));
+        self.held.insert(id, Box::new(LiveAssociation { opener, sealer, until, calls, waiting }));
         self.report.live = self.held.len() as u64;
     }
 
-    /// Forgets the keys of an association, and drops what waited for it.
+    /// Removes the keys of an association, and drops its waiting packets.
     pub(crate) fn end(&mut self, id: AssociationId, pool: &mut FramePool) {
         self.held.remove(&id);
         self.report.live = self.held.len() as u64;
@@ -146,7 +149,8 @@ impl Associations {
         self.report.gone += dropped;
     }
 
-    /// Forgets all, and what anyone may call: another daemon knows nothing of them.
+    /// Removes all associations, and what unauthenticated packets may call: a new daemon knows
+    /// nothing of them.
     pub(crate) fn end_all(&mut self, pool: &mut FramePool) {
         self.held.clear();
         self.anyone = Calls::default();
@@ -155,41 +159,41 @@ impl Associations {
         self.report.gone += dropped;
     }
 
-    /// No digest means this service any more.
+    /// Removes a service from the cached answers.
     pub(crate) fn forget_service(&mut self, entry: EntryId) {
         self.anyone.forget(entry);
         self.held.values_mut().for_each(|held| held.calls.forget(entry));
     }
 
-    /// Looks at a frame, and opens it.
+    /// Classifies a frame, and opens an active packet.
     pub(crate) fn take(
         &mut self,
         packet: &mut Packet,
         meta: &PacketMeta,
         now: CoarseInstant,
-    ) -> Taken {
+    ) -> ActiveDecision {
         self.report.received += 1;
-        let place = match Place::of(packet, meta) {
-            Datagram::Whole(place) => place,
+        let position = match Position::of(packet, meta) {
+            Datagram::Whole(position) => position,
             Datagram::Other => {
                 self.report.to_kernel += 1;
-                return Taken::Kernel;
+                return ActiveDecision::Kernel;
             }
             Datagram::Malformed => {
                 self.report.malformed += 1;
-                return Taken::End;
+                return ActiveDecision::End;
             }
         };
-        match wire::kind(&packet.head()[place.payload_at..]) {
+        match wire::kind(&packet.head()[position.payload_at..]) {
             Ok(Kind::Handshake) => {
                 self.report.to_kernel += 1;
-                Taken::Kernel
+                ActiveDecision::Kernel
             }
-            Ok(Kind::Active(id)) => self.open(packet, &place, id, now),
-            Ok(Kind::Anyone) => self.read(packet, &place, now),
+            Ok(Kind::Active(id)) => self.open(packet, &position, id, now),
+            Ok(Kind::Anyone) => self.read(packet, &position, now),
             Err(_) => {
                 self.report.malformed += 1;
-                Taken::End
+                ActiveDecision::End
             }
         }
     }
@@ -197,21 +201,24 @@ impl Associations {
     fn open(
         &mut self,
         packet: &mut Packet,
-        place: &Place,
+        position: &Position,
         id: AssociationId,
         now: CoarseInstant,
-    ) -> Taken {
+    ) -> ActiveDecision {
         let report = &mut self.report;
         let Some(held) = self.held.get_mut(&id).filter(|held| now < held.until) else {
             report.unknown += 1;
-            return Taken::End;
+            return ActiveDecision::End;
         };
         let whole = packet.is_whole();
         if !whole {
-            gather(packet, place.payload_at, &mut self.scratch);
+            gather(packet, position.payload_at, &mut self.scratch);
         }
-        let datagram =
-            if whole { &mut packet.head_mut()[place.payload_at..] } else { &mut self.scratch[..] };
+        let datagram = if whole {
+            &mut packet.head_mut()[position.payload_at..]
+        } else {
+            &mut self.scratch[..]
+        };
         let opened = match held.opener.open(datagram) {
             Ok(opened) => opened,
             Err(refused) => {
@@ -221,85 +228,93 @@ impl Associations {
                     Refused::NoKey(_) => &mut report.no_key,
                     Refused::Forged => &mut report.forged,
                 } += 1;
-                return Taken::End;
+                return ActiveDecision::End;
             }
         };
         let (digest, role) = (*opened.digest, opened.role);
         self.current.association = Some(id);
         self.current.protection = opened.protection;
         if !whole {
-            // It is as long as it was: the store fits.
-            let _ = packet.store(place.payload_at, &self.scratch);
+            // The length has not changed, so the store fits.
+            let _ = packet.store(position.payload_at, &self.scratch);
         }
         let callee = held.calls.find(&digest, now);
-        self.call(packet, place, (digest, role), TAG_LENGTH, callee, now)
+        self.call(packet, position, (digest, role), TAG_LENGTH, callee, now)
     }
 
-    /// A packet that nobody vouches for: at least its checksum has to be right.
-    fn read(&mut self, packet: &mut Packet, place: &Place, now: CoarseInstant) -> Taken {
+    /// Reads an unauthenticated packet: its checksum must be right at least.
+    fn read(
+        &mut self,
+        packet: &mut Packet,
+        position: &Position,
+        now: CoarseInstant,
+    ) -> ActiveDecision {
         let whole = packet.is_whole();
         if !whole {
-            gather(packet, place.payload_at, &mut self.scratch);
+            gather(packet, position.payload_at, &mut self.scratch);
         }
         let head = packet.head();
-        let datagram = if whole { &head[place.payload_at..] } else { &self.scratch[..] };
-        if !place.has_right_checksum(head, datagram) {
+        let datagram = if whole { &head[position.payload_at..] } else { &self.scratch[..] };
+        if !position.has_right_checksum(head, datagram) {
             self.report.checksum += 1;
-            return Taken::End;
+            return ActiveDecision::End;
         }
-        let datagram =
-            if whole { &mut packet.head_mut()[place.payload_at..] } else { &mut self.scratch[..] };
+        let datagram = if whole {
+            &mut packet.head_mut()[position.payload_at..]
+        } else {
+            &mut self.scratch[..]
+        };
         let Ok(read) = FromAnyone::read(datagram) else {
             self.report.malformed += 1;
-            return Taken::End;
+            return ActiveDecision::End;
         };
         let (digest, role) = (*read.digest, read.role);
         self.current.association = None;
         let callee = self.anyone.find(&digest, now);
-        self.call(packet, place, (digest, role), 0, callee, now)
+        self.call(packet, position, (digest, role), 0, callee, now)
     }
 
-    /// What has been opened goes to whom it calls.
+    /// Directs an opened packet to the service that it calls.
     fn call(
         &mut self,
         packet: &mut Packet,
-        place: &Place,
+        position: &Position,
         (digest, role): ([u8; 32], Role),
         tag: usize,
         callee: Callee,
         now: CoarseInstant,
-    ) -> Taken {
+    ) -> ActiveDecision {
         if role == Role::Answer {
-            // Nothing here has called.
+            // This node has sent no call.
             self.report.answers += 1;
-            return Taken::End;
+            return ActiveDecision::End;
         }
         self.current.digest = digest;
-        self.current.keep(packet, place);
-        if !packet.trim(place.payload_at + PAYLOAD_AT, tag) {
+        self.current.keep(packet, position);
+        if !packet.trim(position.payload_at + PAYLOAD_AT, tag) {
             self.report.malformed += 1;
-            return Taken::End;
+            return ActiveDecision::End;
         }
         match callee {
             Callee::Service(entry) => {
                 self.report.calls += 1;
-                Taken::Call(entry)
+                ActiveDecision::Call(entry)
             }
             Callee::Refused => {
                 self.report.refused += 1;
-                Taken::End
+                ActiveDecision::End
             }
-            Callee::Asked => Taken::Wait(None),
+            Callee::Asked => ActiveDecision::Wait(None),
             Callee::Unknown if self.may_ask(now) => {
                 let association = self.current.association;
                 if let Some(calls) = self.calls_of(association) {
                     calls.asked(digest, now);
                 }
-                Taken::Wait(Some(Question { association, digest }))
+                ActiveDecision::Wait(Some(Question { association, digest }))
             }
             Callee::Unknown => {
                 self.report.not_asked += 1;
-                Taken::End
+                ActiveDecision::End
             }
         }
     }
@@ -312,12 +327,12 @@ impl Associations {
     }
 
     fn may_ask(&mut self, now: CoarseInstant) -> bool {
-        if now.saturating_since(self.asked_since) >= ASKED_PERIOD {
+        if now.saturating_since(self.asked_since) >= QUESTIONS_PERIOD {
             (self.asked_since, self.asked) = (now, [0; 2]);
         }
         let (kind, most) = match self.current.association {
-            Some(_) => (0, ASKED_MAX),
-            None => (1, ASKED_BY_ANYONE_MAX),
+            Some(_) => (0, QUESTIONS_MAX),
+            None => (1, QUESTIONS_UNAUTHENTICATED_MAX),
         };
         let may = self.asked[kind] < most;
         self.asked[kind] += u32::from(may);
@@ -331,7 +346,7 @@ impl Associations {
         }
     }
 
-    /// Keeps the packet that [`Taken::Wait`] was said of, if there is room.
+    /// Queues the packet for which [`ActiveDecision::Wait`] was returned, if the limits allow it.
     pub(crate) fn keep(
         &mut self,
         packet: Packet,
@@ -354,7 +369,7 @@ impl Associations {
         }
     }
 
-    /// The daemon has said which service a digest means, or that there is none for so long.
+    /// Applies the daemon's answer: the service of a digest, or a refusal for a time.
     pub(crate) fn answered(
         &mut self,
         question: Question,
@@ -381,7 +396,7 @@ impl Associations {
         }
     }
 
-    /// A packet that has waited for its service.
+    /// Returns a packet that has waited for its service, which is known now.
     pub(crate) fn next_ready(&mut self) -> Option<(Packet, PacketMeta, EntryId)> {
         let (waiting, entry) = self.ready.pop_front()?;
         self.current = waiting.carrier;
@@ -389,7 +404,7 @@ impl Associations {
         Some((waiting.packet, waiting.meta, entry))
     }
 
-    /// Drops what has waited for too long; when to look again, if something waits.
+    /// Drops packets that have waited for too long.
     pub(crate) fn expire(&mut self, now: CoarseInstant, pool: &mut FramePool) {
         let Some(oldest) = self.waiting.front() else { return };
         if now.saturating_since(oldest.since) >= WAIT_MAX {
@@ -426,8 +441,8 @@ impl Associations {
         taken
     }
 
-    /// Makes what a service left of the payload the answer to whoever called it: a frame for the
-    /// port that it came in by, whose MTU is `mtu`.
+    /// Turns the payload that a service left into the answer to its caller: a frame for the arrival
+    /// port, whose L3 MTU is `mtu`.
     pub(crate) fn answer(&mut self, packet: &mut Packet, mtu: usize) -> Result<(), Unanswered> {
         let carrier = &self.current;
         let sealer = match carrier.association {
@@ -439,8 +454,8 @@ impl Associations {
             return Err(Unanswered::TooLong);
         }
         let payload_at = carrier.payload_at();
-        packet.resize_tail(tag as i32).map_err(|_| Unanswered::NoRoom)?;
-        packet.resize_head((payload_at + PAYLOAD_AT) as i32).map_err(|_| Unanswered::NoRoom)?;
+        packet.resize_tail(tag as i32).map_err(|_| Unanswered::NoMemory)?;
+        packet.resize_head((payload_at + PAYLOAD_AT) as i32).map_err(|_| Unanswered::NoMemory)?;
         let whole = packet.is_whole();
         if !whole {
             gather(packet, payload_at, &mut self.scratch);
@@ -458,25 +473,25 @@ impl Associations {
         }
         let headers = carrier.swapped(datagram);
         if !whole {
-            // Grown to hold it.
+            // The packet was grown to hold it.
             let _ = packet.store(payload_at, &self.scratch);
         }
-        packet.store(0, &headers[..payload_at]).map_err(|_| Unanswered::NoRoom)
+        packet.store(0, &headers[..payload_at]).map_err(|_| Unanswered::NoMemory)
     }
 }
 
-/// Why nobody is answered.
+/// Cause for which a call gets no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unanswered {
-    /// The association has ended, or sealed all that it can.
+    /// The association has ended, or its keys have sealed all that they may.
     Gone,
-    /// The answer does not fit the port that it is to leave by.
+    /// The answer exceeds the MTU of its port.
     TooLong,
     /// There is no packet memory for it.
-    NoRoom,
+    NoMemory,
 }
 
-/// Puts a packet of several frames of memory together, from `at` on.
+/// Copies a packet of several frames, from `at` on, into `scratch`.
 #[cold]
 fn gather(packet: &Packet, at: usize, scratch: &mut Vec<u8>) {
     scratch.clear();

@@ -1,10 +1,9 @@
-//! Checksums that a sender left to its device.
+//! Completion of checksums that a sender left to its device.
 //!
-//! On veth, and other devices without wire, a packet whose sender offloads
-//! checksums arrives with only its pseudo-header summed up, and leaves the
-//! kernel's own path with that. What a module sees is a frame as on the wire,
-//! so the sum is completed first. A packet whose right checksum happens to be
-//! that of its pseudo-header is completed to what it was.
+//! On veth, and other devices without wire, a packet whose sender offloads checksums arrives with
+//! only the sum of its pseudo-header, and leaves the kernel's own path so. A module sees frames as
+//! on the wire, so the sum is completed first. A packet whose right checksum happens to be that of
+//! its pseudo-header is completed to the same value.
 
 use abi::PacketBytes;
 use bpf_maps::{META_FRAGMENT, PacketMeta};
@@ -15,8 +14,7 @@ use xsk::Packet;
 const IPV4_LENGTH: usize = 20;
 const IPV6_LENGTH: usize = 40;
 
-/// Completes the TCP or UDP checksum of a packet that has only the sum of its
-/// pseudo-header in it.
+/// Completes the TCP or UDP checksum of a packet that has only the sum of its pseudo-header.
 #[inline]
 pub(crate) fn complete(packet: &mut Packet, meta: &PacketMeta) {
     let field = match (meta.flags >> 16) as u8 {
@@ -37,7 +35,7 @@ pub(crate) fn complete(packet: &mut Packet, meta: &PacketMeta) {
     }
 }
 
-/// The pseudo-header's open sum and the length of the L4 part.
+/// Returns the unfinished sum of the pseudo-header, and the length of the L4 part.
 fn pseudo_header(head: &[u8], l3: usize, l4: usize) -> Option<(Sum, usize)> {
     let header = head.get(l3..)?;
     let before = l4.checked_sub(l3)?;
@@ -55,8 +53,8 @@ fn pseudo_header(head: &[u8], l3: usize, l4: usize) -> Option<(Sum, usize)> {
             let length = (word(4)? + IPV6_LENGTH).checked_sub(before)?;
             let source = header.get(8..24)?.try_into().ok()?;
             let destination = header.get(24..IPV6_LENGTH)?.try_into().ok()?;
-            // Behind extension headers the protocol is the last one's; those that
-            // offload have none.
+            // With extension headers the protocol is that of the last one; packets of offloading
+            // senders have none.
             let protocol = *header.get(6)?;
             Some((Sum::pseudo_header_v6(source, destination, protocol, length as u32), length))
         }
@@ -64,7 +62,7 @@ fn pseudo_header(head: &[u8], l3: usize, l4: usize) -> Option<(Sum, usize)> {
     }
 }
 
-/// Sums the L4 part up: the pseudo-header's sum is already in its field.
+/// Sums up the L4 part, whose field already has the pseudo-header's sum.
 fn fill_in(packet: &mut Packet, l4: usize, length: usize, at: usize) {
     let mut sum = Sum::default();
     let mut piece = [0; 2048];
@@ -78,11 +76,11 @@ fn fill_in(packet: &mut Packet, l4: usize, length: usize, at: usize) {
         done += part.len();
     }
     let checksum = match sum.checksum() {
-        // In UDP zero says "none" (RFC 768), and in TCP both mean the same.
+        // In UDP zero means "none" (RFC 768), and in TCP both values mean the same.
         0 => 0xffff,
         checksum => checksum,
     };
-    // The field was read before: it is there.
+    // The field was read before, so the store fits.
     let _ = packet.store(at, &checksum.to_be_bytes());
 }
 

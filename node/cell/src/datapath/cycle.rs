@@ -1,27 +1,27 @@
-//! Redirect cycles at user level, as `levels/bpf/c/cycle.h` has them below: frames that modules
+//! Detection of redirect cycles at user level, as in `levels/bpf/c/cycle.h`: frames that modules
 //! send round and round between ports of the node that are cabled to each other.
 //!
-//! What counts the rounds of a frame is chosen by its first bytes. A frame that comes in by
-//! another port brings rounds along; one that has come round costs one; each period there
-//! are [`CYCLE_ROUNDS`] again.
+//! The first bytes of a frame select its counter. A frame that arrives by a port that is not cabled
+//! adds rounds; one that comes round again uses one; each period begins with at least
+//! [`CYCLE_ROUNDS`].
 
 use bpf_maps::{CYCLE_ROUNDS, CYCLE_ROUNDS_MAX, CYCLES_MAX};
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use units::{CoarseInstant, Millis};
 
-/// How long a period is: as the daemon's heartbeat, by which the kernel's programs count.
+/// Length of a period, that of the daemon's heartbeat, by which the kernel's programs count.
 const PERIOD: Millis = Millis(100);
-/// Bytes of a frame by which it is known again.
+/// Bytes of a frame that select its counter.
 const HEAD_LENGTH: usize = 64;
 
-/// The rounds that frames have left.
+/// Rounds that frames have left.
 #[derive(Debug)]
 pub(crate) struct Rounds {
-    /// Nobody outside knows which frames share a counter.
+    /// Keyed hash, so that nobody outside knows which frames share a counter.
     hash: RandomState,
     period: u64,
-    /// The period that was the last to give rounds, and rounds.
+    /// Last period in which the counter was topped up, and the rounds left.
     left: Box<[(u64, u32)]>,
 }
 
@@ -37,8 +37,8 @@ impl Rounds {
         self.period = now.as_millis() / PERIOD.0;
     }
 
-    /// Whether a frame that begins with `head` may leave by a cabled port; `came_round` says
-    /// that it came in by one.
+    /// Returns true if a frame that begins with `head` may leave by a cabled port; `came_round`
+    /// states that it arrived by one.
     #[cold]
     pub(crate) fn allow(&mut self, head: &[u8], came_round: bool) -> bool {
         let head = &head[..head.len().min(HEAD_LENGTH)];
@@ -61,7 +61,7 @@ impl Rounds {
 mod tests {
     use super::*;
 
-    /// How often a frame may leave that has come round already.
+    /// Returns how often a frame that has come round may leave.
     fn rounds(of: &mut Rounds, head: &[u8]) -> u32 {
         (0..1 << 20).take_while(|_| of.allow(head, true)).count() as u32
     }

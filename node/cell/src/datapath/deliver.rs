@@ -1,12 +1,12 @@
-//! What a verdict does to a packet: the last steps of its way through the node.
+//! Verdicts applied to packets: the last steps of a packet's path through the node.
 
 use crate::datapath::Datapath;
 use crate::datapath::associations::Unanswered;
-use crate::datapath::egress::{Departing, Exit, Refused};
+use crate::datapath::capture::Capture;
+use crate::datapath::egress::{Destination, Outgoing, Refused};
 use crate::datapath::link::{self, TAG_LENGTH, l3_offset, retag, trim_behind};
 use crate::datapath::port::{Port, SendFailure};
 use crate::datapath::source::{self, Source};
-use crate::datapath::tap::Tap;
 use crate::sched::sessions::Sessions;
 use abi::PacketBytes;
 use bpf_maps::{
@@ -18,7 +18,7 @@ use wire::protocol::ETHERNET_LENGTH;
 use wire::rewrite;
 use xsk::Packet;
 
-/// Where a packet ended.
+/// Outcome of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Sent,
@@ -32,66 +32,66 @@ pub(crate) enum End {
 }
 
 impl End {
-    /// Whether the packet is gone.
+    /// Returns true if the packet was dropped.
     pub(crate) const fn is_lost(self) -> bool {
         !matches!(self, Self::Sent | Self::ToKernel)
     }
 }
 
-/// Egress resources lent for one call: the data path, and the session that sends.
-pub(crate) struct Exits<'a> {
+/// Egress resources borrowed for one call: the data path, and the session that sends.
+pub(crate) struct EgressPath<'a> {
     pub(super) path: &'a mut Datapath,
     pub(super) sessions: &'a mut Sessions,
     /// Session that sends.
     pub(super) session: SessionId,
-    /// Bytes that were sent by it at once.
+    /// Bytes that the session sent in this call without queueing.
     pub(super) sent: u64,
 }
 
-/// Where a packet goes that is out of its graph.
+/// Next hop of a packet that has left its graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// To the service of the next stage, which its metadata name.
+    /// Service of the next stage, which the metadata now name.
     Service(EntryId),
-    /// On its way.
+    /// Forwarding by its route.
     Out,
-    /// Out by this port, on this session's account: a rule of the next stage says so.
+    /// Transmission by this port on this session's account: a rule of the next stage says so.
     By(u16, SessionId),
-    /// Nowhere: the service of the next stage is down, and closed.
+    /// Drop: the service of the next stage is down, and its failure policy is closed.
     Down,
-    /// Nowhere: a rule of the next stage says so.
+    /// Drop by a rule of the next stage.
     Drop,
 }
 
-impl Exits<'_> {
-    /// Returns how many bytes its session has sent at once.
+impl EgressPath<'_> {
+    /// Returns the bytes that the session sent in this call without queueing.
     #[inline]
     pub(crate) const fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// Returns the capture, while somebody captures.
+    /// Returns the capture, while one runs.
     #[inline]
-    pub(crate) fn tap(&mut self) -> Option<&mut Tap> {
-        self.path.tap()
+    pub(crate) fn capture(&mut self) -> Option<&mut Capture> {
+        self.path.capture()
     }
 
-    /// Makes a packet of a frame's bytes; `None` when there is no memory for it.
+    /// Creates a packet from a frame's bytes; `None` when there is no frame memory.
     pub(crate) fn packet_of(&mut self, frame: &[u8]) -> Option<Packet> {
         self.path.packet_of(frame)
     }
 
-    /// Ends a packet: its memory is free again.
+    /// Returns a packet's memory to the pool.
     #[inline]
     pub(crate) fn recycle(&mut self, packet: Packet) {
         packet.recycle(&mut self.path.pool);
     }
 
-    /// Forwards by the route that came with the packet, or through the kernel
-    /// when there is none or the packet needs its answer (TTL, MTU).
+    /// Forwards by the route in the metadata, or through the kernel when there is no route or the
+    /// kernel must answer the packet (TTL, MTU).
     pub(crate) fn forward(&mut self, mut packet: Packet, meta: &PacketMeta) -> End {
         if meta.flags & META_BRIDGED != 0 {
-            return self.across(packet, meta.egress_port);
+            return self.cross(packet, meta.egress_port);
         }
         if meta.flags & META_ROUTED == 0 {
             return self.hand_back(packet, meta);
@@ -120,7 +120,7 @@ impl Exits<'_> {
         self.send(meta.egress_port, packet)
     }
 
-    /// Takes the metadata to the next stage that does something, as `next_stage` in
+    /// Advances the metadata to the next stage with an action, as `next_stage` in
     /// `levels/bpf/c/afterwards.h`.
     pub(crate) fn next_stage(&self, meta: &mut PacketMeta) -> Next {
         while meta.then[0] != RULE_NONE {
@@ -146,9 +146,9 @@ impl Exits<'_> {
         Next::Out
     }
 
-    /// Out by the port that a rule names, on its session's account: by the packet's route, if that
-    /// leads there, else as it is.
-    pub(crate) fn leave_by(
+    /// Sends a packet by the port that a rule names, on its session's account: by the packet's
+    /// route if that leads there, else unchanged.
+    pub(crate) fn send_by(
         &mut self,
         packet: Packet,
         meta: &PacketMeta,
@@ -165,23 +165,24 @@ impl Exits<'_> {
         end
     }
 
-    /// Out by the other end of a bridge, as it is.
-    fn across(&mut self, packet: Packet, port: u16) -> End {
-        let room = self.path.ports.get(port).map(|port| port.mtu() + ETHERNET_LENGTH + TAG_LENGTH);
-        if room.is_some_and(|room| packet.length() > room) {
+    /// Sends a packet unchanged by the other end of its bridge.
+    fn cross(&mut self, packet: Packet, port: u16) -> End {
+        let frame_max =
+            self.path.ports.get(port).map(|port| port.mtu() + ETHERNET_LENGTH + TAG_LENGTH);
+        if frame_max.is_some_and(|frame_max| packet.length() > frame_max) {
             self.recycle(packet);
             return End::TooLong;
         }
         self.send(port, packet)
     }
 
-    /// Out of a port as it is.
+    /// Sends a packet unchanged by a port.
     pub(crate) fn send(&mut self, port: u16, packet: Packet) -> End {
-        if let Some(tap) = &mut self.path.tap {
-            tap.leaves(&packet, port);
+        if let Some(capture) = &mut self.path.capture {
+            capture.on_departure(&packet, port);
         }
         if self.path.egress.shares(port) {
-            return self.send_in_turn(port, packet);
+            return self.send_by_share(port, packet);
         }
         let length = packet.length() as u64;
         match self.path.ports.send(port, packet, &mut self.path.pool) {
@@ -196,20 +197,21 @@ impl Exits<'_> {
         }
     }
 
-    /// Out of a port when it is the session's turn there.
-    fn send_in_turn(&mut self, port: u16, packet: Packet) -> End {
-        self.wait_for_turn(port, Departing { packet, by: Exit::Port }, End::Sent)
+    /// Queues a packet until its session's share of the port allows it to leave.
+    fn send_by_share(&mut self, port: u16, packet: Packet) -> End {
+        self.enqueue(port, Outgoing { packet, by: Destination::Port }, End::Sent)
     }
 
-    /// Has a packet wait until its session may send it by this port; what has become of it then.
-    fn wait_for_turn(&mut self, port: u16, departing: Departing, end: End) -> End {
-        let memory = Bytes(departing.packet.memory_length() as u64);
-        if !self.sessions.hold(self.session, memory) {
-            self.sessions.refused(self.session, &departing.packet);
-            self.recycle(departing.packet);
+    /// Queues a packet until its session may send it by this port. Returns `end`, or the cause of a
+    /// drop.
+    fn enqueue(&mut self, port: u16, outgoing: Outgoing, end: End) -> End {
+        let memory = Bytes(outgoing.packet.memory_length() as u64);
+        if !self.sessions.admit_outgoing(self.session, memory) {
+            self.sessions.on_refused(self.session, &outgoing.packet);
+            self.recycle(outgoing.packet);
             return End::Failed(SendFailure::Full);
         }
-        match self.path.egress.enqueue(port, self.session, departing, None) {
+        match self.path.egress.enqueue(port, self.session, outgoing, None) {
             Ok(()) => end,
             Err((packet, why)) => {
                 self.sessions.release(self.session, memory);
@@ -222,7 +224,7 @@ impl Exits<'_> {
         }
     }
 
-    /// Out of the port that a module named, as it is.
+    /// Sends a packet unchanged by the port that its module named.
     pub(crate) fn redirect(&mut self, packet: Packet, arrival: u16, port: u16) -> End {
         if self.path.ports.is_worn_out(packet.head(), arrival, port) {
             self.recycle(packet);
@@ -231,7 +233,7 @@ impl Exits<'_> {
         self.send(port, packet)
     }
 
-    /// Out of the arrival port with the MAC addresses swapped.
+    /// Sends a packet back by its arrival port with the MAC addresses swapped.
     pub(crate) fn bounce(&mut self, mut packet: Packet, port: u16) -> End {
         if self.path.ports.is_worn_out(packet.head(), port, port) {
             self.recycle(packet);
@@ -243,8 +245,8 @@ impl Exits<'_> {
         }
     }
 
-    /// What a service left of an active packet's payload, back to whoever called it, by the port
-    /// that it came in by.
+    /// Sends the payload that a service left of an active packet back to its caller, by the arrival
+    /// port.
     pub(crate) fn answer(&mut self, mut packet: Packet, port: u16) -> End {
         let mtu = self.path.ports.get(port).map_or(0, Port::mtu);
         match self.path.associations.answer(&mut packet, mtu) {
@@ -253,27 +255,29 @@ impl Exits<'_> {
                 self.recycle(packet);
                 match why {
                     Unanswered::TooLong => End::TooLong,
-                    Unanswered::NoRoom => End::Failed(SendFailure::Full),
+                    Unanswered::NoMemory => End::Failed(SendFailure::Full),
                     Unanswered::Gone => End::Failed(SendFailure::NoPort),
                 }
             }
         }
     }
 
-    /// Into the kernel's stack, which routes it, answers it or delivers it.
+    /// Hands a packet to the kernel's stack, which routes, answers or delivers it.
     pub(crate) fn hand_to_kernel(&mut self, packet: Packet) -> End {
-        self.give_to_kernel(Departing { packet, by: Exit::Kernel })
+        self.give_to_kernel(Outgoing { packet, by: Destination::Kernel })
     }
 
-    /// Hands a packet to the kernel that its module wants routed anew.
+    /// Hands a packet to the kernel whose module wants it routed again.
     pub(crate) fn reroute(&mut self, packet: Packet, meta: &PacketMeta) -> End {
         self.leave_to_kernel(packet, meta)
     }
 
-    /// Puts the source back with which a packet came, and notes the one that its module gave it; as
-    /// by the kernel's own NAT the source changes last. Of what leaves by no port of the node it
-    /// stays the module's. A destination that its module changed is noted, too, for errors that
-    /// quote the packet. Returns whether the packet has the source with which it came.
+    /// Restores the source address with which a packet arrived, and records the one that its module
+    /// set: as with the kernel's own NAT, the source changes last. A packet that leaves by no port
+    /// of the node keeps the module's source. A destination that the module changed is recorded,
+    /// too, for ICMP errors that quote the packet.
+    ///
+    /// Returns true if the packet now has its original source.
     fn give_back_source(&mut self, packet: &mut Packet, meta: &PacketMeta) -> bool {
         let Some(l3) = l3_offset(packet.head()) else { return false };
         let (source, destination) = source::put_back(packet, l3, meta);
@@ -296,17 +300,18 @@ impl Exits<'_> {
         source == Source::Same
     }
 
-    /// Into the kernel's stack by the port that it came in by, or without one.
+    /// Returns a packet to the kernel by its arrival port, or by the node's own device.
     pub(crate) fn hand_back(&mut self, packet: Packet, meta: &PacketMeta) -> End {
         if self.path.ports.frames(meta.arrival_port).is_none() {
             return self.leave_to_kernel(packet, meta);
         }
-        let by = Exit::Back { arrival: meta.arrival_port, is_ip: is_ip(meta) };
-        self.give_to_kernel(Departing { packet, by })
+        let by = Destination::Back { arrival: meta.arrival_port, is_ip: is_ip(meta) };
+        self.give_to_kernel(Outgoing { packet, by })
     }
 
-    /// Leaves a packet without a route to the kernel: as one that has just come in by its port, or,
-    /// where that cannot be or it has another source than it came with, by the node's own device.
+    /// Leaves a packet without a route to the kernel: as one that has just arrived by its port; or
+    /// by the node's own device, where that is impossible or the packet has another source than it
+    /// arrived with.
     fn leave_to_kernel(&mut self, mut packet: Packet, meta: &PacketMeta) -> End {
         let is_as_it_came = match is_ip(meta) {
             true => self.give_back_source(&mut packet, meta),
@@ -316,27 +321,28 @@ impl Exits<'_> {
         let arrives =
             is_as_it_came && self.path.ports.receives(port) && self.path.egress.asker().is_some();
         let by = match arrives {
-            true => Exit::Arrival { port, is_ip: is_ip(meta) },
-            // By the node's own device tags are taken off: the kernel would route what it has to drop.
+            true => Destination::Arrival { port, is_ip: is_ip(meta) },
+            // The node's own device strips tags: the kernel would route a packet that it has to
+            // drop.
             false if link::is_of_unknown_vlan(packet.head(), meta) => {
                 return self.unknown_vlan(packet);
             }
-            false => Exit::Kernel,
+            false => Destination::Kernel,
         };
-        self.give_to_kernel(Departing { packet, by })
+        self.give_to_kernel(Outgoing { packet, by })
     }
 
-    /// Into the kernel's stack; when it is the session's turn, if the kernel will send it by a port
-    /// of which somebody has a share.
-    fn give_to_kernel(&mut self, departing: Departing) -> End {
-        if let Some(port) = self.path.egress.shared_egress(self.session, &departing) {
-            return self.wait_for_turn(port, departing, End::ToKernel);
+    /// Hands a packet to the kernel; through its session's queue if the kernel will send it by a
+    /// port with shares.
+    fn give_to_kernel(&mut self, outgoing: Outgoing) -> End {
+        if let Some(port) = self.path.egress.shared_egress(self.session, &outgoing) {
+            return self.enqueue(port, outgoing, End::ToKernel);
         }
-        if departing.by == Exit::Kernel && l3_offset(departing.packet.head()).is_none() {
-            return self.malformed(departing.packet);
+        if outgoing.by == Destination::Kernel && l3_offset(outgoing.packet.head()).is_none() {
+            return self.malformed(outgoing.packet);
         }
         let Datapath { ports, kernel, egress, pool, .. } = &mut *self.path;
-        match departing.leave(ports, kernel.as_ref(), egress.asker(), pool) {
+        match outgoing.hand_over(ports, kernel.as_ref(), egress.asker(), pool) {
             true => End::ToKernel,
             false => End::KernelRefused,
         }
@@ -353,7 +359,7 @@ impl Exits<'_> {
     }
 }
 
-/// Returns whether a packet came as IP.
+/// Returns true if the packet arrived as IP.
 const fn is_ip(meta: &PacketMeta) -> bool {
     meta.flags >> 8 & 0xff != 0
 }

@@ -1,5 +1,5 @@
-//! The way of IP packets into the kernel's stack, where they come in by a device of the node's:
-//! a TUN device, or a packet socket where there is none.
+//! Path of IP packets into the kernel's stack, where they arrive by a device of the node: a TUN
+//! device, or a packet socket where there is none.
 
 use crate::datapath::link::l3_offset;
 use crate::protocol::KERNEL_MAC;
@@ -9,10 +9,10 @@ use std::io::IoSlice;
 use wire::protocol::{ETHERNET_LENGTH, ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 use xsk::{Packet, SEGMENTS_MAX};
 
-/// The address that frames there come from: nobody has it.
+/// Source MAC address of frames sent there, which no device has.
 const OWN_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
-/// Takes packets.
+/// Device or socket into the kernel's stack.
 #[derive(Debug)]
 pub(crate) enum KernelPath {
     Tun(OwnedFd),
@@ -22,8 +22,8 @@ pub(crate) enum KernelPath {
 const _: () = assert!(PIECES_MAX > SEGMENTS_MAX, "a header and a packet are sent together");
 
 impl KernelPath {
-    /// Gives the IP packet of a frame to the kernel; whether it took it. `None` when there is no IP
-    /// packet in it.
+    /// Hands the IP packet of a frame to the kernel. Returns false if the kernel refuses it, and
+    /// `None` if the frame has no IP packet.
     pub(crate) fn take_packet(&self, packet: &Packet) -> Option<bool> {
         let l3_offset = l3_offset(packet.head())?;
         let mut pieces: [&[u8]; SEGMENTS_MAX] = [&[]; SEGMENTS_MAX];
@@ -36,7 +36,7 @@ impl KernelPath {
         Some(self.take(&pieces[..count]))
     }
 
-    /// Gives a packet, in pieces, to the kernel; whether it took it.
+    /// Hands a packet, in pieces, to the kernel. Returns false if the kernel refuses it.
     fn take(&self, pieces: &[&[u8]]) -> bool {
         match self {
             Self::Tun(device) => {

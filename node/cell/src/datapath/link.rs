@@ -1,5 +1,4 @@
-//! Ethernet header of a frame as it is now: where IP begins, its VLAN tags, and what lies behind
-//! IP.
+//! Ethernet header of a frame as it is now: offset of the IP header, VLAN tags, and trailer.
 
 use abi::PacketBytes;
 use bpf_maps::{META_ROUTED, PacketMeta, VLAN_PRESENT, VLAN_UNKNOWN};
@@ -10,8 +9,8 @@ use xsk::Packet;
 /// Bytes of a VLAN tag.
 pub(crate) const TAG_LENGTH: usize = 4;
 
-/// Returns where the IP header begins, behind at most two VLAN tags, as the frame is
-/// now: a module may have moved it.
+/// Returns the offset of the IP header, behind at most two VLAN tags, as the frame is now: a module
+/// may have moved it.
 pub(crate) fn l3_offset(head: &[u8]) -> Option<usize> {
     let mut at = ETHERNET_LENGTH - 2;
     for _ in 0..=wire::parse::VLAN_TAGS_MAX {
@@ -24,15 +23,15 @@ pub(crate) fn l3_offset(head: &[u8]) -> Option<usize> {
     None
 }
 
-/// Returns true when a frame is tagged, as it is now, for a VLAN that its arrival port does not
-/// have: the front door said so of the outer tag, and of an inner one nobody knows.
+/// Returns true if a frame is tagged, as it is now, for a VLAN that its arrival port does not have.
+/// The front door knows that of the outer tag; inner tags count as unknown.
 pub(crate) fn is_of_unknown_vlan(head: &[u8], meta: &PacketMeta) -> bool {
     let tagged = l3_offset(head).map_or(0, |l3_offset| l3_offset - ETHERNET_LENGTH);
     let is_unknown = meta.flags & META_ROUTED == 0 && meta.egress_vlan == VLAN_UNKNOWN;
     tagged > TAG_LENGTH || (tagged > 0 && is_unknown)
 }
 
-/// Gives the frame the tag of its egress, or none. MACs are already written.
+/// Sets the VLAN tag of the frame's egress, or removes it. The MACs must have been written.
 pub(crate) fn retag(packet: &mut Packet, l3_offset: usize, egress_vlan: u16) -> Option<()> {
     let tagged = l3_offset > ETHERNET_LENGTH;
     let mut macs = [0; 12];
@@ -54,8 +53,8 @@ pub(crate) fn retag(packet: &mut Packet, l3_offset: usize, egress_vlan: u16) -> 
     packet.store(12, &[0x81, 0x00, high, low]).ok()
 }
 
-/// Takes off what lies behind a frame's IP packet, as `trim` in `levels/bpf/c/rewrite.h`; `None`
-/// when there is no whole IP header.
+/// Removes the trailer behind a frame's IP packet, as `trim` in `levels/bpf/c/rewrite.h`; `None` if
+/// the IP header is incomplete.
 pub(crate) fn trim_behind(packet: &mut Packet, l3_offset: usize) -> Option<()> {
     let length = rewrite::length_without_trailer(packet.head(), l3_offset as u16).ok()?;
     match packet.length().checked_sub(length) {
@@ -105,14 +104,14 @@ mod tests {
     fn a_tag_of_a_vlan_that_the_port_lacks_is_told_from_others() {
         let mut meta = PacketMeta { egress_vlan: VLAN_UNKNOWN, ..PacketMeta::default() };
         assert!(is_of_unknown_vlan(&TAGGED, &meta));
-        // Its module has taken the tag off.
+        // The module has removed the tag.
         assert!(!is_of_unknown_vlan(&UNTAGGED, &meta));
         meta.egress_vlan = 0;
         assert!(!is_of_unknown_vlan(&TAGGED, &meta), "a known VLAN, or a priority");
         let mut twice = TAGGED.to_vec();
         twice.splice(12..12, [0x88, 0xa8, 0, 10]);
         assert!(is_of_unknown_vlan(&twice, &meta), "an inner tag");
-        // A route's tag is another number.
+        // The tag of a route is another number.
         (meta.egress_vlan, meta.flags) = (VLAN_PRESENT | VLAN_UNKNOWN, META_ROUTED);
         assert!(!is_of_unknown_vlan(&TAGGED, &meta));
     }
@@ -121,7 +120,7 @@ mod tests {
     fn what_lies_behind_an_ip_packet_is_taken_off() {
         let builder = wire::FrameBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 1, 2], 64).udp(1, 2);
         let whole = builder.payload(&[7; 100]).build();
-        // One frame of memory, and two.
+        // Trailers within one frame of memory, and across two.
         for trailer in [0, 1, 200, 6000] {
             let mut bytes = whole.clone();
             bytes.resize(whole.len() + trailer, 9);

@@ -1,4 +1,4 @@
-//! The ports of a cell: one socket for each receive queue, or packet sockets.
+//! Ports of a cell: one AF_XDP socket for each receive queue, or packet sockets.
 
 use crate::datapath::cycle::Rounds;
 use crate::datapath::link::l3_offset;
@@ -14,71 +14,72 @@ use std::rc::Rc;
 use units::{CoarseInstant, PortId};
 use xsk::{FramePool, Packet, Rings, SEGMENTS_MAX, SetupError, Socket, SocketConfig, Umem};
 
-/// Entries of each socket's rings. Coming: as many packets as all sessions together may have
-/// waiting, so that nobody's overflow a ring in front of somebody else's. Leaving: at 3 million
-/// packets a second two thirds of a millisecond.
+/// Number of entries of each socket's rings. Receive: as many packets as all sessions together may
+/// have waiting, so that no session overflows a ring in front of another. Transmit: two thirds of a
+/// millisecond at 3 million packets a second.
 pub(crate) const RINGS: Rings = Rings { receive: WAITING_MAX, transmit: LEAVING_MAX };
 
-/// One port: the queues that are bound.
+/// Port, with its bound queues.
 #[derive(Debug)]
 pub(crate) struct Port {
     name: String,
     mac: [u8; 6],
     mtu: u32,
-    /// IP packets leave by it, without the Ethernet header.
+    /// Set if packets leave as IP packets without an Ethernet header.
     raw: bool,
-    /// What leaves by it can come in by a port of the same node.
+    /// Set if what leaves by the port can arrive by a port of the same node.
     cabled: bool,
-    /// Set where its device may receive a frame once more, without meeting the front door.
+    /// Set if the device may receive a frame again without passing the front door.
     in_driver: bool,
     sockets: Vec<Socket>,
-    /// The queue of each socket.
+    /// Number of the queue of each socket.
     queues: Vec<u32>,
-    /// Of a packet port, which has no such sockets.
+    /// Sockets of a packet port, which has no AF_XDP sockets.
     frames: Option<FramePort>,
 }
 
-/// What a packet port is served by.
+/// Sockets of a packet port.
 #[derive(Debug)]
 pub(crate) struct FramePort {
-    /// Frames come in and leave by it.
+    /// Socket by which frames arrive and leave.
     socket: FrameSocket,
-    /// What goes by it comes in by the port once more, for the kernel.
+    /// Socket whose frames arrive by the port again, for the kernel.
     back: FrameSocket,
     door: DoorPort,
-    /// Keeps its frames from the kernel; never read.
+    /// Keeps the port's frames from the kernel as long as it is open; never read.
     taken: Option<OwnedFd>,
 }
 
 impl FramePort {
-    /// Receives a frame, if there is one, and returns how the port is known to its door.
+    /// Receives a frame, if there is one, and returns it with the port's description for
+    /// classification.
     pub(crate) fn receive<'a>(&self, buffer: &'a mut Buffer) -> Option<(&DoorPort, Frame<'a>)> {
         let frame = self.socket.receive(buffer).ok().flatten()?;
         Some((&self.door, frame))
     }
 
-    /// Sends a frame, as it is.
+    /// Sends a frame unchanged.
     ///
     /// # Errors
-    /// When the device does not take it.
+    /// The device does not take it.
     pub(crate) fn send(&self, frame: Frame<'_>) -> io::Result<()> {
         self.socket.send(&[frame.bytes], frame.unfinished)
     }
 
-    /// Gives a frame back to the kernel, as it came; returns whether it took it. It has no memory
-    /// for it, or its way in is being taken down.
+    /// Returns a frame unchanged to the kernel. Returns false if the kernel lacks memory for it, or
+    /// the path is being removed.
     pub(crate) fn return_frame(&self, frame: Frame<'_>) -> bool {
         self.back.send(&[frame.bytes], frame.unfinished).is_ok()
     }
 }
 
 impl Port {
-    /// Returns its name.
+    /// Returns the name of the port.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the address of its device.
+    /// Returns the MAC address of its device.
     #[inline]
     pub(crate) const fn mac(&self) -> [u8; 6] {
         self.mac
@@ -90,7 +91,7 @@ impl Port {
         self.mtu as usize
     }
 
-    /// What may change while it is served.
+    /// Updates what may change while the port is in use.
     fn take_up(&mut self, facts: &PortFacts) {
         (self.mac, self.mtu, self.cabled) = (facts.mac, facts.mtu, facts.cabled);
         self.in_driver = facts.in_driver;
@@ -100,7 +101,7 @@ impl Port {
     }
 }
 
-/// All ports, by number.
+/// Ports of the cell, by number.
 #[derive(Debug, Default)]
 pub(crate) struct Ports {
     all: Vec<Option<Port>>,
@@ -108,8 +109,8 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    /// Binds a queue, with so many frames to receive into, and to send at most; its port is made
-    /// with its first one.
+    /// Binds a queue, with `ready` frames to receive into and at most `leaving` frames to send; its
+    /// first queue creates the port.
     pub(crate) fn add(
         &mut self,
         facts: &PortFacts,
@@ -137,7 +138,7 @@ impl Ports {
         Ok(())
     }
 
-    /// Serves a port by packet sockets: its own, and that of the way back into the kernel.
+    /// Binds a port to packet sockets: its own, and one that leads back into the kernel.
     pub(crate) fn add_frames(
         &mut self,
         facts: &PortFacts,
@@ -149,7 +150,7 @@ impl Ports {
         self.make(facts).frames = Some(FramePort { socket, back, door, taken: None });
     }
 
-    /// The port of these facts, as they are now.
+    /// Returns the port, created if necessary and updated.
     fn make(&mut self, facts: &PortFacts) -> &mut Port {
         let index = usize::from(facts.port.0);
         if self.all.len() <= index {
@@ -170,18 +171,18 @@ impl Ports {
         port
     }
 
-    /// What a packet port is served by.
+    /// Returns the sockets of a packet port.
     pub(crate) fn frames(&self, port: u16) -> Option<&FramePort> {
         self.all.get(usize::from(port))?.as_ref()?.frames.as_ref()
     }
 
-    /// All numbers of ports.
+    /// Returns the range of all port numbers.
     pub(crate) fn numbers(&self) -> std::ops::Range<u16> {
-        // Numbers are 16 bits wide.
+        // Port numbers are 16 bits wide.
         0..self.all.len() as u16
     }
 
-    /// Keeps what keeps a port's frames from the kernel.
+    /// Stores the descriptor that keeps a port's frames from the kernel.
     pub(crate) fn hold_taken(&mut self, port: PortId, taken: OwnedFd) {
         let port = self.all.get_mut(usize::from(port.0)).and_then(Option::as_mut);
         if let Some(frames) = port.and_then(|port| port.frames.as_mut()) {
@@ -189,9 +190,10 @@ impl Ports {
         }
     }
 
-    /// Has the kernel take a packet as one that has just come in by this port; whether it did.
-    /// None when only XDP could let it pass. IP came addressed to the port, and goes back so,
-    /// whatever its module made of the address: a route would have replaced it.
+    /// Hands a packet to the kernel as one that has just arrived by this packet port. Returns false
+    /// if the kernel refuses it, and `None` for another kind of port, whose packets only XDP could
+    /// pass. IP arrived addressed to the port and is returned so, even if its module changed the
+    /// address, which a route would have replaced.
     pub(crate) fn give_back(&self, port: u16, packet: &mut Packet, is_ip: bool) -> Option<bool> {
         let frames = self.frames(port)?;
         if is_ip && packet.store(0, &frames.door.mac).is_err() {
@@ -200,20 +202,20 @@ impl Ports {
         Some(send_frame(&frames.back, packet).is_ok())
     }
 
-    /// Returns whether a port's device receives what it is given for the kernel.
+    /// Returns true if a port's device receives frames that are sent to it for the kernel.
     pub(crate) fn receives(&self, port: u16) -> bool {
         let port = self.all.get(usize::from(port)).and_then(Option::as_ref);
         port.is_some_and(|port| port.in_driver)
     }
 
-    /// Addresses a frame to a port that it came in by, whatever its module made of that: a route
-    /// would have replaced it. Whether it could.
+    /// Addresses a frame to its arrival port, even if its module changed the address, which a route
+    /// would have replaced. Returns false if it cannot.
     pub(crate) fn address(&self, port: u16, packet: &mut Packet) -> bool {
         let port = self.all.get(usize::from(port)).and_then(Option::as_ref);
         port.is_some_and(|port| port.raw || packet.store(0, &port.mac).is_ok())
     }
 
-    /// The port's device changed.
+    /// Updates a port whose device changed.
     pub(crate) fn change(&mut self, facts: &PortFacts) {
         if let Some(port) = self.all.get_mut(usize::from(facts.port.0)).and_then(Option::as_mut) {
             port.take_up(facts);
@@ -225,8 +227,8 @@ impl Ports {
         self.rounds.set_time(now);
     }
 
-    /// Whether a frame that begins with `head`, came in by `arrival` and is to leave by `egress`
-    /// as it is goes round in a cycle, and is to end here.
+    /// Returns true if a frame circulates and must be dropped: it begins with `head`, arrived by
+    /// `arrival`, and is to leave unchanged by `egress`.
     #[inline]
     pub(crate) fn is_worn_out(&mut self, head: &[u8], arrival: u16, egress: u16) -> bool {
         self.is_cabled(egress) && {
@@ -240,8 +242,8 @@ impl Ports {
         self.get(port).is_some_and(|port| port.cabled)
     }
 
-    /// Lets go of a port; what it had received is handled. Gives how many packets still
-    /// waited to be sent.
+    /// Closes the sockets of a port; the caller has handled what it received. Returns the number of
+    /// packets that were still to be sent.
     pub(crate) fn remove(&mut self, port: PortId, pool: &mut FramePool) -> u64 {
         let mut port = self.all.get_mut(usize::from(port.0)).and_then(Option::as_mut);
         port.iter_mut().for_each(|port| {
@@ -252,7 +254,7 @@ impl Ports {
         sockets.map(|socket| socket.dissolve(pool)).sum()
     }
 
-    /// The port, if it can send.
+    /// Returns the port, if it can send.
     pub(crate) fn get(&self, port: u16) -> Option<&Port> {
         let port = self.all.get(usize::from(port))?.as_ref();
         port.filter(|port| !port.sockets.is_empty() || port.frames.is_some())
@@ -285,7 +287,7 @@ impl Ports {
         socket.send(packet).map_err(|packet| (packet, SendFailure::Full))
     }
 
-    /// Every socket, with its port's number.
+    /// Returns every AF_XDP socket, with the number of its port.
     pub(crate) fn sockets(&mut self) -> impl Iterator<Item = (PortId, &mut Socket)> {
         self.all.iter_mut().enumerate().flat_map(|(number, port)| {
             let sockets = port.iter_mut().flat_map(|p| &mut p.sockets);
@@ -293,7 +295,7 @@ impl Ports {
         })
     }
 
-    /// The descriptor of every socket, with its port's number and its queue.
+    /// Returns the descriptor of every AF_XDP socket, with the number of its port and its queue.
     pub(crate) fn queues(&self) -> impl Iterator<Item = (PortId, u32, BorrowedFd<'_>)> {
         self.iter().flat_map(|(number, port)| {
             let sockets = port.sockets.iter().zip(&port.queues);
@@ -306,7 +308,7 @@ impl Ports {
         self.iter().filter_map(|(_, port)| Some(port.frames.as_ref()?.socket.as_fd()))
     }
 
-    /// Every port, with its number; also one whose device is gone.
+    /// Returns every port with its number; also those whose device is gone.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u16, &Port)> {
         self.all.iter().enumerate().filter_map(|(number, p)| Some((number as u16, p.as_ref()?)))
     }
@@ -332,7 +334,7 @@ fn send_frame(socket: &FrameSocket, packet: &Packet) -> Result<(), SendFailure> 
 
 const _: () = assert!(PIECES_MAX >= SEGMENTS_MAX, "a packet is sent whole");
 
-/// The IP packet of a frame.
+/// Strips the Ethernet header of a frame.
 #[cold]
 fn without_ethernet(mut packet: Packet) -> Result<Packet, (Packet, SendFailure)> {
     let taken = l3_offset(packet.head())
@@ -343,15 +345,15 @@ fn without_ethernet(mut packet: Packet) -> Result<Packet, (Packet, SendFailure)>
     Ok(packet)
 }
 
-/// Why a packet was not sent.
+/// Cause for which a packet was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendFailure {
-    /// The port is not there.
+    /// The port does not exist.
     NoPort,
-    /// Its transmit ring is full.
+    /// The transmit ring is full.
     Full,
-    /// It takes IP packets, and this is none.
+    /// The port takes IP packets, and this is none.
     NotIp,
-    /// Its device does not take so long a frame.
+    /// The frame is too long for the device.
     TooLong,
 }

@@ -1,9 +1,9 @@
-//! Ends of packets that a module changes and the kernel finishes: the kernel has the source with
-//! which a packet came, and what it sends has the module's; what it says of a packet quotes the
-//! destination with which that came (`levels/bpf/c/translate.h`).
+//! Source and destination of packets that a module changes and the kernel completes: the kernel
+//! gets the source with which a packet arrived, and what it sends has the module's; its ICMP errors
+//! quote the destination with which the packet arrived (`levels/bpf/c/translate.h`).
 //!
-//! Both ends lie beside the packet until then ([`Packet::set_aside`]); the metadata, whose egress
-//! says nothing without a route, says that they do.
+//! The original ends are stored beside the packet until then ([`Packet::set_aside`]), which the
+//! metadata indicate in the egress field, unused without a route.
 
 use bpf_maps::{End, META_BRIDGED, META_ROUTED, ORIGIN_BELOW, PacketMeta};
 use bytemuck::{Pod, Zeroable};
@@ -11,14 +11,15 @@ use wire::checksum::update_u16;
 use wire::protocol::{DCCP, ICMP, ICMPV6, TCP, UDP, UDP_LITE};
 use xsk::{ASIDE_LENGTH, Packet};
 
-/// [`PacketMeta::egress_port`] of a packet whose origin lies beside it: no port has this number.
+/// Value of [`PacketMeta::egress_port`] of a packet whose origin is stored beside it: no port has
+/// this number.
 const KEPT: u16 = u16::MAX;
-/// Queries of ICMP, which have an identifier: echo and timestamps, replies and requests.
+/// Types of ICMP queries with an identifier: echo and timestamp, reply and request.
 const ICMP_QUERIES: [u8; 4] = [0, 8, 13, 14];
-/// Queries of ICMPv6, which have an identifier: echo replies and requests.
+/// Types of ICMPv6 queries with an identifier: echo reply and request.
 const ICMPV6_QUERIES: [u8; 2] = [128, 129];
 
-/// Ends and protocol of a packet as it came.
+/// Source, destination and protocol of a packet as it arrived.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 pub(crate) struct Origin {
@@ -27,38 +28,38 @@ pub(crate) struct Origin {
     version: u8,
     protocol: u8,
     is_later: u8,
-    /// Set where its source can be changed.
+    /// Set if its source can be changed.
     is_movable: u8,
 }
 
 /// State of a packet's source when the kernel gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// The packet has the one with which it came.
+    /// Source with which the packet arrived, unchanged by its module.
     Same,
-    /// The packet has it again, after its module gave it this one.
+    /// Source with which the packet arrived, restored after its module had set this one.
     PutBack(End),
-    /// The packet has another one, or nobody knows.
+    /// Another source, or unknown.
     Other,
 }
 
-/// A checksum of L4 behind the IP header.
+/// L4 checksum behind the IP header.
 #[derive(Clone, Copy)]
 struct Check {
     at: usize,
     covers_addresses: bool,
-    /// A sum of 0 says that there is none (RFC 768).
+    /// Set if a sum of 0 means that there is none (RFC 768).
     is_optional: bool,
 }
 
-/// A packet's source, and where its parts lie behind the beginning of its IP header.
+/// Source of a packet, with the offsets of its parts from the beginning of the IP header.
 struct Found {
     origin: Origin,
     port_at: Option<usize>,
     check: Option<Check>,
 }
 
-/// Keeps how a packet without a route came, before its module sees it.
+/// Stores the original ends of a packet without a route, before its module sees it.
 #[inline]
 pub(crate) fn keep(packet: &mut Packet, meta: &mut PacketMeta) {
     if meta.flags & (META_ROUTED | META_BRIDGED) == 0 && meta.flags >> 8 & 0xff != 0 {
@@ -71,7 +72,7 @@ fn keep_unrouted(packet: &mut Packet, meta: &mut PacketMeta) {
     let ip = packet.head().get(usize::from(meta.l3_offset)..);
     let Some(mut found) = ip.and_then(find) else { return };
     if meta.egress_port == ORIGIN_BELOW && found.origin.version == 4 {
-        // As a module below may have changed it already.
+        // A module below user level may have changed the source already.
         let source = &mut found.origin.source;
         source.address[..4].copy_from_slice(&meta.next_hop[..4]);
         source.port_be.copy_from_slice(&meta.next_hop[4..]);
@@ -84,7 +85,7 @@ fn keep_unrouted(packet: &mut Packet, meta: &mut PacketMeta) {
     }
 }
 
-/// Returns how a packet came, if it is kept.
+/// Returns the original ends of a packet, if they are stored.
 fn kept(packet: &Packet, meta: &PacketMeta) -> Option<Origin> {
     let [a, b, c, d, ..] = meta.next_hop;
     if meta.flags & META_ROUTED != 0 || meta.egress_port != KEPT {
@@ -94,8 +95,8 @@ fn kept(packet: &Packet, meta: &PacketMeta) -> Option<Origin> {
     Some(bytemuck::pod_read_unaligned(&aside[..size_of::<Origin>()]))
 }
 
-/// Puts the source back with which a packet came, whose IP header is at `l3` now; returns what has
-/// become of it, and the destination with which the packet came, if its module has changed that.
+/// Restores the source with which a packet arrived, whose IP header is at `l3` now. Returns the
+/// state of the source, and the original destination if its module has changed that.
 pub(crate) fn put_back(packet: &mut Packet, l3: usize, meta: &PacketMeta) -> (Source, Option<End>) {
     let found = kept(packet, meta).and_then(|came| Some((came, find(packet.head().get(l3..)?)?)));
     let Some((came, found)) = found else { return (Source::Other, None) };
@@ -114,14 +115,14 @@ pub(crate) fn put_back(packet: &mut Packet, l3: usize, meta: &PacketMeta) -> (So
     (source, is_changed.then_some(came.destination))
 }
 
-/// Gives a packet whose source was put back the one again that its module gave it.
+/// Sets the source of a packet back to the one that its module set.
 pub(crate) fn give_again(packet: &mut Packet, l3: usize, given: End) {
     if let Some(found) = packet.head().get(l3..).and_then(find) {
         set_source(&mut packet.head_mut()[l3..], &found, given);
     }
 }
 
-/// Gives the packet whose IP header `ip` begins with another source, with every checksum that
+/// Sets the source of the packet whose IP header `ip` begins with, and updates every checksum that
 /// covers it.
 fn set_source(ip: &mut [u8], found: &Found, to: End) {
     let (from, is_v4) = (found.origin.source, found.origin.version == 4);
@@ -154,13 +155,13 @@ fn word(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// Updates the checksum at `at` for words that become others.
+/// Updates the checksum at `at` for changed words, as pairs of old and new.
 fn follow(bytes: &mut [u8], at: usize, changes: impl Iterator<Item = (u16, u16)>) {
     let sum = changes.fold(word(bytes, at), |sum, (old, new)| update_u16(sum, old, new));
     bytes[at..at + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Finds the source of an IP packet; `None` where its header is cut off.
+/// Finds the source of an IP packet; `None` if its header is incomplete.
 fn find(ip: &[u8]) -> Option<Found> {
     let version = ip.first()? >> 4;
     let (header, address_at, length, protocol) = match version {
@@ -190,12 +191,12 @@ fn find(ip: &[u8]) -> Option<Found> {
         is_later: u8::from(is_later),
         is_movable: u8::from(l4.is_some()),
     };
-    // The identification of a later fragment goes with it, and stays.
+    // The identification of a later fragment is part of the key, and is not changed.
     Some(Found { origin, port_at: port_at.filter(|_| !is_later), check })
 }
 
-/// Finds the L4 port, or what is in its place, and the checksum; `None` where the source cannot be
-/// changed, as `read_l4` in `levels/bpf/c/translate.h`.
+/// Finds the L4 port, or its equivalent, and the checksum; `None` if the source cannot be changed,
+/// as `read_l4` in `levels/bpf/c/translate.h`.
 fn find_l4(
     ip: &[u8],
     header: usize,
@@ -251,7 +252,7 @@ mod tests {
         end(&[0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last], port)
     }
 
-    /// A frame from an IPv4 or an IPv6 address of the tests.
+    /// Builds a frame from an IPv4 or an IPv6 address of the tests.
     fn from(source: End) -> FrameBuilder {
         let builder = FrameBuilder::new();
         if source.address[15] == 0 {
@@ -272,7 +273,7 @@ mod tests {
         packet
     }
 
-    /// A packet that came so, kept, and as its module left it.
+    /// Returns a packet that arrived as `came`, was stored, and that its module left as `left`.
     fn kept_then(came: &[u8], left: &[u8]) -> (Packet, PacketMeta) {
         let parsed = parse_frame(came).unwrap();
         let flags = u32::from(parsed.ip_version) << 8 | u32::from(parsed.protocol) << 16;
@@ -340,7 +341,7 @@ mod tests {
         assert_eq!(packet.head(), left);
         let (mut packet, meta) = kept_then(&came, &came);
         assert_eq!(put_back(&mut packet, L3, &meta), (Source::Same, None));
-        // Of another protocol, and of the other version.
+        // Another protocol, and the other IP version.
         let came = from(v4(1, 77)).udp(77, 9).payload(&[0; 40]).build();
         for mut left in
             [from(v4(9, 77)).tcp(77, 9, 0x12), from(v6(1, 77)).udp(77, 9)].map(|b| b.build())
@@ -381,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_of_what_has_a_route() {
+    fn a_packet_with_a_route_keeps_no_origin() {
         let came = from(v4(1, 77)).udp(77, 9).build();
         let mut packet = packet_of(&came);
         let mut meta =

@@ -1,4 +1,5 @@
-//! Packets out of packet ports whose sockets are datagrams of this process, and into no kernel.
+//! Unit tests of the data path with packet ports whose sockets are datagram sockets of this
+//! process, and without a kernel path.
 
 use super::*;
 use crate::memory::Memory;
@@ -15,14 +16,14 @@ const GOLD: SessionId = SessionId(2);
 /// Bytes of `virtio_net_hdr` in front of each frame.
 const UNFINISHED_LENGTH: usize = 10;
 
-/// Other end of a packet port: what it sends, and what the kernel gets back of it.
+/// Other end of a packet port: the frames it sends, and those returned to the kernel.
 pub(crate) struct Wire {
     sent: UnixDatagram,
     back: UnixDatagram,
 }
 
 impl Wire {
-    /// Makes the other end of a packet port; returns it with the port's own sockets.
+    /// Creates the other end of a packet port; returns it with the port's own sockets.
     pub(crate) fn new() -> (Self, [OwnedFd; 2]) {
         let pairs = [(); 2].map(|()| UnixDatagram::pair().unwrap());
         let [(sent, own), (back, own_back)] = pairs;
@@ -43,12 +44,12 @@ impl Wire {
         wire
     }
 
-    /// Has a frame come by the port.
+    /// Sends a frame that arrives by the port.
     pub(crate) fn come(&self, frame: &[u8]) {
         self.sent.send(&[&[0; UNFINISHED_LENGTH], frame].concat()).unwrap();
     }
 
-    /// Returns the frames that have come to one of its sockets.
+    /// Returns the frames that have arrived at a socket.
     fn frames(socket: &UnixDatagram) -> Vec<Vec<u8>> {
         let mut buffer = [0; 4096];
         std::iter::from_fn(|| {
@@ -63,7 +64,7 @@ impl Wire {
         Self::frames(&self.sent)
     }
 
-    /// Returns the frames that the kernel has got back.
+    /// Returns the frames that were returned to the kernel.
     pub(crate) fn back(&self) -> Vec<Vec<u8>> {
         Self::frames(&self.back)
     }
@@ -76,7 +77,7 @@ struct Rig {
     right: Wire,
 }
 
-/// Returns facts of a packet port.
+/// Returns the configuration of a packet port.
 pub(crate) fn facts(port: PortId) -> PortFacts {
     PortFacts {
         port,
@@ -106,8 +107,8 @@ impl Rig {
         self.path.packet_of(bytes).unwrap()
     }
 
-    fn exits(&mut self, session: SessionId) -> Exits<'_> {
-        self.path.exits(&mut self.sessions, session)
+    fn egress_path(&mut self, session: SessionId) -> EgressPath<'_> {
+        self.path.egress_path(&mut self.sessions, session)
     }
 
     fn report(&self) -> CellReport {
@@ -117,7 +118,7 @@ impl Rig {
         report
     }
 
-    /// Gives a session this promise, and a port this rate.
+    /// Gives a session this reservation, and a port this rate.
     fn share(&mut self, reservation: &str) {
         let reservation = serde_json::from_str(reservation).unwrap();
         let session = SessionFacts { id: GOLD, reservation };
@@ -142,7 +143,7 @@ fn ports_are_known_by_their_names() {
     let rig = Rig::new();
     let numbers = BTreeMap::from([("left".to_owned(), 0), ("right".to_owned(), 1)]);
     assert_eq!((rig.path.port_numbers(), rig.path.port_range()), (numbers, 0..2));
-    assert_eq!(rig.path.waited_for().count(), 2);
+    assert_eq!(rig.path.readable_fds().count(), 2);
     assert!(rig.path.given().unwrap().is_empty(), "packet ports are not adopted");
 }
 
@@ -150,12 +151,12 @@ fn ports_are_known_by_their_names() {
 fn a_packet_leaves_by_the_port_that_its_module_names_as_it_is() {
     let mut rig = Rig::new();
     let packet = rig.packet(&frame());
-    let mut exits = rig.exits(SessionId::BEST_EFFORT);
-    assert_eq!(exits.redirect(packet, LEFT.0, RIGHT.0), End::Sent);
-    assert_eq!(exits.sent(), frame().len() as u64);
+    let mut egress_path = rig.egress_path(SessionId::BEST_EFFORT);
+    assert_eq!(egress_path.redirect(packet, LEFT.0, RIGHT.0), End::Sent);
+    assert_eq!(egress_path.sent(), frame().len() as u64);
     assert_eq!((rig.right.sent(), rig.left.sent().len()), (vec![frame()], 0));
     let packet = rig.packet(&frame());
-    assert_eq!(rig.exits(GOLD).redirect(packet, LEFT.0, 9), End::Failed(SendFailure::NoPort));
+    assert_eq!(rig.egress_path(GOLD).redirect(packet, LEFT.0, 9), End::Failed(SendFailure::NoPort));
     assert_eq!(rig.report().frames_free, 64);
 }
 
@@ -163,7 +164,7 @@ fn a_packet_leaves_by_the_port_that_its_module_names_as_it_is() {
 fn a_packet_that_bounces_goes_back_to_its_sender() {
     let mut rig = Rig::new();
     let packet = rig.packet(&frame());
-    assert_eq!(rig.exits(GOLD).bounce(packet, LEFT.0), End::Sent);
+    assert_eq!(rig.egress_path(GOLD).bounce(packet, LEFT.0), End::Sent);
     let sent = rig.left.sent();
     assert_eq!((&sent[0][..6], &sent[0][6..12]), (&frame()[6..12], &frame()[..6]));
     assert_eq!(sent[0][12..], frame()[12..]);
@@ -176,18 +177,19 @@ fn a_packet_with_a_route_is_addressed_to_its_next_hop_and_a_hop_older() {
     let flags = meta().flags | META_ROUTED;
     let routed = PacketMeta { flags, egress_port: RIGHT.0, next_hop, ..meta() };
     let packet = rig.packet(&frame());
-    assert_eq!(rig.exits(GOLD).forward(packet, &routed), End::Sent);
+    assert_eq!(rig.egress_path(GOLD).forward(packet, &routed), End::Sent);
     let sent = rig.right.sent();
     assert_eq!((&sent[0][..6], &sent[0][6..12]), (&next_hop[..], &[2, 0, 0, 0, 0, 1][..]));
     assert_eq!(sent[0][22], 63, "its TTL");
-    // What is too long for its egress, or at its last hop, has the kernel's answer; there is none.
+    // A packet that is too long for its egress, or at its last hop, must be answered by the kernel,
+    // which is missing here.
     let mut last = frame();
     last[22] = 1;
     for bytes in [vec![0x45; 14 + 1501], last] {
         let mut bytes = bytes;
         bytes[12..14].copy_from_slice(&[8, 0]);
         let packet = rig.packet(&bytes);
-        let end = rig.exits(GOLD).forward(packet, &routed);
+        let end = rig.egress_path(GOLD).forward(packet, &routed);
         assert!(matches!(end, End::KernelRefused | End::Malformed), "{end:?}");
         assert!(end.is_lost());
     }
@@ -199,23 +201,23 @@ fn a_bridged_packet_leaves_by_the_other_end_if_that_takes_it() {
     let flags = meta().flags | META_BRIDGED;
     let bridged = PacketMeta { flags, egress_port: RIGHT.0, ..meta() };
     let packet = rig.packet(&frame());
-    assert_eq!(rig.exits(GOLD).forward(packet, &bridged), End::Sent);
+    assert_eq!(rig.egress_path(GOLD).forward(packet, &bridged), End::Sent);
     assert_eq!(rig.right.sent(), [frame()]);
     let packet = rig.packet(&[0; 1500 + 14 + 4 + 1]);
-    assert_eq!(rig.exits(GOLD).forward(packet, &bridged), End::TooLong);
+    assert_eq!(rig.egress_path(GOLD).forward(packet, &bridged), End::TooLong);
 }
 
 #[test]
 fn without_a_route_the_kernel_has_it_by_the_port_that_it_came_in_by() {
     let mut rig = Rig::new();
     let packet = rig.packet(&frame());
-    assert_eq!(rig.exits(GOLD).forward(packet, &meta()), End::ToKernel);
+    assert_eq!(rig.egress_path(GOLD).forward(packet, &meta()), End::ToKernel);
     let back = rig.left.back();
     assert_eq!(back[0][..6], facts(LEFT).mac, "addressed to the port");
     assert_eq!(back[0][6..], frame()[6..]);
     // Frames that a service sends by route have no port, and there is no device.
     let packet = rig.packet(&frame());
-    assert_eq!(rig.exits(GOLD).hand_to_kernel(packet), End::KernelRefused);
+    assert_eq!(rig.egress_path(GOLD).hand_to_kernel(packet), End::KernelRefused);
 }
 
 #[test]
@@ -230,10 +232,10 @@ fn between_cabled_ports_a_frame_does_not_go_round_for_ever() {
         let mut rounds = 0;
         loop {
             let packet = rig.packet(&frame());
-            let mut exits = rig.exits(GOLD);
+            let mut egress_path = rig.egress_path(GOLD);
             let end = match bounces {
-                true => exits.bounce(packet, LEFT.0),
-                false => exits.redirect(packet, LEFT.0, RIGHT.0),
+                true => egress_path.bounce(packet, LEFT.0),
+                false => egress_path.redirect(packet, LEFT.0, RIGHT.0),
             };
             if end != End::Sent {
                 assert_eq!(end, End::Cycle);
@@ -274,12 +276,12 @@ fn a_rule_may_send_a_frame_out_on_its_sessions_account() {
     let mut decision = door.decide(&port, &frame());
     decision.act = Act::Out(RIGHT, GOLD);
     let Rig { path, sessions, .. } = &mut rig;
-    let outcome = path.leave_by(&frame(), &decision, (LEFT.0, RIGHT), (GOLD, sessions));
+    let outcome = path.send_by(&frame(), &decision, (LEFT.0, RIGHT), (GOLD, sessions));
     assert_eq!(outcome, decision.outcome);
-    let outcome = path.leave_by(&frame(), &decision, (LEFT.0, PortId(7)), (GOLD, sessions));
+    let outcome = path.send_by(&frame(), &decision, (LEFT.0, PortId(7)), (GOLD, sessions));
     assert_eq!(outcome, DROP_EGRESS_GONE);
     assert_eq!(rig.right.sent(), [frame()]);
-    let sent = rig.sessions.tell(2, Bytes::ZERO, true).unwrap().sent;
+    let sent = rig.sessions.poll_report(2, Bytes::ZERO, true).unwrap().sent;
     assert_eq!(sent, Bytes(frame().len() as u64));
 }
 
@@ -290,7 +292,7 @@ fn packets_of_a_shared_port_wait_for_their_sessions_turn() {
     rig.share(r#"{"send":{"right":"2ms/4ms"}}"#);
     for _ in 0..16 {
         let packet = rig.packet(&frame());
-        assert_eq!(rig.exits(GOLD).send(RIGHT.0, packet), End::Sent);
+        assert_eq!(rig.egress_path(GOLD).send(RIGHT.0, packet), End::Sent);
     }
     assert!(rig.path.waits(GOLD) && rig.right.sent().is_empty());
     assert!(rig.path.poll_waiting(&mut rig.sessions));
@@ -301,17 +303,17 @@ fn packets_of_a_shared_port_wait_for_their_sessions_turn() {
     let report = rig.report();
     assert!(report.egress_gone >= 1 && !rig.path.waits(GOLD));
     assert_eq!(report.frames_free, 64);
-    let queue = rig.sessions.tell(2, Bytes::ZERO, true).unwrap().queue;
+    let queue = rig.sessions.poll_report(2, Bytes::ZERO, true).unwrap().queue;
     assert_eq!(queue, Bytes::ZERO, "what waited has given its room back");
 }
 
 #[test]
-fn what_waits_leaves_at_once_when_nobody_has_a_share_any_more() {
+fn waiting_packets_leave_at_once_when_the_last_share_is_gone() {
     let mut rig = Rig::new();
     rig.share(r#"{"send":{"right":"2ms/4ms"}}"#);
     for _ in 0..3 {
         let packet = rig.packet(&frame());
-        rig.exits(SessionId::BEST_EFFORT).send(RIGHT.0, packet);
+        rig.egress_path(SessionId::BEST_EFFORT).send(RIGHT.0, packet);
     }
     assert!(rig.path.waits(SessionId::BEST_EFFORT));
     rig.path.forget_session(pacer::now(), GOLD, &mut rig.sessions);
@@ -334,7 +336,7 @@ fn what_a_module_below_is_through_with_leaves_by_its_port() {
     assert!(rig.path.waits(GOLD) && rig.right.sent().is_empty());
     rig.path.poll_waiting(&mut rig.sessions);
     assert_eq!(rig.right.sent(), [frame()]);
-    // By the kernel, which there is none of.
+    // Packets that the kernel is to route, which is missing here.
     let kernel = PacketMeta { flags: from.flags | META_BY_KERNEL, egress_port: 9, ..from };
     let packet = rig.packet(&frame());
     rig.path.handle_from_below(packet, kernel, &mut rig.sessions);
@@ -342,19 +344,19 @@ fn what_a_module_below_is_through_with_leaves_by_its_port() {
 }
 
 #[test]
-fn a_capture_sees_what_leaves_and_only_as_much_as_it_wants() {
+fn a_capture_sees_departures_up_to_its_snap_length() {
     let mut rig = Rig::new();
     let facts = TapFacts { snap: 20, arriving: false, dropped_only: false };
-    rig.path.set_tap(Some(facts));
+    rig.path.set_capture(Some(facts));
     let packet = rig.packet(&frame());
-    rig.exits(GOLD).send(RIGHT.0, packet);
-    let (tapped, lost) = rig.path.tap().unwrap().take();
+    rig.egress_path(GOLD).send(RIGHT.0, packet);
+    let (tapped, lost) = rig.path.capture().unwrap().take();
     assert_eq!((tapped.len(), lost), (1, 0));
     assert_eq!((tapped[0].port, tapped[0].length as usize), (RIGHT, frame().len()));
     assert_eq!(tapped[0].bytes, frame()[..20]);
-    rig.path.lose_tapped(3);
-    rig.path.set_tap(None);
-    assert!(rig.path.tap().is_none());
+    rig.path.count_lost_captures(3);
+    rig.path.set_capture(None);
+    assert!(rig.path.capture().is_none());
     assert_eq!(rig.report().tapped_lost, 3);
 }
 

@@ -1,15 +1,16 @@
-//! Prefetch of what the next packets and turns look at.
+//! Prefetch of what the next packets and turns read.
 //!
-//! With thousands of sessions nothing of a service is in a cache when its packet comes, and what a
-//! turn looks at is found by following pointers: a processor waits for each. Here a few dozen are
-//! followed side by side, step by step, so that it waits for all of them together.
+//! With thousands of sessions nothing of a service is in a cache when its packet arrives, and what
+//! a turn reads is found by following pointers: a processor waits for each. Here a few dozen chains
+//! are followed side by side, step by step, so that it waits for all of them together.
 //!
 //! ```text
-//!   packets that came:  metadata ─▶ service ─▶ session, queue ─▶ virtual processor
-//!   turns that come:    virtual processor ─▶ session ─▶ service ─▶ instance ─▶ store ─▶ memory
+//!   arriving packets:  metadata ─▶ service ─▶ session, queue ─▶ virtual processor
+//!   next turns:        virtual processor ─▶ session ─▶ service ─▶ instance ─▶ store ─▶ memory
 //! ```
 //!
-//! Nothing here changes anything. What is found may be wrong: somebody wakes up, or a service goes.
+//! Nothing here changes any state. The predictions may be wrong: a session may wake up, or a
+//! service may be removed.
 
 use super::BATCH;
 use crate::sched::sessions::Sessions;
@@ -21,19 +22,18 @@ use std::collections::VecDeque;
 use units::EntryId;
 use xsk::Packet;
 
-/// Least number of sessions with something to do for prefetching to pay: fewer are all in the
-/// caches.
+/// Least number of ready tasks for prefetching to pay: fewer are all in the caches.
 const SESSIONS_MIN: usize = UPCOMING_MAX;
 
-/// Counter of turns that have been prefetched.
+/// Number of turns that have been prefetched and not run.
 #[derive(Debug, Default)]
 pub(crate) struct Prefetch {
-    /// Turns that come for which everything has been loaded.
+    /// Turns to come for which everything has been prefetched.
     turns: usize,
 }
 
 impl Prefetch {
-    /// Loads what putting packets that have just come in their sessions' queues looks at.
+    /// Prefetches what queueing a batch of packets reads.
     #[inline]
     pub(crate) fn handle_batch(
         &self,
@@ -46,7 +46,7 @@ impl Prefetch {
         }
     }
 
-    /// Loads what the next turns look at, when nothing loaded is left.
+    /// Prefetches what the next turns read, once those prefetched before have run.
     #[inline]
     pub(crate) fn handle_turn(&mut self, services: &Services, sessions: &Sessions) {
         if self.turns == 0 && is_worthwhile(sessions) {
@@ -54,7 +54,7 @@ impl Prefetch {
         }
     }
 
-    /// Notes that a turn was taken.
+    /// Counts a turn that was run.
     pub(crate) const fn turn_taken(&mut self) {
         self.turns = self.turns.saturating_sub(1);
     }
@@ -71,8 +71,8 @@ fn load_for_packets(batch: &VecDeque<Packet>, services: &Services, sessions: &Se
     for (entry, packet) in entries.iter_mut().zip(batch) {
         let Some(meta) = packet.metadata::<{ size_of::<PacketMeta>() }>() else { continue };
         *entry = EntryId(bytemuck::cast::<_, PacketMeta>(meta).entry);
-        if let Some(place) = services.place(*entry) {
-            Service::load_for_packet(place);
+        if let Some(slot) = services.slot(*entry) {
+            Service::load_for_packet(slot);
         }
     }
     let of_batch = || entries.iter().take(batch.len()).filter_map(|&entry| services.get(entry));
@@ -80,7 +80,7 @@ fn load_for_packets(batch: &VecDeque<Packet>, services: &Services, sessions: &Se
     of_batch().for_each(|service| sessions.load_wake(service.session()));
 }
 
-/// Loads what the next turns look at; returns how many those are.
+/// Prefetches what the next turns read; returns their number.
 fn load_for_turns(services: &Services, sessions: &Sessions) -> usize {
     let mut next = [ProcessorId::default(); UPCOMING_MAX];
     let found = sessions.upcoming(&mut next);
@@ -91,8 +91,8 @@ fn load_for_turns(services: &Services, sessions: &Sessions) -> usize {
     for (entry, &processor) in entries.iter_mut().zip(next) {
         let Some(task) = sessions.task_of(processor) else { continue };
         *entry = task.entry;
-        if let Some(place) = services.place(*entry) {
-            Service::load_for_turn(place);
+        if let Some(slot) = services.slot(*entry) {
+            Service::load_for_turn(slot);
         }
     }
     for step in 0..3 {

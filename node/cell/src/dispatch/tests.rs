@@ -1,4 +1,5 @@
-//! A cell's services without its process: modules, a daemon's end of the link, no port.
+//! Unit tests of a cell's services without its process: modules, and a daemon's end of the link,
+//! but no port.
 
 mod graph;
 mod histories;
@@ -26,30 +27,30 @@ pub(crate) const ENTRY: EntryId = EntryId(3);
 pub(crate) const NEXT: EntryId = EntryId(5);
 const NOW: CoarseInstant = CoarseInstant::from_millis(1_000);
 
-/// A module that says of each packet what the packet's payload says.
+/// Module whose verdict on a packet is the packet's payload.
 pub(crate) const OBEYS: &str =
     r#"(func (export "on_packet") (result i32) (i32.load (i32.const 0x812c)))"#;
-/// A module that does so, and answers messages with their lengths. A packet's verdict is a trap
-/// where it is none.
+/// Module whose verdict on a packet is the packet's payload, and that answers messages with their
+/// lengths. It traps if the payload is no verdict.
 const ANSWERS: &str = r#"
     (func (export "on_packet") (result i32) (i32.load (i32.const 0x812c)))
     (func (export "on_message") (param i32) (result i32) (local.get 0))"#;
-/// A module that tells the event stream of each timer.
+/// Module that sends an event for each timer.
 pub(crate) const TICKS: &str = r#"
     (import "tam" "event" (func $event (param i32 i32 i32) (result i32)))
     (func (export "on_packet") (result i32) (i32.const 0))
     (func (export "on_timer") (drop (call $event (i32.const 9) (i32.const 0) (i32.const 2))))"#;
-/// A module that sends those before it a message of each packet, of 5 bytes.
+/// Module that sends a message of 5 bytes for each packet to those before it.
 const SENDS: &str = r#"
     (import "tam" "message_send" (func $send (param i32 i32) (result i32)))
     (func (export "on_packet") (result i32)
       (drop (call $send (i32.const 0) (i32.const 5))) (i32.const 1))"#;
-/// A module that does not start.
+/// Module that does not start.
 const REFUSES: &str = r#"
     (func (export "on_packet") (result i32) (i32.const 0))
     (func (export "on_start") (result i32) unreachable)"#;
 
-/// A dispatcher, and what it is given by the cell's root.
+/// Dispatcher, with what the cell's root lends it.
 pub(crate) struct Rig {
     pub(crate) engine: Engine,
     pub(crate) dispatcher: Dispatcher<Noted>,
@@ -93,7 +94,7 @@ impl Rig {
         fd_passing::sealed_memory("code", code).unwrap()
     }
 
-    /// Prepares a service that only has to start.
+    /// Prepares a service, which only has to start.
     pub(crate) fn ready(&mut self, facts: ServiceFacts, body: &str) -> Ready {
         let code = Self::code_of(&facts, body);
         self.loader.prepare(facts, (&code, &[]), BTreeMap::new(), None, true).unwrap()
@@ -104,8 +105,8 @@ impl Rig {
         self.dispatcher.start(ready, &mut round(&mut self.link));
     }
 
-    /// Makes a packet whose payload is this word, and which goes to that service.
-    pub(crate) fn packet(&mut self, entry: EntryId, word: u32) -> (Packet, Way) {
+    /// Creates a packet for that service, whose payload is this word.
+    pub(crate) fn packet(&mut self, entry: EntryId, word: u32) -> (Packet, Origin) {
         let frame = FrameBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 1, 2], 64).udp(1, 2);
         let bytes = frame.payload(&word.to_le_bytes()).build();
         let meta = PacketMeta {
@@ -116,8 +117,8 @@ impl Rig {
             then: [RULE_NONE; 2],
             ..PacketMeta::default()
         };
-        let way = Way::from_door(meta, [0; MARK_LENGTH], 1);
-        (self.dispatcher.path_mut().packet_of(&bytes).unwrap(), way)
+        let origin = Origin::from_door(meta, [0; MARK_LENGTH], 1);
+        (self.dispatcher.path_mut().packet_of(&bytes).unwrap(), origin)
     }
 
     fn give(&mut self, entry: EntryId, verdict: Verdict) {
@@ -125,21 +126,21 @@ impl Rig {
     }
 
     fn give_word(&mut self, entry: EntryId, word: u32) {
-        let (packet, way) = self.packet(entry, word);
-        self.dispatcher.on_packet(packet, way, &mut round(&mut self.link));
+        let (packet, origin) = self.packet(entry, word);
+        self.dispatcher.on_packet(packet, origin, &mut round(&mut self.link));
     }
 
     fn ask(&mut self, control: Control) -> bool {
-        self.dispatcher.ask(ENTRY, control, &mut round(&mut self.link))
+        self.dispatcher.request(ENTRY, control, &mut round(&mut self.link))
     }
 
-    /// Runs rounds of turns until nobody has one.
+    /// Runs rounds of turns until no session has work.
     fn run_turns(&mut self) {
         let Self { dispatcher, streams, link, .. } = self;
         while dispatcher.run_turns(streams, &mut round(link)) {}
     }
 
-    /// Adds another session: from now on all take turns.
+    /// Adds another session, so that sessions take turns from now on.
     fn add_session(&mut self, id: u16, json: &str) {
         let facts =
             SessionFacts { id: SessionId(id), reservation: serde_json::from_str(json).unwrap() };
@@ -153,8 +154,8 @@ impl Rig {
         self.dispatcher.services_mut().get_mut(entry).unwrap().set_edges(edges);
     }
 
-    /// Gives one service a turn that is over as soon as it has begun: a call that loops stands
-    /// still. Returns whether it was anybody's.
+    /// Runs a turn that is over as soon as it has begun, which suspends a call that loops. Returns
+    /// false if no session has work.
     fn run_short_turn(&mut self) -> bool {
         let Self { dispatcher, streams, link, .. } = self;
         let begin = pacer::now();
@@ -167,7 +168,7 @@ impl Rig {
 
     fn session(&mut self, place: usize) -> SessionReport {
         let sessions = self.dispatcher.scheduler_mut().sessions_mut();
-        sessions.tell(place, Bytes::ZERO, true).unwrap()
+        sessions.poll_report(place, Bytes::ZERO, true).unwrap()
     }
 
     pub(crate) fn report(&mut self, entry: EntryId) -> ServiceReport {
@@ -185,7 +186,7 @@ impl Rig {
         received(&self.daemon)
     }
 
-    /// Returns messages to the daemon since the last call, in words.
+    /// Returns the text of the messages to the daemon since the last call.
     fn words(&self) -> Vec<String> {
         self.told().iter().map(|message| format!("{message:?}")).collect()
     }
@@ -196,7 +197,7 @@ pub(crate) fn round(link: &mut Link) -> Round<'_> {
     Round { now: NOW, link }
 }
 
-/// Returns facts of a service of best effort.
+/// Returns the configuration of a service of the best-effort session.
 pub(crate) fn facts(entry: EntryId) -> ServiceFacts {
     ServiceFacts {
         entry,
@@ -220,7 +221,7 @@ pub(crate) fn facts(entry: EntryId) -> ServiceFacts {
 }
 
 #[test]
-fn a_service_starts_at_once_and_the_daemon_is_told() {
+fn a_service_starts_at_once_and_this_is_reported() {
     let mut rig = Rig::new();
     rig.start(facts(ENTRY), OBEYS);
     assert_eq!(rig.words(), ["Started(EntryId(3))"]);
@@ -228,7 +229,7 @@ fn a_service_starts_at_once_and_the_daemon_is_told() {
 }
 
 #[test]
-fn one_that_does_not_start_is_gone_and_its_reason_told() {
+fn a_service_that_does_not_start_is_removed_and_the_reason_reported() {
     let mut rig = Rig::new();
     rig.start(facts(ENTRY), REFUSES);
     assert!(matches!(rig.told()[..], [FromCell::StartFailed(ENTRY, _)]));
@@ -252,7 +253,7 @@ fn packets_end_as_their_module_says_and_each_has_one_end() {
         rig.give(ENTRY, verdict);
     }
     let report = rig.report(ENTRY);
-    // There is no port, and nothing that leads into the kernel.
+    // The rig has no port, and no path into the kernel.
     assert_eq!((report.drop_kernel, report.drop_no_port, report.drop_raise), (2, 2, 1));
     assert_eq!(report.drop_module, BTreeMap::from([(7, 2)]));
     assert_eq!((report.packets, report.ended()), (7, 7));
@@ -280,17 +281,17 @@ fn an_edge_leads_to_the_next_service_and_one_that_is_down_nowhere() {
 fn a_packet_whose_service_is_gone_goes_where_it_was_going() {
     let mut rig = Rig::new();
     rig.give(ENTRY, Verdict::PASS);
-    // Payload of an active packet has no other way.
-    let (packet, mut way) = rig.packet(ENTRY, 0);
-    way.meta.flags |= META_DATA;
-    rig.dispatcher.on_packet(packet, way, &mut round(&mut rig.link));
+    // The payload of an active packet has no other path.
+    let (packet, mut origin) = rig.packet(ENTRY, 0);
+    origin.meta.flags |= META_DATA;
+    rig.dispatcher.on_packet(packet, origin, &mut round(&mut rig.link));
     let report = rig.cell();
     assert_eq!((report.no_service, report.no_service_dropped), (2, 2));
     assert_eq!(report.frames_free, report.frames_total);
 }
 
 #[test]
-fn an_instance_that_traps_is_replaced_at_once_and_the_daemon_told() {
+fn an_instance_that_traps_is_replaced_at_once_and_this_is_reported() {
     let mut rig = Rig::new();
     rig.start(facts(ENTRY), OBEYS);
     rig.told();
@@ -310,7 +311,10 @@ fn messages_of_the_daemon_are_answered_by_every_lane() {
     assert!(rig.ask(Control::Message(Letter::of_daemon([1, 2].into()))));
     let told = rig.words();
     assert_eq!(told, ["Started(EntryId(3))", "Answered(EntryId(3), [Some(2), Some(2), Some(2)])"]);
-    assert!(!rig.dispatcher.ask(NEXT, Control::Timer, &mut round(&mut rig.link)), "there is none");
+    assert!(
+        !rig.dispatcher.request(NEXT, Control::Timer, &mut round(&mut rig.link)),
+        "there is none"
+    );
 }
 
 #[test]
@@ -341,7 +345,7 @@ fn a_module_gets_messages_of_those_behind_it_and_each_is_counted() {
 }
 
 #[test]
-fn a_timer_is_due_by_the_exact_clock_and_its_events_are_told() {
+fn a_timer_is_due_by_the_exact_clock_and_its_events_are_sent() {
     let mut rig = Rig::new();
     rig.start(ServiceFacts { timer_ms: Some(1), ..facts(ENTRY) }, TICKS);
     rig.dispatcher.tick(&mut round(&mut rig.link));
@@ -405,7 +409,7 @@ fn a_hook_waits_for_its_sessions_turn_too() {
 }
 
 #[test]
-fn another_version_takes_its_place_with_the_counters_and_what_traps_early_is_put_back() {
+fn another_version_keeps_the_counters_and_an_early_trap_puts_the_old_one_back() {
     let mut rig = Rig::new();
     rig.start(facts(ENTRY), OBEYS);
     rig.give(ENTRY, Verdict::Drop { reason: 3 });
@@ -417,7 +421,7 @@ fn another_version_takes_its_place_with_the_counters_and_what_traps_early_is_put
     rig.give(ENTRY, Verdict::PASS);
     let reasons = rig.report(ENTRY).drop_module;
     assert_eq!(reasons, BTreeMap::from([(3, 1), (4, 1)]), "counters are the name's");
-    // What the daemon says of levels is meant for the version before, until it has heard.
+    // Levels in the daemon's messages are meant for the old version, until it confirms the new one.
     assert!(rig.dispatcher.services().get(ENTRY).unwrap().is_unknown());
     let trapping = r#"(func (export "on_packet") (result i32) unreachable)"#;
     let ready = rig.ready(facts(ENTRY), trapping);
@@ -451,17 +455,17 @@ fn the_front_door_asks_for_room_of_the_session_whose_service_a_packet_is_for() {
     rig.start(facts(ENTRY), OBEYS);
     assert!(!rig.dispatcher.set_level(ENTRY, 1, &mut round(&mut rig.link)).unwrap());
     assert_eq!(rig.words()[1..], ["TargetFailed(EntryId(3))"], "it cannot leave user level");
-    let (_, way) = rig.packet(ENTRY, 0);
+    let (_, origin) = rig.packet(ENTRY, 0);
     let services = rig.dispatcher.services();
     assert_eq!(services.of_session(SessionId::BEST_EFFORT), [ENTRY]);
-    assert_eq!(services.payer(&way), SessionId::BEST_EFFORT);
+    assert_eq!(services.payer(&origin), SessionId::BEST_EFFORT);
     rig.dispatcher.retain(|entry| entry == NEXT, &mut round(&mut rig.link));
     assert!(rig.dispatcher.services().is_empty());
-    assert_eq!(rig.dispatcher.services().payer(&way), SessionId::SYSTEM, "nobody knows");
+    assert_eq!(rig.dispatcher.services().payer(&origin), SessionId::SYSTEM, "nobody knows");
 }
 
 #[test]
-fn a_session_that_goes_leaves_its_packets_to_nobody() {
+fn a_removed_session_leaves_no_packets() {
     let mut rig = Rig::new();
     rig.add_session(2, "{}");
     assert!(rig.dispatcher.scheduler().takes_turns());
@@ -518,7 +522,7 @@ fn a_graph_goes_on_in_turns_and_a_packet_waits_in_each_of_its_services() {
 }
 
 #[test]
-fn low_memory_is_told_once_in_its_sessions_turns() {
+fn low_memory_is_notified_once_in_its_sessions_turns() {
     let mut rig = Rig::new();
     let hook = r#"
         (import "tam" "event" (func $event (param i32 i32 i32) (result i32)))
@@ -536,7 +540,7 @@ fn low_memory_is_told_once_in_its_sessions_turns() {
 }
 
 #[test]
-fn who_watches_its_sessions_queue_hears_of_it() {
+fn a_service_that_watches_its_queue_is_notified() {
     let mut rig = Rig::new();
     let hook = r#"
         (import "tam" "queue_watch" (func $watch (param i32 i32) (result i32)))
@@ -562,18 +566,18 @@ fn who_watches_its_sessions_queue_hears_of_it() {
 }
 
 #[test]
-fn what_captures_ask_for_is_sent_and_what_nobody_reads_is_counted() {
+fn captured_packets_are_sent_and_unread_ones_counted() {
     let mut rig = Rig::new();
-    rig.dispatcher.send_tapped(&mut rig.link);
+    rig.dispatcher.send_captures(&mut rig.link);
     let facts = crate::protocol::TapFacts { snap: 16, arriving: true, dropped_only: true };
-    rig.dispatcher.path_mut().set_tap(Some(facts));
+    rig.dispatcher.path_mut().set_capture(Some(facts));
     rig.start(self::facts(ENTRY), OBEYS);
     rig.give(ENTRY, Verdict::Drop { reason: 2 });
-    rig.dispatcher.send_tapped(&mut rig.link);
+    rig.dispatcher.send_captures(&mut rig.link);
     assert!(matches!(rig.told()[..], [FromCell::Started(_), FromCell::Tapped(_)]));
     let (other, _) = fd_passing::pair().unwrap();
     drop(std::mem::replace(&mut rig.daemon, other));
     rig.give(ENTRY, Verdict::Drop { reason: 2 });
-    rig.dispatcher.send_tapped(&mut rig.link);
+    rig.dispatcher.send_captures(&mut rig.link);
     assert_eq!(rig.cell().tapped_lost, 1);
 }

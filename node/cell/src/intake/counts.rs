@@ -1,11 +1,11 @@
-//! What the door in the cell counts, where the daemon reads it: words that both have.
+//! Counters of the classifier for packet ports, in memory shared with the daemon.
 //!
 //! ```text
 //! │ number of the │ each port: packets, bytes,     │ each rule: packets, │
 //! │ rules in use  │ and packets by outcome         │ bytes               │
 //! ```
 //!
-//! The daemon makes them and keeps them, so a cell that dies takes no counter with it.
+//! The daemon creates and keeps the memory, so counters survive the death of a cell.
 
 use bpf_maps::{OUTCOME_COUNT, PORTS_MAX, PortStats, RULES_MAX, RuleStats};
 use sandbox::shared_words::SharedWords;
@@ -15,18 +15,18 @@ use std::sync::atomic::Ordering;
 use units::{PortId, RuleId};
 
 const PORTS_AT: usize = 1;
-/// Packets, bytes, and packets by outcome.
+/// Number of words of a port: packets, bytes, and packets by outcome.
 const PORT_WORDS: usize = 2 + OUTCOME_COUNT;
 const RULES_AT: usize = PORTS_AT + PORTS_MAX * PORT_WORDS;
 const RULE_WORDS: usize = 2;
 const WORDS: usize = RULES_AT + RULES_MAX * RULE_WORDS;
 
-/// The counters of a door.
+/// Counters of a cell's classifier.
 #[derive(Debug)]
 pub struct DoorCounts(SharedWords);
 
 impl DoorCounts {
-    /// All zero.
+    /// Creates counters, all zero.
     ///
     /// # Errors
     /// When the kernel has no memory or descriptors left.
@@ -34,12 +34,12 @@ impl DoorCounts {
         SharedWords::create("tam-counts", WORDS).map(Self)
     }
 
-    /// Those of the daemon.
+    /// Opens the daemon's counters.
     pub(crate) fn given(fd: OwnedFd) -> io::Result<Self> {
         SharedWords::given(fd, WORDS).map(Self)
     }
 
-    /// Counts packets of one outcome that came in by a port.
+    /// Counts packets of one outcome that arrived by a port.
     pub(crate) fn add(&self, port: PortId, outcome: usize, packets: u64, bytes: u64) {
         let at = port_at(port);
         self.0.add(at, packets);
@@ -54,18 +54,18 @@ impl DoorCounts {
         self.0.add(at + 1, bytes);
     }
 
-    /// Says which rules are in use.
+    /// Publishes the number of the rules in use.
     pub(crate) fn set_rules(&self, number: u64) {
         self.0.word(0).store(number, Ordering::Release);
     }
 
-    /// The number of the rules in use.
+    /// Returns the number of the rules in use.
     #[must_use]
     pub fn rules(&self) -> u64 {
         self.0.word(0).load(Ordering::Acquire)
     }
 
-    /// What came in by a port.
+    /// Returns the packets that arrived by a port.
     #[must_use]
     pub fn port(&self, port: PortId) -> PortStats {
         let [rx_packets, rx_bytes] = self.0.read(port_at(port));
@@ -73,21 +73,22 @@ impl DoorCounts {
         PortStats { rx_packets, rx_bytes, outcomes, cache_hits: 0 }
     }
 
-    /// What a rule was the best match of.
+    /// Returns the packets for which a rule was the best match.
     #[must_use]
     pub fn rule(&self, rule: RuleId) -> RuleStats {
         let [packets, bytes] = rule_at(rule).map_or([0; 2], |at| self.0.read(at));
         RuleStats { packets, bytes }
     }
 
-    /// A rule's counters begin anew.
+    /// Resets a rule's counters.
     pub fn clear_rule(&self, rule: RuleId) {
         let words = rule_at(rule).into_iter().flat_map(|at| at..at + RULE_WORDS);
         words.for_each(|at| self.0.word(at).store(0, Ordering::Relaxed));
     }
 }
 
-/// A port beyond the last one counts with it: there is none.
+/// Returns the index of a port's words; a number beyond the last port, which does not occur, counts
+/// with it.
 fn port_at(port: PortId) -> usize {
     PORTS_AT + usize::from(port.0).min(PORTS_MAX - 1) * PORT_WORDS
 }

@@ -1,16 +1,16 @@
-//! Packet ports: frames that come by packet sockets, decided here and not by XDP.
+//! Packet ports: frames that arrive by packet sockets, classified here and not by XDP.
 //!
 //! ```text
-//!  packet socket ─▶ node::door ─▶ back into the kernel, as it came
+//!  packet socket ─▶ node::door ─▶ returned to the kernel, unchanged
 //!                       │     ├─▶ out by the other end of the bridge
 //!                       │     └─▶ a service, like any packet
-//!                       └─ counts
+//!                       └─ counters
 //! ```
 //!
-//! A frame that its sender left to a device to cut up goes back, or across, as it is; in front
-//! of a service it becomes the packets that it was meant to be.
+//! A frame that its sender left to a device to segment is returned, or crosses the bridge,
+//! unchanged; in front of a service it is segmented into packets.
 
-use crate::datapath::Facts;
+use crate::datapath::RuleActions;
 use crate::dispatch::Dispatcher;
 use crate::intake::counts::DoorCounts;
 use crate::sched::Timer;
@@ -22,10 +22,10 @@ use sockets::frame_socket::{Buffer, Frame};
 use units::{EntryId, PortId};
 use wire::segment::Segments;
 
-/// Bytes of a rule set: all its keys, and all flows of its lists.
+/// Largest rule set in bytes: all its keys, and all flows of its lists.
 const RULES_LENGTH_MAX: u64 = 128 << 20;
 
-/// Owner of what all packet ports share: the door that decides, and its counters.
+/// Owner of what all packet ports share: the classifier and its counters.
 #[derive(Debug, Default)]
 pub(crate) struct PacketPorts {
     door: Door,
@@ -39,22 +39,22 @@ impl PacketPorts {
     /// Counts in this memory from now on.
     ///
     /// # Errors
-    /// When it cannot be mapped.
+    /// The memory cannot be mapped.
     pub(crate) fn count_in(&mut self, memory: OwnedFd) -> Result<()> {
         self.counts = Some(DoorCounts::given(memory).context("mapping the counters")?);
         Ok(())
     }
 
-    /// Takes rules from sealed memory, and returns their actions; the daemon waits until it reads
-    /// their number.
+    /// Installs rules from sealed memory, and returns their actions; the daemon waits until their
+    /// number is published.
     ///
     /// # Errors
-    /// When the memory has none.
-    pub(crate) fn install(&mut self, number: u64, rules: &OwnedFd) -> Result<Facts> {
+    /// The memory holds no rules.
+    pub(crate) fn install(&mut self, number: u64, rules: &OwnedFd) -> Result<RuleActions> {
         let bytes = sandbox::fd_passing::read_sealed_memory(rules.as_fd(), RULES_LENGTH_MAX)
             .context("reading the rules")?;
         let (rules, own) = node::door::rules::decode(&bytes)?;
-        let facts = Facts::of_rules(&rules);
+        let facts = RuleActions::of_rules(&rules);
         self.door.install(rules);
         self.door.set_own(own);
         if let Some(counts) = &self.counts {
@@ -63,8 +63,8 @@ impl PacketPorts {
         Ok(facts)
     }
 
-    /// Receives at most so many frames of each packet port, and gives `serve` those that are for
-    /// services; returns true when there were any.
+    /// Receives at most `most` frames of each packet port, and passes those for services to
+    /// `serve`. Returns true if there were any.
     pub(crate) fn receive<T: Timer>(
         &mut self,
         most: usize,
@@ -80,8 +80,8 @@ impl PacketPorts {
                 };
                 is_busy = true;
                 let port = *port;
-                if let Some(tap) = to.path_mut().tap() {
-                    tap.comes();
+                if let Some(capture) = to.path_mut().capture() {
+                    capture.on_frame_arrival();
                 }
                 let decision = door.decide(&port, frame.bytes);
                 let (outcome, packets) = act(number, &decision, frame, piece, to, &mut serve);
@@ -92,10 +92,16 @@ impl PacketPorts {
                         counts.add_rule(rule, packets, length);
                     }
                 }
-                if let Some(tap) = to.path_mut().tap() {
+                if let Some(capture) = to.path_mut().capture() {
                     let entry =
                         (decision.act == Act::Service).then_some(EntryId(decision.meta.entry));
-                    tap.came(port, frame.bytes, decision.rules().next(), entry, outcome);
+                    capture.on_frame_outcome(
+                        port,
+                        frame.bytes,
+                        decision.rules().next(),
+                        entry,
+                        outcome,
+                    );
                 }
             }
         }
@@ -103,7 +109,7 @@ impl PacketPorts {
     }
 }
 
-/// Carries out a decision; returns the outcome, and how many packets have it.
+/// Carries out a decision; returns the outcome, and the number of packets that have it.
 fn act<T: Timer>(
     port: u16,
     decision: &Decision,
@@ -120,8 +126,8 @@ fn act<T: Timer>(
         },
         Act::Cross(end) => match to.path_mut().cross(end, frame) {
             Ok(()) => {
-                if let Some(tap) = to.path_mut().tap() {
-                    tap.crosses(end, frame.bytes, decision.rules().next());
+                if let Some(capture) = to.path_mut().capture() {
+                    capture.on_crossing(end, frame.bytes, decision.rules().next());
                 }
                 (decision.outcome, 1)
             }
@@ -129,10 +135,11 @@ fn act<T: Timer>(
         },
         Act::Out(egress, session) => {
             let ports = (port, egress);
-            // Packets of a long frame leave, or not, one by one, and count as the last did.
+            // Packets of a long frame leave, or not, one by one; all count with the outcome of the
+            // last.
             let mut outcome = decision.outcome;
             let packets = each_packet(frame, piece, |bytes| {
-                outcome = to.leave_by(bytes, decision, ports, session);
+                outcome = to.send_by(bytes, decision, ports, session);
             });
             (outcome, packets)
         }
@@ -143,7 +150,7 @@ fn act<T: Timer>(
     }
 }
 
-/// Calls `with` for each packet of a frame, a long one being several; returns how many there were.
+/// Calls `with` for each packet of a frame, after segmentation; returns their number.
 fn each_packet(frame: Frame<'_>, piece: &mut Vec<u8>, mut with: impl FnMut(&[u8])) -> u64 {
     let long = frame.unfinished.segment_length();
     let Some(mut segments) = long.and_then(|size| Segments::of(frame.bytes, size)) else {

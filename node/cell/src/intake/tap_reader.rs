@@ -9,12 +9,12 @@ use bpf_maps::{META_MARK, PacketMeta};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 const META_LENGTH: usize = size_of::<PacketMeta>();
-/// Metadata with a mark.
+/// Length of metadata with a mark.
 pub(crate) const MARKED_LENGTH: usize = META_LENGTH + MARK_LENGTH;
-/// The largest frame: MTU 9,000, the Ethernet header and two tags, and as much as makes it round.
+/// Largest frame in bytes: MTU 9,000, the Ethernet header and two tags, rounded up.
 const FRAME_LENGTH_MAX: usize = 9216;
 
-/// The mark in front of metadata, as it lies in front of a packet.
+/// Returns the mark in front of metadata, as it lies in front of a packet.
 pub(crate) fn mark_of(bytes: [u8; MARKED_LENGTH]) -> [u8; MARK_LENGTH] {
     std::array::from_fn(|at| bytes[at])
 }
@@ -24,7 +24,7 @@ pub(crate) fn mark_of(bytes: [u8; MARKED_LENGTH]) -> [u8; MARK_LENGTH] {
 pub(crate) struct TapReader {
     device: OwnedFd,
     buffer: Box<[u8; MARKED_LENGTH + FRAME_LENGTH_MAX]>,
-    /// Frames too short for metadata: not the front door's.
+    /// Number of frames too short for metadata: they are not the front door's.
     bare: u64,
 }
 
@@ -37,10 +37,10 @@ impl TapReader {
         self.device.as_fd()
     }
 
-    /// The next packet, if there is one.
+    /// Returns the next packet, if there is one.
     pub(crate) fn next(&mut self) -> Option<(PacketMeta, [u8; MARK_LENGTH], &[u8])> {
         loop {
-            // Nothing there, or a signal: the next turn reads again.
+            // No frame, or a signal: the next round reads again.
             let length = rustix::io::read(&self.device, self.buffer.as_mut_slice()).ok()?;
             if length > META_LENGTH {
                 let (meta, frame) = self.buffer[..length].split_at(META_LENGTH);
@@ -54,7 +54,7 @@ impl TapReader {
         }
     }
 
-    /// Returns how many frames were too short for metadata.
+    /// Returns the number of frames that were too short for metadata.
     pub(crate) const fn bare(&self) -> u64 {
         self.bare
     }

@@ -1,4 +1,5 @@
-//! Packets that come by the TAP device of kernel level and by packet ports, and where they end.
+//! Unit tests of packets that arrive by the TAP device of kernel level and by packet ports, and of
+//! their outcomes.
 
 use super::*;
 use crate::datapath::tests::{Wire, facts as port_facts};
@@ -10,7 +11,7 @@ use rustix::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 use units::{EntryId, PortId};
 
-/// Makes an intake; returns it with the kernel's end of its TAP device.
+/// Creates an intake; returns it with the kernel's end of its TAP device.
 fn intake() -> (Intake, UnixDatagram) {
     let (kernel, device) = UnixDatagram::pair().unwrap();
     device.set_nonblocking(true).unwrap();
@@ -20,8 +21,7 @@ fn intake() -> (Intake, UnixDatagram) {
     (intake, kernel)
 }
 
-/// Makes a frame as it comes up, with its metadata in front, and a mark behind those if there is
-/// one.
+/// Creates a frame as it comes up, behind its metadata, and a mark, if there is one.
 fn frame(rig: &mut Rig, entry: EntryId, flags: u32, verdict: Verdict) -> Vec<u8> {
     let (packet, way) = rig.packet(entry, verdict.to_value());
     let meta = PacketMeta { flags: way.meta.flags | flags, ..way.meta };
@@ -38,7 +38,7 @@ fn report(intake: &Intake, rig: &Rig) -> CellReport {
     report
 }
 
-/// Makes a rig with a service that does as packets say.
+/// Creates a rig with a service whose verdict is the packet's payload.
 fn serving() -> Rig {
     let mut rig = Rig::new();
     rig.start(facts(ENTRY), crate::dispatch::tests::OBEYS);
@@ -46,7 +46,7 @@ fn serving() -> Rig {
 }
 
 fn receive(intake: &mut Intake, rig: &mut Rig, most: usize) -> bool {
-    intake.receive_beside(most, &mut rig.dispatcher, &mut round(&mut rig.link))
+    intake.receive_others(most, &mut rig.dispatcher, &mut round(&mut rig.link))
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn add_port(rig: &mut Rig, bridge: Option<PortId>) -> Wire {
     Wire::add(path, sessions, (PORT, bridge))
 }
 
-/// Returns packets and bytes that came by the port, and packets of an outcome.
+/// Returns packets and bytes that arrived by the port, and packets of an outcome.
 fn counted(counts: &DoorCounts, outcome: &str) -> (u64, u64, u64) {
     let stats = counts.port(PORT);
     let place = bpf_maps::OUTCOMES.iter().position(|(name, _)| *name == outcome).unwrap();
@@ -139,7 +139,7 @@ fn what_no_rule_matches_goes_back_into_the_kernel_and_is_counted() {
     let wire = add_port(&mut rig, None);
     let counts = DoorCounts::create().unwrap();
     intake.count_in(counts.as_fd().try_clone_to_owned().unwrap()).unwrap();
-    // ARP: nothing that the node has to do with.
+    // ARP, which the node leaves to the kernel.
     let mut frame = [0; 60];
     frame[..6].copy_from_slice(&port_facts(PORT).mac);
     frame[12..14].copy_from_slice(&[8, 6]);
@@ -163,7 +163,7 @@ fn what_leaves_by_a_bridge_whose_other_end_is_away_is_lost_and_counted() {
 }
 
 #[test]
-fn rules_are_read_from_sealed_memory_and_their_number_is_told() {
+fn rules_are_read_from_sealed_memory_and_their_number_is_published() {
     let mut intake = Intake::new();
     let counts = DoorCounts::create().unwrap();
     intake.count_in(counts.as_fd().try_clone_to_owned().unwrap()).unwrap();

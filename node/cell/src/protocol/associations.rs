@@ -1,13 +1,14 @@
-//! Associations between daemon and cell: whom active packets call, and what is counted of them.
+//! Associations between daemon and cell: services that active packets call, and counters.
 
 use association::AssociationId;
 use serde::{Deserialize, Serialize};
 use units::EntryId;
 
-/// Question to the daemon: which service a digest means, of an association or of anyone.
+/// Question to the daemon: the service of a digest, for an association or for unauthenticated
+/// packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
-    /// Association of the packets; `None` for packets that nobody vouches for.
+    /// Association of the packets; `None` for unauthenticated packets.
     pub association: Option<AssociationId>,
     /// SHA-256 of the module's bytes.
     pub digest: [u8; 32],
@@ -18,14 +19,14 @@ pub struct Question {
 pub enum Answer {
     /// Service that runs on the digest's packets.
     Service(EntryId),
-    /// Refusal: no service runs on them, and asking again is of no use for so long.
+    /// Refusal: no service runs on them, and the cell is not to ask again for this time.
     Refused {
         /// Time in milliseconds.
         for_ms: u64,
     },
 }
 
-/// Counters of a cell's associations. Every frame received is in exactly one of the counts that
+/// Counters of a cell's associations. Every received frame is in exactly one of the counts that
 /// follow, or waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AssociationReport {
@@ -33,42 +34,42 @@ pub struct AssociationReport {
     pub live: u64,
     /// Packets that wait for their service.
     pub waiting: u64,
-    /// Frames that came.
+    /// Frames received.
     pub received: u64,
     /// Payloads given to a service.
     pub calls: u64,
-    /// Handshakes and fragments, given to the kernel's stack.
+    /// Handshakes and fragments, handed to the kernel's stack.
     pub to_kernel: u64,
-    /// Handshakes and fragments that the kernel's stack did not take.
+    /// Handshakes and fragments that the kernel's stack refused.
     pub kernel_refused: u64,
-    /// Answers, which nobody here waits for.
+    /// Dropped: answers, to calls that this node has not sent.
     pub answers: u64,
     /// Dropped: no active packet.
     pub malformed: u64,
-    /// Dropped: of an association that is not there.
+    /// Dropped: the association does not exist.
     pub unknown: u64,
     /// Dropped: accepted before, or too old to tell.
     pub stale: u64,
-    /// Dropped: sealed with a key that is gone, or too far ahead.
+    /// Dropped: sealed with a key that has expired, or one too far ahead.
     pub no_key: u64,
     /// Dropped: not sealed by the other side.
     pub forged: u64,
-    /// Dropped: from anyone, with a wrong checksum.
+    /// Dropped: unauthenticated, with a wrong checksum.
     pub checksum: u64,
-    /// Dropped: the module is not there, or its packets may not call it.
+    /// Dropped: the module does not exist, or the packet may not call it.
     pub refused: u64,
-    /// Dropped: too many asked for modules that nobody knows of.
+    /// Dropped: too many questions about unknown modules.
     pub not_asked: u64,
-    /// Dropped: no room to wait for the service.
+    /// Dropped: too many packets wait for their services.
     pub waiting_full: u64,
-    /// Dropped: the service did not come in time.
+    /// Dropped: the service was not available in time.
     pub waited_too_long: u64,
-    /// Dropped: the association, its service or its daemon went while the packet waited.
+    /// Dropped: the association, its service or its daemon was removed while the packet waited.
     pub gone: u64,
 }
 
 impl AssociationReport {
-    /// Adds what another cell counts.
+    /// Returns the sum of this report and another cell's.
     pub(super) const fn plus(&self, other: &Self) -> Self {
         Self {
             live: self.live + other.live,
@@ -92,7 +93,7 @@ impl AssociationReport {
         }
     }
 
-    /// Returns counts of packets that were dropped, by their reasons.
+    /// Returns the counts of dropped packets, by reason.
     #[must_use]
     pub const fn dropped(&self) -> [(&'static str, u64); 13] {
         [

@@ -1,7 +1,7 @@
-//! Sessions between daemon and cell: what each was promised, and what it uses.
+//! Reservation and usage of sessions, as the daemon and a cell exchange them.
 //!
-//! A reservation travels as numbers. As text, which people write, one value could be written in
-//! several ways; as numbers it has one, and what comes is held against the same limits.
+//! A reservation travels as numbers. Text, which people write, has several spellings for one value;
+//! numbers have one, and the receiver checks them against the same limits.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -9,49 +9,49 @@ use session::memory::Account;
 use session::{Reservation, Share, VirtualProcessor, Weight};
 use units::{Bytes, Name, Nanos, SessionId};
 
-/// Reports of sessions in one message: it stays below the longest that the socket takes.
+/// Most session reports in one message: it stays below the longest message that the socket takes.
 pub const SESSION_REPORTS_MAX: usize = 250;
 
-/// By how much of a period a virtual processor's guaranteed time may differ from its slice to
-/// count in a bucket, in parts of a million: more than the bound before, at most this one. The
-/// last bucket has no bound.
+/// Upper bounds (inclusive) of the buckets of [`SessionReport::deviations`], in millionths of a
+/// period: how much a virtual processor's guaranteed time differed from its slice. The last bucket
+/// has no bound.
 pub const DEVIATION_BOUNDS: [u64; 9] =
     [500, 1_000, 2_000, 3_000, 5_000, 10_000, 20_000, 50_000, 100_000];
-/// Buckets of deviations.
+/// Number of buckets of deviations.
 pub const DEVIATIONS: usize = DEVIATION_BOUNDS.len() + 1;
 
-/// What a session was promised.
+/// Session, with its reservation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionFacts {
-    /// Its number.
+    /// Number of the session.
     pub id: SessionId,
-    /// What it was promised.
+    /// Resources that it was promised.
     #[serde(with = "numbers")]
     pub reservation: Reservation,
 }
 
-/// What a session used since the cell started, and what it has now.
+/// Usage of a session: counters since the cell started, and present values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionReport {
-    /// Its number.
+    /// Number of the session.
     pub session: SessionId,
     /// Processor time of its modules.
     pub cpu: Nanos,
-    /// What waits for it now, of packets.
+    /// Bytes of packets queued for it now.
     pub queue: Bytes,
-    /// Packets for which its queue had no room.
+    /// Packets dropped because its queue was full.
     pub dropped: u64,
-    /// Bytes that it sent, by all ports.
+    /// Bytes sent, by all ports.
     pub sent: Bytes,
-    /// Its memory, all of it.
+    /// Memory account.
     pub memory: Account,
-    /// Periods of its virtual processors by how far what they were given was from their slices:
-    /// less although there was work, or more.
+    /// Histogram of the periods of its virtual processors by the deviation of the time given from
+    /// the slice: less although there was work, or more.
     pub deviations: [u64; DEVIATIONS],
 }
 
 impl SessionReport {
-    /// Of a session that has used nothing.
+    /// Returns the report of a session that has used nothing.
     #[must_use]
     pub fn new(session: SessionId) -> Self {
         Self {
@@ -66,7 +66,7 @@ impl SessionReport {
     }
 }
 
-/// A share as numbers.
+/// Wire form of a share.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 struct Numbers {
     slice: Nanos,
@@ -85,7 +85,7 @@ impl Numbers {
     }
 }
 
-/// A reservation as numbers.
+/// Wire form of a reservation.
 #[derive(Serialize, Deserialize)]
 struct Promised {
     processors: Vec<(Numbers, bool)>,
@@ -103,7 +103,7 @@ mod numbers {
         reservation: &Reservation,
         to: S,
     ) -> Result<S::Ok, S::Error> {
-        // All of it, so that a new field is not forgotten here.
+        // Destructured in full, so that a new field cannot be forgotten here.
         let Reservation { processors, below, memory, queue, send, weight } = reservation;
         let send = send.iter().map(|(port, share)| (port.clone(), (*share).into()));
         Promised {
@@ -146,7 +146,7 @@ mod tests {
     use session::memory::{Held, Use};
 
     #[test]
-    fn a_reservation_survives_its_way_to_the_cell() {
+    fn a_reservation_is_decoded_as_it_was_encoded() {
         let all = r#"{"cpu":["1ms/4ms+extra","2ms/20ms"],"below":"400us/4ms","memory":"64MiB",
             "queue":"256KiB","send":{"left":"1ms/4ms","right":"2ms/6ms"},"weight":200}"#;
         for json in [all, "{}"] {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_can_be_promised_is_no_message() {
+    fn an_impossible_reservation_is_refused() {
         let promised = |slice: u64, weight: u16| {
             let numbers = Numbers { slice: Nanos(slice), period: Nanos::from_millis(4) };
             let promised = Promised {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_reports_as_a_message_may_have_fit_into_one() {
+    fn the_most_reports_of_a_message_fit_into_it() {
         let (most, session) = (u64::MAX, SessionId(u16::MAX));
         let report = SessionReport {
             session,

@@ -1,4 +1,4 @@
-//! What is said of services of streams.
+//! Messages about services of streams.
 
 use super::KeptFacts;
 use serde::{Deserialize, Serialize};
@@ -9,38 +9,39 @@ use units::{EntryId, Nanos, SessionId};
 /// A service of streams as a cell runs it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StreamFacts {
-    /// Its number among all services.
+    /// Entry: its number among all services.
     pub entry: EntryId,
-    /// Its name.
+    /// Name of the service.
     pub name: String,
-    /// The session that pays.
+    /// Session that pays.
     pub session: SessionId,
-    /// Memory limit of its module, in pages of 64 KiB.
+    /// Memory limit of the module, in pages of 64 KiB.
     pub memory_pages_max: u32,
-    /// Its parameters by name, encoded as their types say.
+    /// Parameters by name, each encoded as its type says.
     pub parameters: BTreeMap<String, Vec<u8>>,
-    /// Connections that its module cannot have are reset; else their bytes go on as they are.
+    /// Failure policy: connections that the module cannot handle are reset if set, else relayed
+    /// unchanged.
     pub closed: bool,
-    /// What the daemon keeps for it.
+    /// Bytes that the daemon keeps for the service.
     pub kept: KeptFacts,
 }
 
-/// What codecs there are.
+/// Availability of codecs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodecFacts {
-    /// Cores that they have together.
+    /// Cores that all codecs share.
     pub cores: u16,
-    /// Why there are none, if there are none.
+    /// Reason for which there are no codecs; `None` if there are.
     pub missing: Option<String>,
 }
 
-/// What a service's connections became since it started, and took.
+/// Counters of a service of streams since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamReport {
-    /// What became of them, of all its versions.
+    /// Outcomes of its connections, of all versions.
     pub counts: Counts,
-    /// Requests whose head was read, of all its versions.
+    /// Requests whose head was read, of all versions.
     pub requests: u64,
-    /// Processor time.
+    /// Processor time used.
     pub cpu: Nanos,
 }

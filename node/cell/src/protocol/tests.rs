@@ -1,5 +1,5 @@
-//! Messages between daemon and cell: each comes out as it went in, and what is no message is
-//! refused, whatever it is.
+//! Unit tests of messages between daemon and cell: each is decoded as it was encoded, and anything
+//! else is refused.
 
 use super::*;
 use abi::{Event, HostFunction};
@@ -15,10 +15,10 @@ use session::Reservation;
 use tcp_intercept::Counts;
 use units::Name;
 
-/// Messages of each kind that are tried.
+/// Number of messages of each kind that are tried.
 const CASES: u32 = 24;
 
-/// Counts the variants of an enum: those that its derived implementation asks for.
+/// Counts the variants of an enum that its derived implementation asks for.
 struct Variants<'a>(&'a mut usize);
 
 impl<'de> serde::Deserializer<'de> for Variants<'_> {
@@ -195,10 +195,10 @@ fn stream_facts() -> impl Strategy<Value = StreamFacts> {
     )
 }
 
-/// Reservations: shares between nothing and all of it, in periods that a node has.
+/// Returns reservations: shares from none to all, in periods that a node accepts.
 fn session_facts() -> impl Strategy<Value = SessionFacts> {
     let share = (1..=10u32, 1..=4u32).prop_map(|(tenths, ms)| {
-        // Slices of 100 µs at least.
+        // Slices are 100 µs at least.
         format!("{}us/{}ms", (tenths * ms * 100).max(100), ms.max(4))
     });
     let cpu = vec((share.clone(), any::<bool>()), 0..4);
@@ -224,7 +224,7 @@ fn edge() -> impl Strategy<Value = Edge> {
     prop_oneof![Just(Edge::Out), entry().prop_map(Edge::To), Just(Edge::Down)]
 }
 
-/// Messages of the daemon, in the order in which they are declared.
+/// Returns messages of the daemon, in the order in which they are declared.
 fn to_cell() -> Vec<BoxedStrategy<ToCell>> {
     use ToCell as M;
     let ways = select(vec![StateWay::Memory, StateWay::Hooks, StateWay::Empty]);
@@ -340,7 +340,7 @@ fn session_report() -> impl Strategy<Value = SessionReport> {
     )
 }
 
-/// A report of a cell, every number of which is another one.
+/// Returns a report of a cell with a different number in every field.
 fn cell_report(first: u64) -> CellReport {
     let mut number = first;
     let mut value = serde_json::to_value(CellReport::default()).unwrap();
@@ -351,7 +351,7 @@ fn cell_report(first: u64) -> CellReport {
     serde_json::from_value(value).unwrap()
 }
 
-/// Calls with every number in a value.
+/// Calls `with` for every number in a value.
 fn each_number(value: &mut Value, with: &mut impl FnMut(&mut u64)) {
     match value {
         Value::Number(number) => {
@@ -380,7 +380,7 @@ fn failure() -> impl Strategy<Value = Failure> {
     (text(), any::<bool>()).prop_map(|(reason, is_short)| Failure { reason, is_short })
 }
 
-/// Messages of the cell, in the order in which they are declared.
+/// Returns messages of the cell, in the order in which they are declared.
 fn from_cell() -> Vec<BoxedStrategy<FromCell>> {
     use FromCell as M;
     let given = prop_oneof![
@@ -434,7 +434,7 @@ fn from_cell() -> Vec<BoxedStrategy<FromCell>> {
     ]
 }
 
-/// Sends each kind of message through its encoding, and cuts and changes it.
+/// Encodes and decodes each kind of message, and truncates and changes the bytes.
 fn check<T: Serialize + DeserializeOwned + fmt::Debug>(kinds: Vec<BoxedStrategy<T>>) {
     assert_eq!(kinds.len(), variants::<T>(), "each kind of message is tried");
     let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
@@ -451,7 +451,7 @@ fn check<T: Serialize + DeserializeOwned + fmt::Debug>(kinds: Vec<BoxedStrategy<
             let more = [&bytes[..], &[0]].concat();
             let error = decode::<T>(&more).unwrap_err().to_string();
             prop_assert!(error.ends_with("1 bytes too many"), "{error}");
-            // Of a later version that has one kind more.
+            // A later version may have one kind more.
             let later = [&[kinds.len() as u8], &bytes[1..]].concat();
             prop_assert!(decode::<T>(&later).is_err());
             Ok(())
@@ -477,7 +477,7 @@ proptest! {
         kind in 0..44u8,
     ) {
         for bytes in [bytes.clone(), [&[kind], &bytes[..]].concat()] {
-            // What is one after all means the same when it is sent on.
+            // Bytes that are a message after all mean the same when they are encoded again.
             if let Ok(message) = decode::<ToCell>(&bytes) {
                 let again: ToCell = decode(&encode(&message).unwrap()).unwrap();
                 prop_assert_eq!(format!("{again:?}"), format!("{message:?}"));
@@ -491,8 +491,8 @@ proptest! {
 }
 
 #[test]
-fn a_length_that_nothing_stands_behind_is_refused_without_its_memory() {
-    // A message of 2^63 bytes for a service, of which none comes.
+fn a_false_length_is_refused_without_allocating_it() {
+    // A control message that claims a length of 2^63 bytes, of which none follow.
     let mut bytes = encode(&ToCell::Message(EntryId(1), Vec::new())).unwrap();
     bytes.pop();
     bytes.extend([[0xff; 9].as_slice(), &[0x01]].concat());
@@ -544,7 +544,8 @@ fn each_drop_of_an_active_packet_has_its_name() {
     let report = cell_report(0).associations;
     let mut dropped: Vec<u64> = report.dropped().iter().map(|(_, count)| *count).collect();
     let all = serde_json::to_value(report).unwrap();
-    // Those that came, wait, were called or are the kernel's, and keys that are there.
+    // Fields that count no drops: arrivals, waiting packets, calls, packets for the kernel, and
+    // live keys.
     let others = ["live", "waiting", "received", "calls", "to_kernel"];
     let all = all.as_object().unwrap().iter().filter(|(name, _)| !others.contains(&name.as_str()));
     let mut expected: Vec<u64> = all.map(|(_, count)| count.as_u64().unwrap()).collect();

@@ -1,12 +1,12 @@
-//! A queue whose first element lies in it: most have one or none, and what holds more is a line
-//! of memory that is in no cache.
+//! Queue whose first element lies inline: most have at most one, and the heap block of a longer one
+//! is a cache miss.
 
 use std::collections::{VecDeque, vec_deque};
 
-/// See above.
+/// Queue whose first element lies inline.
 #[derive(Debug)]
 pub(crate) struct Fifo<T> {
-    /// None only when there is nothing at all.
+    /// First element; `None` only when the queue is empty.
     first: Option<T>,
     rest: VecDeque<T>,
 }
@@ -27,7 +27,7 @@ impl<T> Fifo<T> {
         usize::from(self.first.is_some()) + self.rest.len()
     }
 
-    /// Who is next.
+    /// Returns the next element.
     #[inline]
     pub(crate) const fn front(&self) -> Option<&T> {
         self.first.as_ref()
@@ -56,7 +56,7 @@ impl<T> Fifo<T> {
         first
     }
 
-    /// All of them, in their order.
+    /// Returns all elements in their order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.first.iter().chain(&self.rest)
     }
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_as_the_queue_that_all_know() {
+    fn a_fifo_behaves_like_a_vec_deque() {
         let (mut fifo, mut model) = (Fifo::default(), VecDeque::new());
         let mut chance: u32 = 1;
         for step in 0..10_000 {

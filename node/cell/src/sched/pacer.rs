@@ -1,8 +1,9 @@
-//! How long calls of modules run: until somebody else has his turn, and never for ever.
+//! End of module calls: when another session's turn begins, and after a bounded time.
 //!
-//! The engine asks each time the slicer has interrupted a call. The answer needs two clocks: whose
-//! turn it is goes by the time that passes, how long a call has run by what its thread ran, so
-//! that nobody pays for what the kernel did meanwhile, or for another guest of the host.
+//! The engine asks each time the preemption timer has interrupted a call. The answer needs two
+//! clocks. The end of a turn goes by elapsed time; the length of a call goes by the processor time
+//! of its thread, so that no call pays for what the kernel did meanwhile, or for another guest of
+//! the host.
 
 use engine::{Over, Pace};
 use executor::TURN_MAX;
@@ -11,23 +12,25 @@ use std::cell::Cell;
 use std::fmt::Debug;
 use units::Nanos;
 
-/// Processor time of one call from when it was first seen running: with a slice before, and one
-/// behind, a call ends within the 10 ms that are promised.
+/// Processor time after which a call is stopped, counted from when it was first seen running: with
+/// one slice before and one behind, a call ends within the promised 10 ms.
 const CALL_TIME_MAX: Nanos = Nanos::from_millis(5);
 
-/// What runs gets on for so long at least, and its account pays: on a busy machine it has taken more
-/// than a short slice to come so far, after others had the caches, and would never get on.
+/// Least time that a turn runs, even if it begins late; its account pays. On a busy machine, where
+/// others have used the caches, reaching the first instruction takes longer than a short slice, and
+/// a call would make no progress.
 const PROGRESS_MIN: Nanos = Nanos(10_000);
 
-/// Turns of a call in a row that may be over before they begin: what it has then is looked at
-/// closely, and it runs a hundredth as fast. A host that takes longer than a short slice to set a
-/// timer makes all of them so, and a call would use up its time without having run. The next one
-/// goes on until the timer comes, and its account pays.
+/// Turns of a call in a row that may be over before they begin. Such a turn is asked at each loop
+/// and runs a hundredth as fast. On a host that takes longer than a short slice to set a timer all
+/// turns are of that kind, and a call would use up its time without progress. The next turn runs
+/// freely until the timer fires, and its account pays.
 const LATE_TURNS_MAX: u8 = 2;
 
 const _: () = assert!(CALL_TIME_MAX.0 + 2 * executor::SLICE.0 < 10_000_000);
 
-/// The two clocks that a call's end depends on; a test has its own, so that no test judges the machine.
+/// Clocks that decide when a call ends; tests have their own, so that no test depends on the
+/// machine.
 pub(crate) trait Clocks: Debug {
     /// Time since boot, in nanoseconds: `CLOCK_MONOTONIC`.
     fn monotonic(&self) -> Nanos;
@@ -49,34 +52,34 @@ impl Clocks for SystemClocks {
     }
 }
 
-/// What is known of the call that an instance is in, or was in last.
+/// Progress of the call that an instance is in, or was in last.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CallState {
-    /// Its number.
+    /// Number of the call.
     call: u64,
-    /// What it has run, up to `looked_at`.
+    /// Processor time of the call, up to `measured_at`.
     ran: Nanos,
     /// Turns in a row that were over before they began.
     late_turns: u8,
 }
 
-/// The pace of the instance that runs; there is one in a cell.
+/// Pace of the running instance; one per cell.
 #[derive(Debug)]
 pub(crate) struct Pacer<C = SystemClocks> {
     clocks: C,
-    /// When the turn of what runs is over.
+    /// End of the running turn.
     until: Cell<Nanos>,
-    /// Nobody has asked since it began.
+    /// Set until the engine asks for the first time in this turn.
     is_fresh: Cell<bool>,
-    /// From when on it is asked all the time, so that it ends then exactly.
+    /// Time from which the engine asks at each loop, so that the turn ends exactly.
     closely_from: Cell<Nanos>,
-    /// When it was first seen after that, if it was.
+    /// First time the engine asked after `closely_from`, if it has.
     seen: Cell<Option<Nanos>>,
     state: Cell<CallState>,
-    /// A call has run for longer than a turn.
+    /// Set when a call has run for longer than a turn.
     was_long: Cell<bool>,
-    /// The thread's processor time when that was counted last.
-    looked_at: Cell<Nanos>,
+    /// Processor time of the thread when `ran` was updated.
+    measured_at: Cell<Nanos>,
 }
 
 impl Default for Pacer {
@@ -95,69 +98,70 @@ impl<C: Clocks> Pacer<C> {
             seen: Cell::default(),
             state: Cell::default(),
             was_long: Cell::default(),
-            looked_at: Cell::default(),
+            measured_at: Cell::default(),
         }
     }
 
-    /// An instance runs from now on, until then at most.
+    /// Starts a turn that ends at `until`; `state` is that of the call it resumes.
     pub(crate) fn begin(&self, until: Nanos, state: CallState) {
         self.until.set(until);
         self.is_fresh.set(true);
         if until.0 == u64::MAX {
-            self.look_closely(until);
+            self.poll_closely_from(until);
         }
         self.state.set(state);
         if state.call != 0 {
-            self.looked_at.set(self.clocks.processor());
+            self.measured_at.set(self.clocks.processor());
         }
     }
 
-    /// Turns that begin from now on are looked at closely from then on: the timer that interrupts
-    /// them comes some time after it was to, and not always as late.
-    pub(crate) fn look_closely(&self, from: Nanos) {
+    /// Sets the time from which later turns are asked at each loop: the timer that interrupts them
+    /// fires late by a varying delay.
+    pub(crate) fn poll_closely_from(&self, from: Nanos) {
         self.closely_from.set(from);
         self.seen.set(None);
     }
 
-    /// Since when what ran was to be looked at closely, and when it was first, if it was.
+    /// Returns the time from which the turn was to be asked closely, and the first time it was, if
+    /// it was.
     pub(crate) fn seen(&self) -> Option<(Nanos, Nanos)> {
         self.seen.get().map(|seen| (self.closely_from.get(), seen))
     }
 
-    /// It does not any more. A call that stands still has this state when it goes on.
-    pub(crate) fn end(&self, stands: bool) -> CallState {
-        if !stands {
+    /// Ends the turn. Returns the state with which a suspended call (`is_suspended`) resumes.
+    pub(crate) fn end(&self, is_suspended: bool) -> CallState {
+        if !is_suspended {
             return CallState::default();
         }
         let mut state = self.state.get();
         if state.call == 0 {
-            // Nobody has asked: whatever stands still has run for no time worth counting.
+            // The engine has not asked: the suspended call ran for no time worth counting.
             return state;
         }
-        state.ran += self.clocks.processor().saturating_sub(self.looked_at.get());
+        state.ran += self.clocks.processor().saturating_sub(self.measured_at.get());
         state
     }
 
-    /// Whether a call has run for longer than a turn since this was asked last.
+    /// Returns true, once, if a call has run for longer than a turn.
     pub(crate) const fn take_long(&self) -> bool {
         self.was_long.replace(false)
     }
 
-    /// Calls run until they are over, in nobody's way.
-    pub(crate) fn begin_alone(&self) {
+    /// Starts calls outside turns, which run until they end.
+    pub(crate) fn begin_unlimited(&self) {
         self.until.set(Nanos(u64::MAX));
-        self.look_closely(Nanos(u64::MAX));
+        self.poll_closely_from(Nanos(u64::MAX));
     }
 
-    /// What is to become, by the time that passes, of what runs.
-    fn look(&self) -> Over {
+    /// Returns what the running call shall do, by elapsed time.
+    fn poll(&self) -> Over {
         let now = self.clocks.monotonic();
         let is_close = now >= self.closely_from.get();
         if is_close && self.seen.get().is_none() {
             self.seen.set(Some(now));
         }
         if self.is_fresh.take() {
-            return self.look_first(now, is_close);
+            return self.poll_first(now, is_close);
         }
         if now >= self.until.get() {
             Over::Suspend
@@ -168,8 +172,8 @@ impl<C: Clocks> Pacer<C> {
         }
     }
 
-    /// The same when its turn has just begun: it may be over already.
-    fn look_first(&self, now: Nanos, is_close: bool) -> Over {
+    /// Returns what the call shall do at the first question of a turn, which may be over already.
+    fn poll_first(&self, now: Nanos, is_close: bool) -> Over {
         let is_over = now >= self.until.get();
         if is_over {
             self.until.set(now + PROGRESS_MIN);
@@ -184,46 +188,46 @@ impl<C: Clocks> Pacer<C> {
 
 impl<C: Clocks> Pace for Pacer<C> {
     fn over(&self, call: u64) -> Over {
-        let over = self.look();
+        let over = self.poll();
         if over == Over::Closely {
-            // This is soon over, and the other clock is a system call.
+            // The turn ends soon, and reading the other clock is a system call.
             return over;
         }
         let (mut state, ran) = (self.state.get(), self.clocks.processor());
         if state.call == call {
-            state.ran += ran.saturating_sub(self.looked_at.get());
+            state.ran += ran.saturating_sub(self.measured_at.get());
         } else {
             state = CallState { call, ran: Nanos::ZERO, ..state };
         }
-        self.looked_at.set(ran);
+        self.measured_at.set(ran);
         self.state.set(state);
         self.was_long.set(self.was_long.get() | (state.ran >= TURN_MAX));
         if state.ran >= CALL_TIME_MAX { Over::Stop } else { over }
     }
 
     fn begins(&self) -> Over {
-        self.look()
+        self.poll()
     }
 }
 
-/// The time that passes.
+/// Returns the time since boot (`CLOCK_MONOTONIC`).
 pub(crate) fn now() -> Nanos {
     time_of(ClockId::Monotonic)
 }
 
-/// What the wall's clock says when the time that passes is 0.
+/// Returns the wall clock's time at boot: the offset from [`now`] to it.
 pub(crate) fn real_offset() -> Nanos {
     time_of(ClockId::Realtime).saturating_sub(now())
 }
 
-/// What this thread has run.
+/// Returns the processor time of this thread.
 pub(crate) fn processor_time() -> Nanos {
     time_of(ClockId::ThreadCPUTime)
 }
 
 fn time_of(clock: ClockId) -> Nanos {
     let time = clock_gettime(clock);
-    // Neither is negative, and the sum fits for 500 years.
+    // Neither part is negative, and the sum fits for 500 years.
     Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
@@ -231,7 +235,7 @@ fn time_of(clock: ClockId) -> Nanos {
 mod tests {
     use super::*;
 
-    /// Clocks that go on when a test says so.
+    /// Clocks that a test advances.
     #[derive(Debug, Default)]
     struct ManualClocks {
         monotonic: Cell<Nanos>,
@@ -239,13 +243,13 @@ mod tests {
     }
 
     impl ManualClocks {
-        /// The thread runs for `time`.
+        /// Advances both clocks: the thread runs for `time`.
         fn run(&self, time: Nanos) {
             self.processor.set(self.processor.get() + time);
             self.sleep(time);
         }
 
-        /// The thread stands still for `time`.
+        /// Advances elapsed time only: the thread is not running.
         fn sleep(&self, time: Nanos) {
             self.monotonic.set(self.monotonic.get() + time);
         }
@@ -279,7 +283,7 @@ mod tests {
             let over = if turn < 5 { Over::GoOn } else { Over::Stop };
             assert_eq!(pacer.over(7), over, "turn {turn}");
             state = pacer.end(true);
-            // What others run meanwhile does not count.
+            // Time that others run meanwhile does not count.
             clocks.sleep(millis(2));
             clocks.processor.set(clocks.processor.get() + millis(2));
         }
@@ -289,7 +293,7 @@ mod tests {
     fn another_call_begins_with_nothing() {
         let clocks = &ManualClocks::default();
         let pacer = Pacer::new(clocks);
-        pacer.begin_alone();
+        pacer.begin_unlimited();
         for call in 1..5 {
             assert_eq!(pacer.over(call), Over::GoOn);
             clocks.run(millis(3));
@@ -303,7 +307,7 @@ mod tests {
         let pacer = Pacer::new(clocks);
         let begin = clocks.monotonic();
         pacer.begin(begin + millis(4), CallState::default());
-        pacer.look_closely(begin + millis(2));
+        pacer.poll_closely_from(begin + millis(2));
         clocks.run(millis(2).saturating_sub(Nanos(1)));
         assert_eq!((pacer.begins(), pacer.over(1)), (Over::GoOn, Over::GoOn));
         assert_eq!(pacer.seen(), None);
@@ -316,7 +320,7 @@ mod tests {
         clocks.run(Nanos(1));
         assert_eq!((pacer.begins(), pacer.over(1)), (Over::Suspend, Over::Suspend));
         assert_eq!(pacer.seen(), seen);
-        pacer.begin_alone();
+        pacer.begin_unlimited();
         assert_eq!((pacer.over(2), pacer.seen()), (Over::GoOn, None));
     }
 
@@ -325,7 +329,7 @@ mod tests {
         let clocks = &ManualClocks::default();
         let pacer = Pacer::new(clocks);
         pacer.begin(Nanos::ZERO, CallState::default());
-        pacer.look_closely(Nanos::ZERO);
+        pacer.poll_closely_from(Nanos::ZERO);
         assert_eq!(pacer.over(1), Over::Closely, "it has not run");
         clocks.run(PROGRESS_MIN.saturating_sub(Nanos(1)));
         assert_eq!(pacer.over(1), Over::Closely);
@@ -342,7 +346,7 @@ mod tests {
         let mut state = CallState::default();
         for turn in 0..9 {
             pacer.begin(clocks.monotonic(), state);
-            pacer.look_closely(clocks.monotonic());
+            pacer.poll_closely_from(clocks.monotonic());
             let runs_freely = turn % 3 == 2;
             let first = if runs_freely { Over::GoOn } else { Over::Closely };
             assert_eq!(pacer.over(7), first, "turn {turn}");
@@ -350,13 +354,13 @@ mod tests {
             assert_eq!(pacer.over(7), Over::Suspend);
             state = pacer.end(true);
         }
-        // One that has time is none of them.
+        // A turn that has time ends the row of late ones.
         for _ in 0..LATE_TURNS_MAX {
             pacer.begin(clocks.monotonic(), state);
             assert_eq!(pacer.over(7), Over::Closely);
             state = pacer.end(true);
         }
-        pacer.look_closely(NEVER);
+        pacer.poll_closely_from(NEVER);
         pacer.begin(clocks.monotonic() + millis(1), state);
         assert_eq!(pacer.over(7), Over::GoOn);
         pacer.begin(clocks.monotonic(), pacer.end(true));

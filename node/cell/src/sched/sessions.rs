@@ -1,15 +1,15 @@
-//! Whose turn it is in a cell: its sessions, what waits for them, and what they used.
+//! Scheduling of a cell's sessions: their virtual processors, their queues, and the time they used.
 //!
 //! ```text
-//!   packet ─▶ room in the session's queue? ─▶ its service's lane, and the entry into `ready`
-//!                        │ no: dropped, by the front door or here (rooms.rs)
-//!   next ─▶ core/session says which virtual processor, until when ─▶ the first ready service
-//!   charge ◀─ what it used; a service that still has work goes to the end of `ready`
+//!   packet ─▶ credit in the session's queue? ─▶ its service's lane, and the task into `ready`
+//!                         │ no: dropped, by the front door or here (queue_credits.rs)
+//!   next ─▶ core/session picks the virtual processor and its end ─▶ the first ready task
+//!   charge ◀─ time used; a task that still has work goes to the end of `ready`
 //! ```
 //!
-//! While a node has only the two sessions that every node has, nobody has a claim against
-//! anybody: packets are handled as they come, and nothing here is asked
-//! ([`Sessions::take_turns`]).
+//! While a node has only the two sessions that every node has, no session has a claim against
+//! another: packets are handled as they arrive, and this module is not consulted
+//! ([`Sessions::has_competition`]).
 
 mod watch;
 
@@ -17,8 +17,8 @@ use crate::memory::Memory;
 use crate::packet_memory::PacketMemory;
 use crate::protocol::{DEVIATION_BOUNDS, SessionFacts, SessionReport};
 use crate::sched::fifo::Fifo;
-use crate::sched::numbered::Numbered;
-use crate::sched::rooms::{Queue, Rooms};
+use crate::sched::queue_credits::{Queue, QueueCredits};
+use crate::sched::slot_map::SlotMap;
 use abi::PacketBytes as _;
 use abi::host::QUEUE_HEAD_MAX;
 use engine::{QueueEvent, QueueWatch};
@@ -33,43 +33,46 @@ use watch::{Events, Watchers};
 use xsk::{FRAME_LENGTH, Packet};
 
 const _: () = assert!(QUEUE_DEFAULT.0 == 256 * FRAME_LENGTH as u64, "a burst of 256 frames");
-/// What may wait to leave beyond a session's queue: packets of the turn that runs are counted
-/// twice until it ends, as those that came and as those that leave.
-const TURN_ROOM: Bytes = Bytes(64 * FRAME_LENGTH as u64);
-/// The node's own services run before anybody's, and behind: they have what admission never gives
-/// away, 5 % of each 4 ms, and more where it is left.
+/// Allowance beyond a session's queue for packets that wait to leave: packets of the running turn
+/// are counted twice until it ends, as arrived and as leaving.
+const TURN_ALLOWANCE: Bytes = Bytes(64 * FRAME_LENGTH as u64);
+/// Share of the node's own services: 5 % of each 4 ms, which admission never gives away, and extra
+/// time.
 const SYSTEM_SHARE: (Nanos, Nanos) = (Nanos(200_000), Nanos::from_millis(4));
 
-/// One virtual processor, or a session's place without one.
+/// Virtual processor of a session, or the single one, without a share, of a session that reserved
+/// none.
 struct Processor {
     id: ProcessorId,
-    /// What has work, in its order.
+    /// Tasks with work, in the order in which they run.
     ready: Fifo<Task>,
-    /// Of its account: periods that were looked at, and what was missing in them.
+    /// Ended periods of its account that are in the report already, and the total shortfall at that
+    /// time.
     periods: u64,
     short: Nanos,
 }
 
-/// What each packet asks for; the rest is elsewhere, so that it is in few lines.
+/// State of a session that every packet needs; the rest is boxed, so that this takes few cache
+/// lines.
 struct Session {
     processors: SmallVec<[Processor; 1]>,
     queue: Queue,
     watchers: Watchers,
     /// Processor time of its modules.
     cpu: Nanos,
-    rest: Box<Rest>,
+    statistics: Box<Statistics>,
 }
 
-struct Rest {
-    /// But for the processor time.
+struct Statistics {
+    /// Counters, without the processor time.
     report: SessionReport,
-    /// What the daemon was told last; none: it was not told of this one.
-    told: Option<Told>,
+    /// Values of the last report to the daemon; `None` if it has had none.
+    reported: Option<Reported>,
 }
 
-/// Of a report, what shows that a session did something.
+/// Counters of a report that change when the session does something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Told {
+struct Reported {
     cpu: Nanos,
     dropped: u64,
     sent: Bytes,
@@ -77,7 +80,7 @@ struct Told {
     refused: u64,
 }
 
-impl Told {
+impl Reported {
     const fn of(report: &SessionReport) -> Self {
         let (memory, refused) = (report.memory.used, report.memory.refused);
         Self { cpu: report.cpu, dropped: report.dropped, sent: report.sent, memory, refused }
@@ -86,11 +89,11 @@ impl Told {
 
 impl Session {
     fn report(&self, memory: session::memory::Account, sent: Bytes) -> SessionReport {
-        let report = &self.rest.report;
+        let report = &self.statistics.report;
         SessionReport {
             cpu: self.cpu,
             memory,
-            queue: self.queue.waits(),
+            queue: self.queue.queued(),
             dropped: report.dropped + self.queue.dropped(),
             sent: report.sent + sent,
             ..*report
@@ -99,10 +102,9 @@ impl Session {
 }
 
 impl Processor {
-    /// Counts the periods that have ended since the last look by how far they were from what was
-    /// promised. There are several when nothing was charged meanwhile: each is as short as the
-    /// others.
-    fn look(&mut self, account: &Account, report: &mut SessionReport) {
+    /// Adds the periods that ended since the last call to the histogram of deviations. Several have
+    /// ended if nothing was charged meanwhile: the shortfall is divided equally among them.
+    fn count_periods(&mut self, account: &Account, report: &mut SessionReport) {
         let ended = account.periods.saturating_sub(1).saturating_sub(self.periods);
         let last = account.last;
         let length = last.end.saturating_sub(last.begin);
@@ -118,50 +120,51 @@ impl Processor {
     }
 }
 
-/// Into this processor's caches.
-struct Lines;
+/// Prefetches into the caches of this processor.
+struct Caches;
 
-impl session::Prefetch for Lines {
+impl session::Prefetch for Caches {
     #[inline]
     fn prefetch<T>(&self, what: &T) {
         ahead::load(what);
     }
 }
 
-const fn place(id: SessionId) -> usize {
+const fn slot(id: SessionId) -> usize {
     id.0 as usize
 }
 
-/// See above.
+/// Sessions of a cell, with their virtual processors, queues and accounts.
 pub(crate) struct Sessions {
     schedule: Schedule,
-    all: Numbered<Session>,
-    /// Whose virtual processors are, by their places in the schedule.
-    owners: Numbered<(ProcessorId, SessionId, usize)>,
-    rooms: Rooms,
+    all: SlotMap<Session>,
+    /// Owners of virtual processors by slot in the schedule: id, session, and index within the
+    /// session.
+    owners: SlotMap<(ProcessorId, SessionId, usize)>,
+    credits: QueueCredits,
     memory: PacketMemory,
-    /// The account of all other memory, of which queues are a part.
+    /// Memory account of all sessions, of which queues are a part.
     accounts: Memory,
-    /// How much has something to do.
+    /// Number of ready tasks.
     ready: usize,
-    /// What happened to queues that are watched.
+    /// Pending events of queues that services watch.
     events: Events,
-    /// What all sessions were charged, those that are gone included.
+    /// Time charged to all sessions, removed ones included.
     charged: Nanos,
-    /// Of the thread's time, what was for nobody's modules; it is on the account of *system*.
+    /// Time of the thread outside any session's modules, charged to the session *system*.
     own: Nanos,
 }
 
-/// What waits for a turn: a pool of a service's lanes.
+/// Schedulable unit: a pool of a service's lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Task {
     pub(crate) entry: EntryId,
     pub(crate) pool: u8,
-    /// Which of its session's virtual processors; one with fewer begins with the first again.
+    /// Index of its session's virtual processor, modulo their number.
     pub(crate) processor: u16,
 }
 
-/// Whose turn it is.
+/// Turn to run: the task, and when it ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Next {
     pub(crate) task: Task,
@@ -170,13 +173,13 @@ pub(crate) struct Next {
 }
 
 impl Sessions {
-    /// Those that every node has.
+    /// Creates the two sessions that every node has.
     pub(crate) fn new(now: Nanos, memory: PacketMemory, accounts: Memory) -> Self {
         let mut sessions = Self {
             schedule: Schedule::new(),
-            all: Numbered::default(),
-            owners: Numbered::default(),
-            rooms: Rooms::new(None, memory.unreserved()),
+            all: SlotMap::default(),
+            owners: SlotMap::default(),
+            credits: QueueCredits::new(None, memory.unreserved()),
             memory,
             accounts,
             ready: 0,
@@ -188,12 +191,12 @@ impl Sessions {
         sessions
     }
 
-    /// What waits is counted where the front door counts it, too. Before anything comes, and
-    /// before there is any other session.
-    pub(crate) fn share(&mut self, now: Nanos, rooms: &'static bpf::Rooms) {
+    /// Counts what waits in memory shared with the front door from now on. Must be called before
+    /// any packet arrives and before any other session is set.
+    pub(crate) fn share(&mut self, now: Nanos, table: &'static bpf::Rooms) {
         let mut shared = Self::new(now, self.memory, self.accounts.clone());
         shared.all.clear();
-        shared.rooms = Rooms::new(Some(rooms), self.memory.unreserved());
+        shared.credits = QueueCredits::new(Some(table), self.memory.unreserved());
         *self = shared;
         self.begin(now);
     }
@@ -207,13 +210,14 @@ impl Sessions {
         self.put(now, SessionId::BEST_EFFORT, &[None], Weight::default(), (None, None));
     }
 
-    /// Whether sessions have claims against each other.
+    /// Returns true if sessions have claims against each other: there are others than the node's
+    /// own two.
     #[inline]
-    pub(crate) fn take_turns(&self) -> bool {
+    pub(crate) fn has_competition(&self) -> bool {
         self.all.len() > 2
     }
 
-    /// A session is there, or has another reservation. What waits for it still waits.
+    /// Adds a session, or changes its reservation; its queued packets stay queued.
     pub(crate) fn set(&mut self, now: Nanos, facts: &SessionFacts) {
         let reservation = &facts.reservation;
         let mut promises: Vec<_> = reservation.processors.iter().copied().map(Some).collect();
@@ -232,16 +236,16 @@ impl Sessions {
         weight: Weight,
         (queue, memory): (Option<Bytes>, Option<Bytes>),
     ) {
-        let Self { schedule, all, owners, rooms, accounts, .. } = self;
-        let session = all.get_or_insert_with(place(id), || Session {
+        let Self { schedule, all, owners, credits, accounts, .. } = self;
+        let session = all.get_or_insert_with(slot(id), || Session {
             processors: SmallVec::new(),
-            queue: rooms.queue(id),
+            queue: credits.queue(id),
             watchers: Watchers::default(),
             cpu: Nanos::ZERO,
-            rest: Box::new(Rest { report: SessionReport::new(id), told: None }),
+            statistics: Box::new(Statistics { report: SessionReport::new(id), reported: None }),
         });
         let queue_max = queue.unwrap_or_else(|| queue_default(memory));
-        rooms.set(&mut session.queue, queue_max, queue.is_none());
+        credits.set(&mut session.queue, queue_max, queue.is_none());
         accounts.set(id, memory, queue_max);
         for (index, &promise) in promises.iter().enumerate() {
             if let Some(processor) = session.processors.get(index) {
@@ -270,76 +274,76 @@ impl Sessions {
         self.limit();
     }
 
-    /// The front door looks at what waits while sessions have claims against each other.
+    /// Has the front door enforce queue limits while sessions have claims against each other.
     fn limit(&mut self) {
-        let is_limited = self.take_turns();
-        self.rooms.limit(is_limited, self.all.values_mut().map(|session| &mut session.queue));
+        let is_limited = self.has_competition();
+        self.credits.limit(is_limited, self.all.values_mut().map(|session| &mut session.queue));
     }
 
-    /// A session is no more; nothing of it runs.
+    /// Removes a session, of which nothing runs any more.
     pub(crate) fn forget(&mut self, now: Nanos, id: SessionId) {
-        let Some(session) = self.all.remove(place(id)) else { return };
+        let Some(session) = self.all.remove(slot(id)) else { return };
         for processor in session.processors {
             self.ready -= processor.ready.len();
             self.schedule.remove(now, processor.id);
             self.owners.remove(processor.id.slot());
         }
-        self.rooms.want_heads(id, false);
-        self.rooms.close(session.queue);
+        self.credits.want_heads(id, false);
+        self.credits.close(session.queue);
         self.accounts.forget(id);
         self.limit();
     }
 
-    /// A packet came for which the front door has taken so much room, in that epoch.
+    /// Counts the arrival of a packet for which the front door took this much credit in that epoch.
     #[inline]
-    pub(crate) fn come(&mut self, id: SessionId, memory: Bytes, epoch: usize) {
-        if let Some(session) = self.all.get_mut(place(id)) {
-            self.rooms.come(&mut session.queue, memory, epoch);
-            session.watchers.look(&session.queue, &self.rooms, id, &mut self.events);
+    pub(crate) fn on_arrival(&mut self, id: SessionId, memory: Bytes, epoch: usize) {
+        if let Some(session) = self.all.get_mut(slot(id)) {
+            self.credits.on_arrival(&mut session.queue, memory, epoch);
+            session.watchers.check(&session.queue, &self.credits, id, &mut self.events);
         }
     }
 
-    /// Whether a packet that takes so much memory, and for which the front door has taken no
-    /// room, may wait for the session; if so, it does.
+    /// Takes credit for an arriving packet that the front door did not count. Returns false, and
+    /// counts a drop, if the session's queue is full.
     #[inline]
     pub(crate) fn admit(&mut self, id: SessionId, memory: Bytes) -> bool {
-        let is_taken = self.take(id, memory, Bytes::ZERO);
-        if !is_taken && let Some(session) = self.all.get_mut(place(id)) {
-            session.rest.report.dropped += 1;
+        let is_taken = self.try_take(id, memory, Bytes::ZERO);
+        if !is_taken && let Some(session) = self.all.get_mut(slot(id)) {
+            session.statistics.report.dropped += 1;
         }
         is_taken
     }
 
-    /// Whether a packet that takes so much memory may wait to leave; if so, it does, in the same
-    /// queue.
+    /// Takes credit in the same queue for a packet that waits to leave. Returns false if the queue
+    /// and its allowance are full.
     #[inline]
-    pub(crate) fn hold(&mut self, id: SessionId, memory: Bytes) -> bool {
-        self.take(id, memory, TURN_ROOM)
+    pub(crate) fn admit_outgoing(&mut self, id: SessionId, memory: Bytes) -> bool {
+        self.try_take(id, memory, TURN_ALLOWANCE)
     }
 
     #[inline]
-    fn take(&mut self, id: SessionId, memory: Bytes, beyond: Bytes) -> bool {
-        let Some(session) = self.all.get_mut(place(id)) else { return false };
-        let is_taken = self.rooms.take(&mut session.queue, memory, beyond);
-        session.watchers.look(&session.queue, &self.rooms, id, &mut self.events);
+    fn try_take(&mut self, id: SessionId, memory: Bytes, beyond: Bytes) -> bool {
+        let Some(session) = self.all.get_mut(slot(id)) else { return false };
+        let is_taken = self.credits.try_take(&mut session.queue, memory, beyond);
+        session.watchers.check(&session.queue, &self.credits, id, &mut self.events);
         is_taken
     }
 
-    /// There was no room for a packet that begins so.
+    /// Notifies watching services of a packet dropped for lack of credit, with its first bytes.
     #[cold]
-    pub(crate) fn refused(&mut self, id: SessionId, packet: &Packet) {
-        let Some(session) = self.all.get(place(id)).filter(|it| it.watchers.are_there()) else {
+    pub(crate) fn on_refused(&mut self, id: SessionId, packet: &Packet) {
+        let Some(session) = self.all.get(slot(id)).filter(|it| it.watchers.has_watchers()) else {
             return;
         };
         let mut head = [0; QUEUE_HEAD_MAX];
         let length = packet.length().min(QUEUE_HEAD_MAX);
         if packet.load(0, &mut head[..length]).is_ok() {
-            session.watchers.tell_dropped(&head[..length], &mut self.events);
+            session.watchers.on_dropped(&head[..length], &mut self.events);
         }
     }
 
-    /// A service is told of its session's queue from now on, or not any more; `before`: in which
-    /// session it was.
+    /// Subscribes a service to its session's queue (`now`), or ends the subscription; `before` is
+    /// the session that it watched until now.
     pub(crate) fn watch(
         &mut self,
         entry: EntryId,
@@ -347,74 +351,76 @@ impl Sessions {
         now: Option<(SessionId, QueueWatch)>,
     ) {
         if let Some(id) = before
-            && let Some(session) = self.all.get_mut(place(id))
+            && let Some(session) = self.all.get_mut(slot(id))
         {
             session.watchers.remove(entry);
-            self.rooms.want_heads(id, session.watchers.are_there());
+            self.credits.want_heads(id, session.watchers.has_watchers());
         }
         let Some((id, watch)) = now else { return };
-        let Some(session) = self.all.get_mut(place(id)) else { return };
+        let Some(session) = self.all.get_mut(slot(id)) else { return };
         session.watchers.add(entry, watch);
-        self.rooms.want_heads(id, true);
-        session.watchers.look(&session.queue, &self.rooms, id, &mut self.events);
+        self.credits.want_heads(id, true);
+        session.watchers.check(&session.queue, &self.credits, id, &mut self.events);
     }
 
-    /// What happened to a queue, and who is to be told.
+    /// Returns the next event of a watched queue, with the service to notify.
     pub(crate) fn poll_event(&mut self) -> Option<(EntryId, QueueEvent)> {
         self.events.pop_front()
     }
 
-    /// So much does not wait any more.
+    /// Releases the credit of packets that no longer wait.
     #[inline]
     pub(crate) fn release(&mut self, id: SessionId, memory: Bytes) {
-        if let Some(session) = self.all.get_mut(place(id)) {
-            self.rooms.leave(&mut session.queue, memory);
-            session.watchers.look(&session.queue, &self.rooms, id, &mut self.events);
+        if let Some(session) = self.all.get_mut(slot(id)) {
+            self.credits.release(&mut session.queue, memory);
+            session.watchers.check(&session.queue, &self.credits, id, &mut self.events);
         }
     }
 
-    /// The front door is to know of all that was released.
+    /// Publishes all released credit to the front door.
     #[inline]
-    pub(crate) fn say_released(&mut self) {
-        self.rooms.say_left();
+    pub(crate) fn publish_released(&mut self) {
+        self.credits.publish_released();
     }
 
-    /// Whether it is time to look for what the front door sent up and never came.
+    /// Returns true if it is time to settle the credit of packets that the front door sent and that
+    /// never arrived.
     #[inline]
     pub(crate) fn is_epoch_over(&self, now: CoarseInstant) -> bool {
-        self.rooms.is_epoch_over(now)
+        self.credits.is_epoch_over(now)
     }
 
-    /// Which epoch is closed for so long, when one is over, that what has not come of it is lost.
+    /// Returns the index of the epoch whose missing packets count as lost at the next settlement.
     pub(crate) const fn closed_epoch(&self) -> usize {
-        self.rooms.closed_epoch()
+        self.credits.closed_epoch()
     }
 
-    /// Finds what the front door sent up and never came; all that is in the rings has been taken.
-    pub(crate) fn settle_rooms(&mut self, now: CoarseInstant) {
-        self.rooms.settle(now, self.all.values_mut().map(|session| &mut session.queue));
+    /// Releases the credit of packets that the front door sent and that never arrived. The caller
+    /// has taken everything from the rings.
+    pub(crate) fn settle_credits(&mut self, now: CoarseInstant) {
+        self.credits.settle(now, self.all.values_mut().map(|session| &mut session.queue));
     }
 
-    /// How packet memory is divided.
+    /// Returns the division of packet memory.
     pub(crate) const fn memory(&self) -> PacketMemory {
         self.memory
     }
 
-    /// Frames that lie ready for each receive queue.
+    /// Returns the number of frames to keep in each receive queue's fill ring.
     pub(crate) fn ready(&self) -> u32 {
-        self.memory.ready(self.take_turns())
+        self.memory.ready(self.has_competition())
     }
 
-    /// Whose virtual processor it is, and which of his.
+    /// Returns the session that has a virtual processor, and its index within the session.
     #[inline]
     fn owner(&self, processor: ProcessorId) -> Option<(SessionId, usize)> {
         let (now, id, index) = *self.owners.get(processor.slot())?;
         (now == processor).then_some((id, index))
     }
 
-    /// Something of the session has work.
+    /// Marks a task of a session as ready.
     pub(crate) fn wake(&mut self, now: Nanos, id: SessionId, task: Task) {
-        let Some(session) = self.all.get_mut(place(id)) else { return };
+        let Some(session) = self.all.get_mut(slot(id)) else { return };
         let index = usize::from(task.processor) % session.processors.len();
         let processor = &mut session.processors[index];
         if processor.ready.iter().any(|ready| *ready == task) {
@@ -425,71 +431,73 @@ impl Sessions {
         self.schedule.wake(now, processor.id);
     }
 
-    /// Whose turn it is now.
+    /// Returns the turn to run now.
     pub(crate) fn next(&mut self, now: Nanos) -> Option<Next> {
         loop {
             let dispatch = self.schedule.next(now)?;
             match self.task_of(dispatch.processor) {
                 Some(task) => return Some(Next { task, until: dispatch.until, dispatch }),
-                // Its services were removed.
+                // The task's services were removed.
                 None => self.schedule.sleep(dispatch.processor),
             }
         }
     }
 
-    /// How many tasks have something to do.
+    /// Returns the number of ready tasks.
     pub(crate) const fn tasks(&self) -> usize {
         self.ready
     }
 
-    /// Who will be next, in this order; how many were found.
+    /// Writes the virtual processors of the next turns, in order; returns how many it wrote.
     pub(crate) fn upcoming(&self, next: &mut [ProcessorId]) -> usize {
         self.schedule.upcoming(next)
     }
 
-    /// Starts loading who has this virtual processor.
+    /// Prefetches the owner of a virtual processor.
     #[inline]
     pub(crate) fn load_owner(&self, processor: ProcessorId) {
-        if let Some(owner) = self.owners.place(processor.slot()) {
+        if let Some(owner) = self.owners.slot(processor.slot()) {
             ahead::load(owner);
         }
     }
 
-    /// Starts loading what a turn of it looks at here; whose it is has been loaded.
+    /// Prefetches what a turn of this virtual processor reads here; its owner must have been
+    /// prefetched.
     #[inline]
     pub(crate) fn load_turn(&self, processor: ProcessorId) {
         if let Some((id, _)) = self.owner(processor) {
             self.load_queue(id);
-            self.schedule.prefetch(processor, id, &Lines);
+            self.schedule.prefetch(processor, id, &Caches);
         }
     }
 
-    /// What has the first turn of it; that has been loaded.
+    /// Returns the first ready task of a virtual processor, which must have been prefetched.
     #[inline]
     pub(crate) fn task_of(&self, processor: ProcessorId) -> Option<Task> {
         let (id, index) = self.owner(processor)?;
-        self.all.get(place(id))?.processors.get(index)?.ready.front().copied()
+        self.all.get(slot(id))?.processors.get(index)?.ready.front().copied()
     }
 
-    /// Starts loading what a packet looks at here that comes for a session.
+    /// Prefetches what an arriving packet reads here.
     #[inline]
     pub(crate) fn load_queue(&self, id: SessionId) {
-        self.rooms.load_ahead(id);
-        if let Some(session) = self.all.place(place(id)) {
+        self.credits.load_ahead(id);
+        if let Some(session) = self.all.slot(slot(id)) {
             ahead::load(session);
         }
     }
 
-    /// The same when it wakes a virtual processor; the session has been loaded.
+    /// Prefetches what a packet reads that wakes the session's first virtual processor; the session
+    /// must have been prefetched.
     #[inline]
     pub(crate) fn load_wake(&self, id: SessionId) {
-        let first = self.all.get(place(id)).and_then(|session| session.processors.first());
+        let first = self.all.get(slot(id)).and_then(|session| session.processors.first());
         if let Some(processor) = first {
-            self.schedule.prefetch(processor.id, id, &Lines);
+            self.schedule.prefetch(processor.id, id, &Caches);
         }
     }
 
-    /// The slice that this turn is a part of; zero when nobody was promised it.
+    /// Returns the slice of which this turn is a part; zero for extra time.
     pub(crate) fn promised(&self, turn: &Next) -> Nanos {
         if turn.dispatch.kind != Kind::Guaranteed {
             return Nanos::ZERO;
@@ -498,11 +506,11 @@ impl Sessions {
         account.map_or(Nanos::ZERO, |account| account.running.promised)
     }
 
-    /// It has run for so long; `idle`: it has no work any more.
+    /// Charges a turn for the time that it ran. `idle` states that its task has no more work.
     pub(crate) fn charge(&mut self, now: Nanos, turn: &Next, used: Nanos, idle: bool) {
         let processor = turn.dispatch.processor;
         let owner = self.owner(processor);
-        let session = owner.and_then(|(id, _)| self.all.get_mut(place(id)));
+        let session = owner.and_then(|(id, _)| self.all.get_mut(slot(id)));
         let Some((session, (_, index))) = session.zip(owner) else {
             return self.schedule.charge(now, processor, used);
         };
@@ -517,17 +525,17 @@ impl Sessions {
                 false => ready.push_back(turn.task),
             }
         }
-        // First, so that it is not given a place that it leaves at once.
+        // Before the charge, so that the schedule does not queue it only to remove it again.
         if ready.is_empty() {
             self.schedule.sleep(processor);
         }
         self.schedule.charge(now, processor, used);
         if let Some(account) = self.schedule.promised(processor) {
-            processor_of.look(&account, &mut session.rest.report);
+            processor_of.count_periods(&account, &mut session.statistics.report);
         }
     }
 
-    /// What codecs took on other cores is on the account of the turn in which they are fed.
+    /// Charges the time that codecs used on other cores to the turn that feeds them.
     pub(crate) fn charge_codecs(&mut self, now: Nanos, turn: &Next, used: Nanos) {
         if used == Nanos::ZERO {
             return;
@@ -535,66 +543,74 @@ impl Sessions {
         let processor = turn.dispatch.processor;
         self.schedule.charge(now, processor, used);
         let Some((id, _)) = self.owner(processor) else { return };
-        if let Some(session) = self.all.get_mut(place(id)) {
+        if let Some(session) = self.all.get_mut(slot(id)) {
             session.cpu += used;
         }
     }
 
-    /// What a turn that is over left to send took so long.
+    /// Charges the time it took to send what an ended turn had queued to leave.
     pub(crate) fn charge_sending(&mut self, now: Nanos, turn: &Next, used: Nanos) {
         self.schedule.charge_deferred(now, &turn.dispatch, used);
         let Some((id, _)) = self.owner(turn.dispatch.processor) else { return };
-        self.charge_beside(id, used);
+        self.charge_outside_turns(id, used);
     }
 
-    /// What ran beside the turns: hooks, starts, packets of a cell whose sessions take none.
-    pub(crate) fn charge_beside(&mut self, id: SessionId, used: Nanos) {
-        if let Some(session) = self.all.get_mut(place(id)) {
+    /// Charges work outside turns: hooks, starts, and packets while sessions have no claims against
+    /// each other.
+    pub(crate) fn charge_outside_turns(&mut self, id: SessionId, used: Nanos) {
+        if let Some(session) = self.all.get_mut(slot(id)) {
             session.cpu += used;
             self.charged += used;
         }
     }
 
-    /// The thread has run for so long since it began. What of it nobody was charged is the cell's
-    /// own: to look at its rings, to find the session of a packet, to hear the daemon.
+    /// Charges the session *system* with the thread's time that was charged to no session: polling
+    /// rings, finding a packet's session, messages of the daemon. `ran` is the thread's time since
+    /// it began.
     pub(crate) fn charge_own(&mut self, ran: Nanos) {
         let own = ran.saturating_sub(self.charged);
         let more = own.saturating_sub(self.own);
-        if let Some(system) = self.all.get_mut(place(SessionId::SYSTEM)) {
+        if let Some(system) = self.all.get_mut(slot(SessionId::SYSTEM)) {
             self.own += more;
             system.cpu += more;
         }
     }
 
-    /// It sent so much.
+    /// Counts bytes that a session sent.
     pub(crate) fn sent(&mut self, id: SessionId, length: Bytes) {
-        if let Some(session) = self.all.get_mut(place(id)) {
-            session.rest.report.sent += length;
+        if let Some(session) = self.all.get_mut(slot(id)) {
+            session.statistics.report.sent += length;
         }
     }
 
-    /// When it is somebody's turn although nothing comes; `None`: nobody has anything to do.
+    /// Returns the time of the next turn that begins without an arriving packet; `None` if no task
+    /// has work.
     pub(crate) fn poll_timeout(&self) -> Option<Nanos> {
         (self.ready > 0).then(|| self.schedule.poll_timeout()).flatten()
     }
 
-    /// How many places there are for sessions, used or not.
-    pub(crate) const fn places(&self) -> usize {
-        self.all.places()
+    /// Returns the number of session slots, used or not.
+    pub(crate) const fn slots(&self) -> usize {
+        self.all.slots()
     }
 
-    /// What the one in that place used, to be told to the daemon: always, or only if it did
-    /// something since that happened last. Its services sent so much.
-    pub(crate) fn tell(&mut self, at: usize, sent: Bytes, always: bool) -> Option<SessionReport> {
+    /// Returns the report of the session in a slot: always, or only if the session did something
+    /// since its last report. `sent` is what its services sent.
+    pub(crate) fn poll_report(
+        &mut self,
+        at: usize,
+        sent: Bytes,
+        always: bool,
+    ) -> Option<SessionReport> {
         let session = self.all.get_mut(at)?;
-        let report = session.report(self.accounts.account(session.rest.report.session), sent);
-        let told = session.rest.told.replace(Told::of(&report));
-        (always || told != session.rest.told).then_some(report)
+        let report = session.report(self.accounts.account(session.statistics.report.session), sent);
+        let reported = session.statistics.reported.replace(Reported::of(&report));
+        (always || reported != session.statistics.reported).then_some(report)
     }
 
-    /// Another daemon has been told nothing.
-    pub(crate) fn forget_told(&mut self) {
-        self.all.values_mut().for_each(|session| session.rest.told = None);
+    /// Discards the record of what was reported: a new daemon has had no reports.
+    pub(crate) fn forget_reported(&mut self) {
+        self.all.values_mut().for_each(|session| session.statistics.reported = None);
     }
 }
 

@@ -1,11 +1,11 @@
-//! Turns, the timer that interrupts them, and whose account they are on, by a clock of the test.
+//! Unit tests of turns, their timer, and their accounts, by a manual clock.
 
 use super::*;
 use crate::protocol::SessionFacts;
 use sessions::Task;
 use units::EntryId;
 
-/// Timer that notes its last setting: when it comes, and how often from then on.
+/// Mock of the timer that records its last setting: first interruption, and interval.
 #[derive(Debug, Default)]
 pub(crate) struct Noted(Option<(Nanos, Nanos)>);
 
@@ -60,7 +60,7 @@ fn a_short_slice_leaves_time_to_send_what_fits_and_no_more_than_a_quarter() {
     };
     let portion = begun(&mut scheduler, Nanos(10_000));
     assert_eq!((portion.packets, portion.until), (7, Nanos(90_000)));
-    // A sixteenth of what was promised is looked at closely.
+    // A sixteenth of the slice is polled closely.
     assert_eq!(scheduler.timer.0, Some((Nanos(90_000 - 6_250), TURN_MAX)));
     assert_eq!(begun(&mut scheduler, Nanos(60_000)).until, Nanos(75_000));
 }
@@ -71,10 +71,10 @@ fn what_a_turn_leaves_is_sent_on_its_account_and_owed_by_its_next_turn() {
     let next = scheduler.next(Nanos::ZERO).unwrap();
     scheduler.end_turn((Nanos::ZERO, Nanos(20_000)), next, false, 2);
     assert!(scheduler.has_unsent() && !scheduler.must_send());
-    // 8 µs for each, of which an eighth is believed at once.
+    // The measured 8 µs a packet enter the average with an eighth.
     scheduler.settle_sent(Nanos(20_000), Nanos(36_000));
     assert!(!scheduler.has_unsent());
-    let report = scheduler.sessions_mut().tell(2, units::Bytes::ZERO, true).unwrap();
+    let report = scheduler.sessions_mut().poll_report(2, units::Bytes::ZERO, true).unwrap();
     assert_eq!(report.cpu, Nanos(36_000));
     let next = scheduler.next(Nanos(36_000)).unwrap();
     scheduler.end_turn((Nanos(36_000), Nanos(37_000)), next, false, 3);
@@ -88,12 +88,12 @@ fn what_a_turn_leaves_is_sent_on_its_account_and_owed_by_its_next_turn() {
 }
 
 #[test]
-fn the_turn_of_a_service_that_is_gone_is_nobodys() {
+fn the_turn_of_a_removed_service_is_skipped() {
     let mut scheduler = scheduler(r#"{"cpu":["1ms/4ms"]}"#);
     let next = scheduler.next(Nanos::ZERO).unwrap();
     scheduler.skip_turn(Nanos::ZERO, &next);
     assert!(scheduler.next(Nanos::ZERO).is_none());
-    let report = scheduler.sessions_mut().tell(2, units::Bytes::ZERO, true).unwrap();
+    let report = scheduler.sessions_mut().poll_report(2, units::Bytes::ZERO, true).unwrap();
     assert_eq!(report.cpu, Nanos::ZERO);
 }
 
@@ -136,7 +136,7 @@ fn hooks_beside_the_turns_are_on_their_sessions_account() {
     scheduler.run_for(SessionId::BEST_EFFORT);
     scheduler.stop();
     let cpu = |scheduler: &mut Scheduler<Noted>, place: usize| {
-        scheduler.sessions_mut().tell(place, units::Bytes::ZERO, true).unwrap().cpu
+        scheduler.sessions_mut().poll_report(place, units::Bytes::ZERO, true).unwrap().cpu
     };
     assert!(cpu(&mut scheduler, 2) > Nanos::ZERO);
     let (one, other) = (cpu(&mut scheduler, 1), cpu(&mut scheduler, 2));

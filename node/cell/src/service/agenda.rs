@@ -1,16 +1,16 @@
-//! Agenda of a service, beside its packets: it starts, gets messages and timers, gives way to
-//! another version.
+//! Requests to a service beside its packets: starts, messages, timers, and replacement by another
+//! version.
 //!
 //! ```text
-//!   ask ─▶ queue ─▶ current: lane by lane ─▶ Told
-//!     timer,           │ the turn is over: a hook stands still, and goes on in the next one
-//!     message,         └─ a trap: that lane starts again first
+//!   request ─▶ queue ─▶ current: lane by lane ─▶ Notice
+//!     timer,               │ the turn is over: a hook is suspended, and resumed in the next one
+//!     message,             └─ a trap: that lane starts again first
 //!     version
 //! ```
 //!
-//! Where sessions take turns each step is one turn of its session; else all of them happen at
-//! once. Packets that have not begun wait meanwhile, since a hook has its instance's memory, and
-//! may have that of a lane below user level.
+//! Where sessions take turns each step is one turn of its session; else all steps run at once.
+//! Packets that have not begun wait meanwhile, since a hook uses its instance's memory, and may use
+//! that of a lane below user level.
 
 use super::instances::{Instances, Starts};
 use super::lane::Called;
@@ -18,7 +18,7 @@ use super::letter::Letter;
 use super::pools::Step;
 use super::replace::ReplaceError;
 use super::shared::Shared;
-use super::turns::{Told, Turn};
+use super::turns::{Reply, Turn};
 use super::{Ready, Service};
 use crate::memory::Charge;
 use crate::protocol::StateWay;
@@ -29,19 +29,19 @@ use session::memory::LowMemory;
 use std::collections::VecDeque;
 use units::{CoarseInstant, Nanos};
 
-/// Limit of requests that wait for a service: a burst of messages, and no more than a slow module
-/// has answered within a second.
+/// Requests that may wait for a service: a burst of messages, and no more than a slow module
+/// answers within a second.
 const CONTROLS_MAX: usize = 64;
 
 /// Request to a service, beside its packets.
 pub(crate) enum Control {
-    /// `on_timer` in every lane that has timers.
+    /// Call of `on_timer` in every lane that handles timers.
     Timer,
-    /// `on_message` in every lane that has messages.
+    /// Call of `on_message` in every lane that handles messages.
     Message(Letter),
-    /// `on_memory_low` in every lane.
+    /// Call of `on_memory_low` in every lane.
     MemoryLow(LowMemory),
-    /// `on_queue` in every lane.
+    /// Call of `on_queue` in every lane.
     Queue(QueueEvent),
     /// Replacement by another version.
     Replace(Box<Ready>, StateWay),
@@ -49,27 +49,27 @@ pub(crate) enum Control {
 
 /// Request in progress.
 pub(super) enum Current {
-    /// A hook: the lane that it is called in next, answers so far, and the letter of a message.
+    /// Hook: the lane in which it is called next, the answers so far, and the letter of a message.
     Hook { call: Call, lane: usize, answers: Vec<Option<i32>>, letter: Option<Letter> },
-    /// State that each lane leaves to the next version.
+    /// Collection of the state that each lane hands to the next version.
     Keep {
         ready: Box<Ready>,
-        way: StateWay,
+        transfer: StateWay,
         kept: Vec<Option<Kept>>,
         held: Vec<Charge>,
         from: Place,
     },
-    /// The next version starts; what it is left is charged until it has.
+    /// Start of the next version, while the state handed to it is charged.
     Next { next: Box<Service>, held: Vec<Charge>, from: Place },
 }
 
-/// Level that a service was at before it gave way, and when that began.
+/// Level of a service before its replacement, and when that began.
 pub(super) struct Place {
     home: Option<u32>,
     since: Nanos,
 }
 
-/// Returns the hook that tells a module that its session has little memory left.
+/// Returns the call of the hook for low memory.
 pub(super) fn low_memory_call(low: &LowMemory, now: CoarseInstant) -> Call {
     let kibibytes = |bytes: u64| u32::try_from(bytes >> 10).unwrap_or(u32::MAX);
     let (used, most) = (kibibytes(low.used.0), kibibytes(low.most.0));
@@ -77,7 +77,7 @@ pub(super) fn low_memory_call(low: &LowMemory, now: CoarseInstant) -> Call {
 }
 
 impl Control {
-    /// Begins what is to be done; what it takes besides is the lane's memory.
+    /// Begins a request. Hooks need the lane's memory, which is taken here.
     pub(super) fn take_up(
         self,
         service: &mut Service,
@@ -92,14 +92,16 @@ impl Control {
             Self::Message(letter) => {
                 (Call::Message { message: letter.bytes(), now_ms }, Some(letter))
             }
-            Self::Replace(ready, way) => return begin_to_keep(service, ready, way, now, turn),
+            Self::Replace(ready, transfer) => {
+                return begin_to_keep(service, ready, transfer, now, turn);
+            }
         };
-        // A hook in each lane that it is for, if there is one.
+        // A hook in each lane that handles it, if there is one.
         let is_asked = letter.as_ref().is_some_and(Letter::is_of_daemon);
         let lanes = service.instances.lanes();
         let first = service.instances.lane_for(&call, 0).filter(|_| service.hold(now));
         let Some(lane) = first else {
-            turn.told = is_asked.then(|| Told::Answered(vec![None; lanes]));
+            turn.reply = is_asked.then(|| Reply::Answered(vec![None; lanes]));
             return None;
         };
         let answers = Vec::with_capacity(if is_asked { lanes } else { 0 });
@@ -107,17 +109,17 @@ impl Control {
     }
 }
 
-/// Begins to have each lane leave something to the next version.
+/// Begins to collect each lane's state for the next version.
 fn begin_to_keep(
     service: &mut Service,
     ready: Box<Ready>,
-    way: StateWay,
+    transfer: StateWay,
     now: CoarseInstant,
     turn: &mut Turn,
 ) -> Option<Current> {
     let (old, new) = (service.instances.lanes(), ready.facts.lanes.max(1));
-    if way != StateWay::Empty && old != usize::from(new) {
-        turn.told = Some(Told::Replaced(Err(ReplaceError::Lanes { old, new })));
+    if transfer != StateWay::Empty && old != usize::from(new) {
+        turn.reply = Some(Reply::Replaced(Err(ReplaceError::Lanes { old, new })));
         return None;
     }
     let home = service.shared_mut().map(Shared::stay_above);
@@ -126,22 +128,22 @@ fn begin_to_keep(
         return from.stay(service, ReplaceError::Busy, turn);
     }
     let (kept, held) = (Vec::new(), Vec::new());
-    Some(Current::Keep { ready, way, kept, held, from })
+    Some(Current::Keep { ready, transfer, kept, held, from })
 }
 
 impl Place {
-    /// Has the service stay in its version: back to the level that it was at, if it can go there.
+    /// Keeps the old version, which goes back to its level if it can.
     fn stay(&self, service: &mut Service, error: ReplaceError, turn: &mut Turn) -> Option<Current> {
         if let (Some(shared), Some(home)) = (service.shared_mut(), self.home) {
             shared.set_home(home);
         }
-        turn.told = Some(Told::Replaced(Err(error)));
+        turn.reply = Some(Reply::Replaced(Err(error)));
         None
     }
 }
 
 impl Current {
-    /// Goes on with what is being done, until then at most; returns what is left of it.
+    /// Continues a request until `until` at most; returns what is left of it.
     pub(super) fn go_on(
         self,
         service: &mut Service,
@@ -156,7 +158,7 @@ impl Current {
                     letter.delivered();
                 }
                 let answer = match called {
-                    Called::Stands => return Some(Self::Hook { call, lane, answers, letter }),
+                    Called::Suspended => return Some(Self::Hook { call, lane, answers, letter }),
                     Called::Ended(Ended::Message(Ok(answer))) => answer,
                     Called::Ended(Ended::Message(Err(trap)) | Ended::Timer(Err(trap))) => {
                         service.replace(lane, trap, now);
@@ -169,17 +171,17 @@ impl Current {
                     return Some(Self::Hook { call, lane, answers, letter });
                 }
                 let is_asked = letter.as_ref().is_some_and(Letter::is_of_daemon);
-                turn.told = is_asked.then_some(Told::Answered(answers));
+                turn.reply = is_asked.then_some(Reply::Answered(answers));
                 None
             }
-            Self::Keep { ready, way, mut kept, mut held, from } => {
+            Self::Keep { ready, transfer, mut kept, mut held, from } => {
                 if kept.len() < service.instances.lanes() {
-                    match keep(service, way, kept.len(), &mut held, (until, now)) {
+                    match keep(service, transfer, kept.len(), &mut held, (until, now)) {
                         Ok(Some(one)) => kept.push(one),
                         Ok(None) => {}
                         Err(error) => return from.stay(service, error, turn),
                     }
-                    return Some(Self::Keep { ready, way, kept, held, from });
+                    return Some(Self::Keep { ready, transfer, kept, held, from });
                 }
                 let pacer = service.instances.pacer();
                 let next = Box::new(Service::begin(*ready, pacer, kept, now));
@@ -192,7 +194,7 @@ impl Current {
                     service.instances.let_go();
                     service.give_way(*next, now);
                     let took = pacer::now().saturating_sub(from.since);
-                    turn.told = Some(Told::Replaced(Ok(took)));
+                    turn.reply = Some(Reply::Replaced(Ok(took)));
                     None
                 }
             },
@@ -200,17 +202,17 @@ impl Current {
     }
 }
 
-/// Returns what a lane leaves to the next version, nothing where no instance runs; `None` when it
-/// stands still.
+/// Returns the state that a lane hands to the next version (nothing if it has no instance); `None`
+/// if the call is suspended.
 fn keep(
     service: &mut Service,
-    way: StateWay,
+    transfer: StateWay,
     lane: usize,
     held: &mut Vec<Charge>,
     (until, now): (Nanos, CoarseInstant),
 ) -> Result<Option<Option<Kept>>, ReplaceError> {
     let session = service.session();
-    match way {
+    match transfer {
         StateWay::Empty => Ok(Some(None)),
         StateWay::Memory => {
             let Some(instance) = service.instances.lane_mut(lane).instance() else {
@@ -223,15 +225,15 @@ fn keep(
         StateWay::Hooks => {
             let call = Call::StateOut { now_ms: now.as_millis() };
             match service.instances.call(lane, until, &call) {
-                Called::Stands => Ok(None),
-                // Charged to its instance until now.
+                Called::Suspended => Ok(None),
+                // The state was charged to its instance until now.
                 Called::Ended(Ended::State(Ok(state))) => {
                     held.push(service.version.charge_state(session, state.length())?);
                     Ok(Some(Some(state)))
                 }
                 Called::Ended(Ended::State(Err(error))) => {
                     if let StateError::Trapped(_, trap) = &error {
-                        // That was the end of the instance.
+                        // The trap ended the instance.
                         service.replace(lane, trap.clone(), now);
                     }
                     Err(error.into())
@@ -242,12 +244,12 @@ fn keep(
     }
 }
 
-/// Owner of a service's requests: those that wait, and the one in progress.
+/// Requests of a service: the queue, and the one in progress.
 #[repr(C)]
 pub(super) struct Agenda {
     queue: VecDeque<Control>,
     current: Option<Box<Current>>,
-    /// Set until it has started for the first time: the daemon waits to hear whether it does.
+    /// Set until the service has started for the first time, which is reported to the daemon.
     is_new: bool,
 }
 
@@ -263,19 +265,19 @@ impl Agenda {
         self.is_new
     }
 
-    /// Returns true while something is being done.
+    /// Returns true while a request is in progress.
     #[inline]
     pub(super) const fn is_at_work(&self) -> bool {
         self.current.is_some()
     }
 
-    /// Returns whether there is something to do, beside lanes that are starting.
+    /// Returns true if there is a request, beside lanes that are starting.
     #[inline]
     pub(super) fn has_work(&self) -> bool {
         self.is_new || self.current.is_some() || !self.queue.is_empty()
     }
 
-    /// Returns what is to be done next, and in which lane.
+    /// Returns the next step of a request, with its lane.
     pub(super) fn step(&self, instances: &Instances) -> Option<Step> {
         if let Some(lane) = instances.starting() {
             return Some(Step { lane, is_alone: self.is_new });
@@ -299,17 +301,17 @@ impl Agenda {
         }
     }
 
-    /// Has something done. Returns false when too much waits already.
-    pub(super) fn ask(&mut self, control: Control) -> bool {
+    /// Queues a request. Returns false if the queue is full.
+    pub(super) fn request(&mut self, control: Control) -> bool {
         match &control {
             Control::Timer if self.queue.iter().any(|it| matches!(it, Control::Timer)) => {
                 return true;
             }
-            // One is enough, the last: there is never more than one beyond the others.
+            // The last one replaces others, so the queue exceeds its limit by one at most.
             Control::MemoryLow(_) => {
                 self.queue.retain(|waits| !matches!(waits, Control::MemoryLow(_)));
             }
-            Control::Queue(event) => return self.ask_queue(event.clone()),
+            Control::Queue(event) => return self.request_queue_event(event.clone()),
             _ if self.queue.len() >= CONTROLS_MAX => return false,
             _ => {}
         }
@@ -317,10 +319,9 @@ impl Agenda {
         true
     }
 
-    /// Has the module told of its session's queue. Of lengths the last one counts; of drops the
-    /// first that was not told yet, and false is returned for another. So there are never more than
-    /// two beyond the others.
-    fn ask_queue(&mut self, event: QueueEvent) -> bool {
+    /// Queues an event of the session's queue. The last length replaces others; of drops the first
+    /// is kept, and false is returned for another. So the queue exceeds its limit by two at most.
+    fn request_queue_event(&mut self, event: QueueEvent) -> bool {
         let is_drop = |event: &QueueEvent| matches!(event, QueueEvent::Dropped(_));
         let is_other = |waits: &Control| match waits {
             Control::Queue(waits) => is_drop(waits) != is_drop(&event),
@@ -334,28 +335,28 @@ impl Agenda {
         true
     }
 
-    /// Notes that the service has started, or has not; returns whether the daemon waits to hear of
-    /// it.
+    /// Records that the service has started or failed to; returns whether the daemon waits for
+    /// that.
     pub(super) const fn take_new(&mut self) -> bool {
         std::mem::replace(&mut self.is_new, false)
     }
 
-    /// Goes on with this, in the next step.
+    /// Sets the request to continue in the next step.
     pub(super) fn set_current(&mut self, current: Option<Current>) {
         self.current = current.map(Box::new);
     }
 
-    /// Takes what is being done, to go on with it.
+    /// Takes the request in progress, to continue it.
     pub(super) fn take_current(&mut self) -> Option<Current> {
         self.current.take().map(|current| *current)
     }
 
-    /// Takes the next thing to do.
+    /// Takes the next request from the queue.
     pub(super) fn take_control(&mut self) -> Option<Control> {
         self.queue.pop_front()
     }
 
-    /// Takes over what waits for another version.
+    /// Takes over the queued requests of another version.
     pub(super) fn inherit(&mut self, before: &mut Self) {
         self.queue.append(&mut before.queue);
     }
@@ -374,7 +375,7 @@ mod tests {
         LowMemory { session: SessionId(2), used: Bytes(used << 10), most: Bytes(8 << 10) }
     }
 
-    /// Takes what waits; returns a letter for each.
+    /// Takes all queued requests; returns a letter for each.
     fn waiting(agenda: &mut Agenda) -> String {
         let letter = |control| match control {
             Control::Timer => 'T',
@@ -397,18 +398,21 @@ mod tests {
     #[test]
     fn messages_are_limited_and_a_timer_that_waits_stands_for_later_ticks() {
         let mut agenda = Agenda::new();
-        assert!(agenda.ask(Control::Timer));
-        assert!((1..CONTROLS_MAX).all(|_| agenda.ask(message())));
-        assert!(!agenda.ask(message()));
-        assert!(agenda.ask(Control::Timer), "it waits already");
+        assert!(agenda.request(Control::Timer));
+        assert!((1..CONTROLS_MAX).all(|_| agenda.request(message())));
+        assert!(!agenda.request(message()));
+        assert!(agenda.request(Control::Timer), "it waits already");
         assert_eq!(waiting(&mut agenda), format!("T{}", "M".repeat(CONTROLS_MAX - 1)));
     }
 
     #[test]
     fn of_low_memory_only_the_last_word_waits_and_always_finds_room() {
         let mut agenda = Agenda::new();
-        (0..CONTROLS_MAX).for_each(|_| assert!(agenda.ask(message())));
-        assert!(agenda.ask(Control::MemoryLow(low(2))) && agenda.ask(Control::MemoryLow(low(3))));
+        (0..CONTROLS_MAX).for_each(|_| assert!(agenda.request(message())));
+        assert!(
+            agenda.request(Control::MemoryLow(low(2)))
+                && agenda.request(Control::MemoryLow(low(3)))
+        );
         assert_eq!(waiting(&mut agenda), format!("{}l", "M".repeat(CONTROLS_MAX)));
     }
 
@@ -416,9 +420,9 @@ mod tests {
     fn of_a_queue_the_last_length_and_the_first_drop_wait() {
         let mut agenda = Agenda::new();
         let dropped = || Control::Queue(QueueEvent::Dropped([7].into()));
-        assert!(agenda.ask(Control::Queue(QueueEvent::Long(1))) && agenda.ask(dropped()));
-        assert!(!agenda.ask(dropped()), "one waits");
-        assert!(agenda.ask(Control::Queue(QueueEvent::Short(1))));
+        assert!(agenda.request(Control::Queue(QueueEvent::Long(1))) && agenda.request(dropped()));
+        assert!(!agenda.request(dropped()), "one waits");
+        assert!(agenda.request(Control::Queue(QueueEvent::Short(1))));
         assert_eq!(waiting(&mut agenda), "Dq");
     }
 

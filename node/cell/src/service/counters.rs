@@ -1,4 +1,4 @@
-//! Counters of a service: where its packets ended, how long calls took, its traps.
+//! Counters of a service: outcomes of its packets, durations of calls, traps.
 
 use crate::datapath::{End, SendFailure};
 use crate::protocol::ServiceReport;
@@ -9,37 +9,37 @@ use std::collections::BTreeMap;
 use units::{Bytes, Nanos};
 use xsk::Packet;
 
-/// Reasons of a module that are counted apart; further ones share [`REASON_OTHER`].
+/// Drop reasons of a module with a counter of their own; further ones share [`REASON_OTHER`].
 const REASONS_MAX: usize = 64;
-/// The reason under which those beyond [`REASONS_MAX`] are counted.
+/// Reason under which those beyond [`REASONS_MAX`] are counted.
 const REASON_OTHER: u16 = u16::MAX;
 
-/// Ending of a packet, or its leaving this service, beside what the data path says of it.
+/// Outcome of a packet, or its handover to another service, beside the outcomes of the data path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// Sent on by its route after `pass`.
+    /// Sent by its route after `pass`.
     Forwarded,
     Bounced,
     Redirected,
     /// Passed on to another service.
     PassedOn,
-    /// Payload of an active packet, after `pass`.
+    /// Consumed: payload of an active packet, after `pass`.
     Consumed,
-    /// Sent on without its module.
+    /// Forwarded without its module.
     Plain,
-    /// Dropped: a service is down, and closed.
+    /// Dropped: a service is down, and its failure policy is closed.
     Down,
     /// Dropped by a rule of the next stage.
     Rule,
     Trap,
-    /// Dropped: no room in its session's queue.
+    /// Dropped: the session's queue is full.
     Queue,
-    /// Dropped: `raise` leads nowhere from here.
+    /// Dropped: `raise` has no higher level to go to.
     Raise,
     Malformed,
 }
 
-/// Owner of what is counted of a service, through all its versions.
+/// Counters of a service, across all its versions.
 #[derive(Default)]
 pub(super) struct Counters {
     packets: u64,
@@ -47,28 +47,28 @@ pub(super) struct Counters {
     forwarded: u64,
     /// Bytes that its packets had when they were sent.
     bytes_out: u64,
-    /// The rest.
+    /// Counters that are changed less often.
     report: Box<ServiceReport>,
 }
 
 impl Counters {
-    /// Returns how many bytes its packets had when they were sent.
+    /// Returns the number of bytes that its packets had when they were sent.
     pub(super) const fn bytes_out(&self) -> Bytes {
         Bytes(self.bytes_out)
     }
 
-    /// Returns how often an instance has trapped since the start.
+    /// Returns the number of traps since the start.
     pub(super) fn traps(&self) -> u64 {
         self.report.traps.values().sum()
     }
 
-    /// Returns what was counted; what instances have is the caller's to add.
+    /// Returns the counters; the caller adds the state of the instances.
     pub(super) fn report(&self) -> ServiceReport {
         let Self { packets, bytes, forwarded, .. } = *self;
         ServiceReport { packets, bytes, forwarded, ..(*self.report).clone() }
     }
 
-    /// Counts a packet that has come.
+    /// Counts an arrived packet.
     #[inline]
     pub(super) fn count_in(&mut self, packet: &Packet) {
         self.packets += 1;
@@ -81,7 +81,7 @@ impl Counters {
         self.bytes_out += bytes;
     }
 
-    /// Counts how a packet ended.
+    /// Counts the outcome of a packet.
     #[inline]
     pub(super) fn count(&mut self, ending: Ending) {
         let report = &mut self.report;
@@ -101,7 +101,7 @@ impl Counters {
         } += 1;
     }
 
-    /// Counts where the data path ended a packet: as `sent` when it left by a port.
+    /// Counts the data path's outcome of a packet: as `sent` if it left by a port.
     #[inline]
     pub(super) fn count_end(&mut self, end: End, sent: Ending) {
         let report = &mut self.report;
@@ -125,7 +125,7 @@ impl Counters {
         *reasons.entry(if is_known { reason } else { REASON_OTHER }).or_default() += 1;
     }
 
-    /// Counts a frame of the module's own making.
+    /// Counts a frame made by the module.
     pub(super) fn count_emitted(&mut self, is_sent: bool) {
         match is_sent {
             true => self.report.sent += 1,
@@ -139,12 +139,12 @@ impl Counters {
         self.report.last_trap = Some(trap.to_string());
     }
 
-    /// Notes why an instance did not start again, or what a program below left that is no record.
+    /// Records why an instance did not start again, or that a program left an invalid record.
     pub(super) fn note_failure(&mut self, why: String) {
         self.report.last_trap = Some(why);
     }
 
-    /// Begins a call on a packet: one of some is timed.
+    /// Begins a call on a packet, if this one is to be timed.
     #[inline]
     pub(super) fn begin_call(&self) -> Option<Begun> {
         CallTimes::begin(self.packets)
@@ -156,7 +156,7 @@ impl Counters {
         self.report.call_times.end(begun);
     }
 
-    /// Counts calls on so many packets, which ran for so long together.
+    /// Counts calls on a number of packets by the time they took together.
     pub(super) fn count_calls(&mut self, packets: u64, ran: Nanos) {
         self.report.call_times.spread(self.packets, packets, ran);
     }
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn traps_are_counted_by_kind_and_the_last_failure_is_told() {
+    fn traps_are_counted_by_kind_and_the_last_failure_is_kept() {
         let mut counters = Counters::default();
         let trap = Trap { kind: TrapKind::Other, place: None };
         counters.count_trap(&trap);

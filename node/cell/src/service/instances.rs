@@ -1,8 +1,8 @@
-//! Instances of a service, one for each lane, and who has their memory: this thread, or programs
-//! below user level.
+//! Instances of a service, one for each lane, and the ownership of their memory: this thread, or
+//! programs below user level.
 //!
 //! ```text
-//!   hold ─▶ nobody below any more ─▶ a hook, a start, a packet that the front door has not counted
+//!   hold ─▶ no program runs ─▶ a hook, a start, a packet that the front door has not counted
 //!                                      └─ settle: nothing here needs the memory ─▶ given back
 //! ```
 
@@ -10,7 +10,7 @@ use super::counters::Counters;
 use super::lane::{Called, Lane};
 use super::pools::{Pools, Step};
 use super::version::{StartFailure, Version};
-use super::{RESTART_AFTER, Way};
+use super::{Origin, RESTART_AFTER};
 use crate::protocol::ServiceReport;
 use crate::sched::Portion;
 use crate::sched::pacer::{self, Pacer};
@@ -33,28 +33,28 @@ pub(super) enum Starts {
 
 /// Result of a run below user level.
 pub(super) enum Below {
-    /// A trap: the instance is to be thrown away.
+    /// Trap, after which the instance must be discarded.
     Trapped(Trap),
     /// State that has been taken over, if there was any.
     Nothing,
 }
 
-/// Owner of a service's instances. What a packet looks at that comes to wait is first.
+/// Owner of a service's instances. Fields that a packet reads when it is queued come first.
 #[repr(C)]
 pub(super) struct Instances {
-    /// Set while nobody below may be in the instances' memory: for a hook, an instance that starts,
-    /// or a packet that the front door has not counted.
+    /// Set while no program may be in the instances' memory: for a hook, a starting instance, or a
+    /// packet that the front door has not counted.
     is_held: bool,
     pools: Pools,
     lanes: SmallVec<[Lane; 1]>,
-    /// Memory and lane shared with programs below, of a service that can leave user level; it has
-    /// one lane.
+    /// Memory and lane shared with in-kernel programs, of a service that can leave user level; it
+    /// has one lane.
     shared: Option<Box<Shared>>,
     pacer: Rc<Pacer>,
 }
 
 impl Instances {
-    /// Bytes of it that a packet looks at that comes to wait.
+    /// Bytes that a packet reads when it is queued.
     pub(super) const WAITING_LENGTH: usize =
         std::mem::offset_of!(Self, lanes) + size_of::<usize>() + Lane::WAITING_LENGTH;
 
@@ -69,7 +69,7 @@ impl Instances {
         Self { is_held: false, pools, lanes, shared, pacer: Rc::clone(pacer) }
     }
 
-    /// Returns how many lanes there are.
+    /// Returns the number of lanes.
     pub(super) fn lanes(&self) -> usize {
         self.lanes.len()
     }
@@ -86,51 +86,51 @@ impl Instances {
         &mut self.lanes[lane]
     }
 
-    /// Returns the pace of what runs.
+    /// Returns the pacer of the running instance.
     pub(super) const fn pacer(&self) -> &Rc<Pacer> {
         &self.pacer
     }
 
-    /// Returns what a service that can leave user level shares.
+    /// Returns the memory shared with the kernel, of a service that can leave user level.
     #[inline]
     pub(super) fn shared(&self) -> Option<&Shared> {
         self.shared.as_deref()
     }
 
-    /// Returns what a service that can leave user level shares.
+    /// Returns the memory shared with the kernel, of a service that can leave user level.
     #[inline]
     pub(super) fn shared_mut(&mut self) -> Option<&mut Shared> {
         self.shared.as_deref_mut()
     }
 
-    /// Returns whether nobody below may be in their memory.
+    /// Returns true while no program may be in the instances' memory.
     #[inline]
     pub(super) const fn is_held(&self) -> bool {
         self.is_held
     }
 
-    /// Returns whether nothing waits for a lane, and none stands still or is starting.
+    /// Returns true if no packet waits, no call is suspended and no lane is starting.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
         !self.is_held && self.lanes.iter().all(Lane::is_idle)
     }
 
-    /// Returns whether a call stands still.
-    pub(super) fn stands(&self) -> bool {
-        self.lanes.iter().any(Lane::stands)
+    /// Returns true if a call is suspended.
+    pub(super) fn is_suspended(&self) -> bool {
+        self.lanes.iter().any(Lane::is_suspended)
     }
 
-    /// Returns the first lane whose instance is to start, or has begun to.
+    /// Returns the first lane whose instance is to start, or is starting.
     #[inline]
     pub(super) fn starting(&self) -> Option<usize> {
         self.lanes.iter().position(Lane::is_starting)
     }
 
-    /// Returns whether a step can be taken: not while a packet's call stands still there.
+    /// Returns true if a step can be run: no packet's call is suspended in its way.
     pub(super) fn may_take(&self, step: Step) -> bool {
         match step.is_alone {
-            true => !self.lanes.iter().any(Lane::stands_with_packets),
-            false => !self.lanes[step.lane].stands_with_packets(),
+            true => !self.lanes.iter().any(Lane::is_suspended_in_packets),
+            false => !self.lanes[step.lane].is_suspended_in_packets(),
         }
     }
 
@@ -140,19 +140,19 @@ impl Instances {
         self.pools.of(lane)
     }
 
-    /// Returns how packets are divided among lanes and pools.
+    /// Returns the division of packets among lanes and pools.
     #[inline]
     pub(super) const fn pools(&self) -> &Pools {
         &self.pools
     }
 
-    /// Returns what waits for turns on behalf of a pool.
+    /// Returns the task that the schedule runs for a pool.
     pub(super) fn task(&self, entry: EntryId, pool: usize) -> Task {
         Task { entry, pool: pool as u8, processor: self.pools.processor(pool, entry) }
     }
 
-    /// Returns whether a pool has work; `step` says what is to be done next beside packets, and is
-    /// asked last: where a packet waits, most often, nothing of that is looked at.
+    /// Returns true if a pool has work. `step` returns the next step beside packets, and is called
+    /// last: if a packet waits, as in most cases, it need not be computed.
     #[inline]
     pub(super) fn wants(&self, pool: usize, step: impl FnOnce() -> Option<Step>) -> bool {
         let mut lanes = self.pools.lanes(pool);
@@ -161,7 +161,7 @@ impl Instances {
             || step().is_some_and(|step| self.pool_of(step.lane) == pool)
     }
 
-    /// Returns the first lane, from that one on, that a hook is for.
+    /// Returns the first lane, from `from` on, that handles a hook.
     pub(super) fn lane_for(&self, call: &Call, from: usize) -> Option<usize> {
         let event = match call {
             Call::Timer { .. } => Event::Timer,
@@ -173,17 +173,17 @@ impl Instances {
         self.first_with(event, from)
     }
 
-    /// Returns the first lane, from that one on, that has such events.
+    /// Returns the first lane, from `from` on, that handles such events.
     pub(super) fn first_with(&self, event: Event, from: usize) -> Option<usize> {
         (from..self.lanes.len()).find(|&lane| self.pools.has(lane, event))
     }
 
-    /// Returns how each packet came that is not through.
-    pub(super) fn ways(&self) -> impl Iterator<Item = &Way> {
-        self.lanes.iter().flat_map(Lane::ways)
+    /// Returns the origins of all packets that are not finished.
+    pub(super) fn origins(&self) -> impl Iterator<Item = &Origin> {
+        self.lanes.iter().flat_map(Lane::origins)
     }
 
-    /// Starts loading what a packet's call looks at, step by step.
+    /// Prefetches in steps what a packet's call reads.
     #[inline]
     pub(super) fn load_ahead(&self, step: u8) {
         if let Some(lane) = self.lanes.first() {
@@ -191,7 +191,7 @@ impl Instances {
         }
     }
 
-    /// Adds what instances have to a report.
+    /// Adds the state of the instances to a report.
     pub(super) fn report(&mut self, report: &mut ServiceReport) {
         for lane in self.lanes.iter_mut().filter(|lane| !lane.is_empty()) {
             report.lanes_running += 1;
@@ -203,32 +203,31 @@ impl Instances {
         }
     }
 
-    /// Returns when a lane is to be tried again whose instance could not be started.
+    /// Returns the time of the next attempt to start a lane's instance.
     pub(super) fn restart_at(&self) -> CoarseInstant {
         let waiting = self.lanes.iter().filter(|lane| lane.is_empty());
         waiting.map(|lane| lane.restart_at).min().unwrap_or(CoarseInstant::NEVER)
     }
 
-    /// Returns the lane of a pool whose turn it is, of those that have work that may be done beside
-    /// a step; the next one has the next turn.
+    /// Returns the next lane of a pool, in rotation, with work that may be done beside a step.
     pub(super) fn take_turn(&mut self, pool: usize, step: Option<Step>) -> Option<usize> {
         let comes_first = |step: Step| step.is_alone || self.pool_of(step.lane) == pool;
         let is_gated = step.is_some_and(comes_first);
         let Self { pools, lanes, .. } = self;
         pools.take_turn(pool, |lane| match is_gated {
-            // What is asked for waits only for calls that have begun.
-            true => lanes[lane].stands_with_packets(),
+            // Requests wait only for calls that have begun.
+            true => lanes[lane].is_suspended_in_packets(),
             false => !lanes[lane].is_idle(),
         })
     }
 
-    /// Has a lane's module work on packets that came alike, until its portion is over; `meta` is
-    /// what the module sees of each. Returns how long it ran.
+    /// Runs a lane's module on packets of the same kind until its portion is used up; `meta`
+    /// returns a packet's metadata for the module. Returns the time that it ran.
     pub(super) fn run(
         &mut self,
         lane: usize,
         portion: Portion,
-        meta: impl Fn(&Way) -> abi::Meta,
+        meta: impl Fn(&Origin) -> abi::Meta,
     ) -> Nanos {
         let lane = &mut self.lanes[lane];
         lane.fill(portion.packets, meta);
@@ -237,19 +236,19 @@ impl Instances {
         pacer::now().saturating_sub(begin)
     }
 
-    /// Runs a hook in a lane, or goes on with the one that stands still, until then at most.
+    /// Runs a hook in a lane, or resumes the suspended one, until `until` at most.
     pub(super) fn call(&mut self, lane: usize, until: Nanos, call: &Call) -> Called {
         self.lanes[lane].call(&self.pacer, until, call)
     }
 
-    /// Returns frames, events and messages that hooks have left in instances.
+    /// Returns frames, events and messages that hooks left in instances.
     pub(super) fn take_emitted(&mut self) -> impl Iterator<Item = engine::Emitted> {
         let hooks = self.lanes.iter_mut().filter_map(Lane::instance);
         hooks.filter(|instance| instance.has_emitted()).map(|instance| instance.take_emitted())
     }
 
-    /// Goes on with the first lane that is starting, until then at most. Those of a service that
-    /// runs already (`is_new`: it does not) are tried again later if they fail.
+    /// Continues the start of the first lane that is starting, until `until` at most. If the
+    /// service runs already (`is_new` is false), a failed start is tried again later.
     pub(super) fn start_on(
         &mut self,
         (engine, version): (&Engine, &Version),
@@ -282,8 +281,8 @@ impl Instances {
         if self.starting().is_some() { Starts::More } else { Starts::All }
     }
 
-    /// Throws a lane's instance away and has another start. Nobody below may be in its memory until
-    /// it has: where a program stays there, it is tried again later.
+    /// Discards a lane's instance and has another start. No program may be in its memory until it
+    /// has: if one stays there, the start is tried again later.
     pub(super) fn start_again(&mut self, lane: usize, now: CoarseInstant) {
         self.is_held = self.is_held || self.shared().is_none_or(Shared::take);
         let lane = &mut self.lanes[lane];
@@ -296,7 +295,7 @@ impl Instances {
         }
     }
 
-    /// Has lanes start again whose time has come.
+    /// Starts lanes again whose time has come.
     pub(super) fn try_again(&mut self, now: CoarseInstant) {
         for index in 0..self.lanes.len() {
             let lane = &self.lanes[index];
@@ -306,14 +305,14 @@ impl Instances {
         }
     }
 
-    /// Returns whether the module has run below since this was asked last: what it left is to be
-    /// taken over.
+    /// Returns true, once, if the module has run in the kernel since the last call: its state must
+    /// be taken over.
     #[inline]
     pub(super) fn has_run(&self) -> bool {
         self.shared().is_some_and(Shared::has_run)
     }
 
-    /// Takes over what the module did below user level.
+    /// Takes over the state that in-kernel programs left.
     #[cold]
     pub(super) fn take_over(&mut self, version: &Version) -> Below {
         let Some(shared) = self.shared.as_deref() else { return Below::Nothing };
@@ -327,8 +326,8 @@ impl Instances {
         }
     }
 
-    /// Has the memory for this thread until [`Self::settle`]: nobody below is in it. Returns false
-    /// when a program stays there.
+    /// Takes the memory for this thread until [`Self::settle`]. Returns false if a program stays in
+    /// it.
     pub(super) fn hold(&mut self) -> bool {
         let Some(shared) = self.shared() else { return true };
         if !self.is_held {
@@ -337,7 +336,7 @@ impl Instances {
         self.is_held
     }
 
-    /// Gives the memory back when nothing here needs it any more; a hook does that `is_called`.
+    /// Returns the memory when nothing here needs it any more; `is_called` states that a hook does.
     pub(super) fn settle(&mut self, is_called: bool) {
         let is_needed =
             || self.starting().is_some() || is_called || !self.lanes.iter().all(Lane::is_through);
@@ -346,7 +345,7 @@ impl Instances {
         }
     }
 
-    /// Gives the memory back.
+    /// Returns the memory.
     pub(super) fn let_go(&mut self) {
         if std::mem::take(&mut self.is_held)
             && let Some(shared) = self.shared.as_deref()
@@ -355,36 +354,39 @@ impl Instances {
         }
     }
 
-    /// Notes that a packet which the lane has counted is through with its graph; returns whether
-    /// it has.
+    /// Counts a packet of the lane that has left its graph. Returns true if the lane is a shared
+    /// one.
     #[inline]
-    pub(super) fn leave(&mut self, epoch: u8) -> bool {
+    pub(super) fn release(&mut self, epoch: u8) -> bool {
         let Some(shared) = self.shared_mut() else { return false };
-        shared.leave(epoch);
+        shared.release(epoch);
         true
     }
 
-    /// Notes that the devices have all packets that left.
-    pub(super) fn depart(&mut self) {
+    /// Publishes departures, once the devices have sent all packets.
+    pub(super) fn publish_departures(&mut self) {
         if let Some(shared) = self.shared.as_deref_mut() {
-            shared.depart(self.lanes[0].instance());
+            shared.publish_departures(self.lanes[0].instance());
         }
     }
 
-    /// Takes the lane over from another version, which has it no more.
+    /// Takes over the shared lane of another version.
     pub(super) fn inherit(&mut self, before: &mut Self) {
         if let Some(shared) = before.shared_mut() {
             shared.retire(self.shared_mut());
         }
     }
 
-    /// Returns what waits for lanes; instances are at rest, or there are none.
-    pub(super) fn take_all_waiting(&mut self) -> Vec<(Packet, Way)> {
+    /// Takes all queued packets. No call may be suspended.
+    pub(super) fn take_all_waiting(&mut self) -> Vec<(Packet, Origin)> {
         self.lanes.iter_mut().flat_map(Lane::take_all_waiting).collect()
     }
 
-    /// Ends every lane; returns what waited for them, and how those came that were given up.
-    pub(super) fn dissolve(&mut self, pool: &mut FramePool) -> (Vec<(Packet, Way)>, Vec<Way>) {
+    /// Ends every lane. Returns the queued packets, and the origins of those that were dropped.
+    pub(super) fn dissolve(
+        &mut self,
+        pool: &mut FramePool,
+    ) -> (Vec<(Packet, Origin)>, Vec<Origin>) {
         let mut given_up = Vec::new();
         let lanes = self.lanes.iter_mut();
         let waiting = lanes.flat_map(|lane| lane.dissolve(pool, &mut given_up)).collect();

@@ -1,15 +1,15 @@
-//! One lane of a service: its instance, and the packets on their way through it.
+//! Lane of a service: its instance, and the packets under way through it.
 //!
 //! ```text
 //!   waiting ─▶ fill ─▶ the instance's input ─ run ─▶ its output ─▶ next_handled ─▶ Service::finish
-//!   (packet, way)        running: their ways, in the same order
+//!   (packet, origin)     running: their origins, in the same order
 //! ```
 //!
-//! An instance is at rest, or a call of it stands still because its session's turn was over. Then
-//! its memory is nobody's: hooks, moves and another version wait until the call has ended. One
-//! that is starting takes its turns like a call.
+//! An instance is idle, or a call of it is suspended because its session's turn was over. Then
+//! nothing else may use its memory: hooks, moves and another version wait until the call has ended.
+//! A starting instance takes turns like a call.
 
-use super::way::Way;
+use super::origin::Origin;
 use crate::sched::fifo::Fifo;
 use crate::sched::pacer::{CallState, Pacer};
 use engine::{
@@ -19,62 +19,62 @@ use std::collections::VecDeque;
 use units::{CoarseInstant, Nanos};
 use xsk::{FramePool, Packet};
 
-/// See above. What a packet looks at that comes to wait is first.
+/// Lane of a service. Fields that a packet reads when it is queued come first.
 #[derive(Default)]
 #[repr(C)]
 pub(crate) struct Lane {
     slot: Slot,
-    running: VecDeque<Way>,
-    waiting: Fifo<(Packet, Way)>,
+    running: VecDeque<Origin>,
+    waiting: Fifo<(Packet, Origin)>,
     call: CallState,
-    /// What stands still, if something does, is a hook.
+    /// Set if the suspended call is a hook.
     in_hook: bool,
-    /// When an instance that could not be started is tried again.
+    /// Time of the next attempt to start an instance.
     pub(super) restart_at: CoarseInstant,
-    /// The module's counters when they were asked for last.
+    /// Counters of the module when they were read last.
     known_counters: Vec<(String, u64)>,
 }
 
 #[derive(Default)]
 enum Slot {
-    /// None runs: it trapped, and was not started again.
+    /// No instance: it trapped, and has not been started again.
     #[default]
     Empty,
-    Rest(Box<Instance<Packet>>),
-    /// A call on packets, or a hook.
-    Stands(Suspended<Packet>),
-    /// One is to start, with what the one before left.
-    Due(Option<Kept>),
-    Starts(Starting<Packet>),
+    Idle(Box<Instance<Packet>>),
+    /// Suspended call on packets, or suspended hook.
+    Suspended(Suspended<Packet>),
+    /// Instance to be started, with the state that its predecessor left.
+    Pending(Option<Kept>),
+    Starting(Starting<Packet>),
 }
 
-/// What became of a hook in a turn.
+/// Result of a hook's turn.
 pub(super) enum Called {
     /// No instance runs.
     Empty,
-    Stands,
+    Suspended,
     Ended(Ended),
 }
 
 impl Lane {
-    /// Bytes of a lane up to the end of what waits.
+    /// Bytes of a lane up to the end of the packet queue.
     pub(super) const WAITING_LENGTH: usize = std::mem::offset_of!(Self, call);
 
-    /// With an instance that is to start.
+    /// Creates a lane whose instance is to be started.
     pub(super) fn new(kept: Option<Kept>) -> Self {
-        Self { slot: Slot::Due(kept), ..Self::default() }
+        Self { slot: Slot::Pending(kept), ..Self::default() }
     }
 
-    /// The instance, if it is at rest.
+    /// Returns the instance if it is idle.
     #[inline]
     pub(super) fn instance(&mut self) -> Option<&mut Instance<Packet>> {
         match &mut self.slot {
-            Slot::Rest(instance) => Some(instance),
+            Slot::Idle(instance) => Some(instance),
             _ => None,
         }
     }
 
-    /// Starts loading what a packet's call looks at, step by step, if no call stands still.
+    /// Prefetches in steps what a packet's call reads, unless a call is suspended.
     #[inline]
     pub(super) fn load_ahead(&self, step: u8) {
         if step == 0
@@ -82,77 +82,80 @@ impl Lane {
         {
             packet.load_ahead();
         }
-        if let Slot::Rest(instance) = &self.slot {
+        if let Slot::Idle(instance) = &self.slot {
             instance.load_ahead(step);
         }
     }
 
-    /// Whether there is no instance.
+    /// Returns true if there is no instance.
     pub(super) const fn is_empty(&self) -> bool {
         matches!(self.slot, Slot::Empty)
     }
 
-    /// Whether a call stands still.
-    pub(super) const fn stands(&self) -> bool {
-        matches!(self.slot, Slot::Stands(_))
+    /// Returns true if a call is suspended.
+    pub(super) const fn is_suspended(&self) -> bool {
+        matches!(self.slot, Slot::Suspended(_))
     }
 
-    /// Whether that is one on packets.
-    pub(super) fn stands_with_packets(&self) -> bool {
-        self.stands() && !self.in_hook
+    /// Returns true if a call on packets is suspended.
+    pub(super) fn is_suspended_in_packets(&self) -> bool {
+        self.is_suspended() && !self.in_hook
     }
 
-    /// Whether an instance is to start, or has begun to.
+    /// Returns true if an instance is to start, or is starting.
     pub(super) const fn is_starting(&self) -> bool {
-        matches!(self.slot, Slot::Due(_) | Slot::Starts(_))
+        matches!(self.slot, Slot::Pending(_) | Slot::Starting(_))
     }
 
-    /// Whether the instance has no packet, and has left none to be looked at.
+    /// Returns true if the instance has no packet, and no handled one is left to be processed.
     pub(super) fn is_through(&self) -> bool {
         self.running.is_empty()
     }
 
-    /// Whether nothing waits here and nothing stands still.
+    /// Returns true if no packet waits and no call is suspended.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
-        !self.stands() && !self.is_starting() && self.waiting.is_empty() && self.running.is_empty()
+        !self.is_suspended()
+            && !self.is_starting()
+            && self.waiting.is_empty()
+            && self.running.is_empty()
     }
 
-    /// Bytes of linear memory.
+    /// Returns the size of the linear memory in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
         match &self.slot {
-            Slot::Empty | Slot::Due(_) | Slot::Starts(_) => 0,
-            Slot::Rest(instance) => instance.memory_bytes(),
-            Slot::Stands(suspended) => suspended.memory_bytes(),
+            Slot::Empty | Slot::Pending(_) | Slot::Starting(_) => 0,
+            Slot::Idle(instance) => instance.memory_bytes(),
+            Slot::Suspended(suspended) => suspended.memory_bytes(),
         }
     }
 
-    /// Returns the module's counters as they are, also while a call stands still; those of before
-    /// while an instance starts.
+    /// Returns the module's counters, also while a call is suspended; while an instance starts,
+    /// those read last.
     pub(super) fn counters(&mut self) -> &[(String, u64)] {
         match &self.slot {
-            Slot::Rest(instance) => self.known_counters = instance.counters(),
-            Slot::Stands(suspended) => self.known_counters = suspended.counters(),
-            Slot::Empty | Slot::Due(_) | Slot::Starts(_) => {}
+            Slot::Idle(instance) => self.known_counters = instance.counters(),
+            Slot::Suspended(suspended) => self.known_counters = suspended.counters(),
+            Slot::Empty | Slot::Pending(_) | Slot::Starting(_) => {}
         }
         &self.known_counters
     }
 
-    /// Takes its instance away; what waits still waits.
+    /// Removes the instance; queued packets stay queued.
     pub(super) fn clear(&mut self) {
         self.take_back();
         self.slot = Slot::Empty;
         self.call = CallState::default();
     }
 
-    /// Has another instance start.
+    /// Replaces the instance by another, which is to start.
     pub(super) fn start(&mut self) {
         self.clear();
-        self.slot = Slot::Due(None);
+        self.slot = Slot::Pending(None);
     }
 
-    /// Goes on with an instance that is starting, at most until then; `None` when it stands
-    /// still. One that does not start leaves none.
+    /// Continues the start of an instance until `until`. Returns `None` if it is suspended. After a
+    /// failure there is no instance.
     pub(super) fn start_on(
         &mut self,
         pacer: &Pacer,
@@ -161,8 +164,8 @@ impl Lane {
     ) -> Option<Result<(), StartError>> {
         pacer.begin(until, self.call);
         let starting = match std::mem::take(&mut self.slot) {
-            Slot::Due(kept) => make(kept),
-            Slot::Starts(starting) => Ok(starting),
+            Slot::Pending(kept) => make(kept),
+            Slot::Starting(starting) => Ok(starting),
             other => {
                 self.slot = other;
                 return Some(Ok(()));
@@ -170,7 +173,7 @@ impl Lane {
         };
         let started = match starting.map(Starting::resume) {
             Ok(Started::Suspended(starting)) => {
-                self.slot = Slot::Starts(starting);
+                self.slot = Slot::Starting(starting);
                 self.call = pacer.end(true);
                 return None;
             }
@@ -178,142 +181,142 @@ impl Lane {
             Err(error) => Err(error),
         };
         self.call = pacer.end(false);
-        Some(started.map(|instance| self.slot = Slot::Rest(instance)))
+        Some(started.map(|instance| self.slot = Slot::Idle(instance)))
     }
 
-    /// Runs a hook, or goes on with the one that stands still, at most until then.
+    /// Runs a hook, or resumes the suspended one, until `until`.
     pub(super) fn call(&mut self, pacer: &Pacer, until: Nanos, call: &Call) -> Called {
         pacer.begin(until, self.call);
         let ran = match std::mem::take(&mut self.slot) {
-            Slot::Rest(instance) => instance.call(call.clone()),
-            Slot::Stands(suspended) => suspended.resume(),
+            Slot::Idle(instance) => instance.call(call.clone()),
+            Slot::Suspended(suspended) => suspended.resume(),
             other => {
                 self.slot = other;
                 return Called::Empty;
             }
         };
         let called = match self.settle(ran) {
-            None => Called::Stands,
+            None => Called::Suspended,
             Some(Done::Call(ended)) => Called::Ended(ended),
-            // Hooks begin when no packet's call stands still.
+            // Hooks begin only when no packet's call is suspended.
             Some(Done::Packets) => Called::Empty,
         };
-        self.in_hook = self.stands();
+        self.in_hook = self.is_suspended();
         self.call = pacer.end(self.in_hook);
         called
     }
 
-    /// What has not gone into the module waits as before.
+    /// Puts packets that have not gone into the module back into the queue.
     fn take_back(&mut self) {
-        let Slot::Rest(instance) = &mut self.slot else { return };
+        let Slot::Idle(instance) = &mut self.slot else { return };
         let mut unhandled: Vec<Packet> = Vec::new();
         while let Some(packet) = instance.take_waiting() {
             unhandled.push(packet);
         }
-        let ways = self.running.split_off(self.running.len().saturating_sub(unhandled.len()));
-        for one in unhandled.into_iter().zip(ways).rev() {
+        let origins = self.running.split_off(self.running.len().saturating_sub(unhandled.len()));
+        for one in unhandled.into_iter().zip(origins).rev() {
             self.waiting.push_front(one);
         }
     }
 
-    /// How each packet came that is not through.
-    pub(super) fn ways(&self) -> impl Iterator<Item = &Way> {
-        self.waiting.iter().map(|(_, way)| way).chain(&self.running)
+    /// Returns the origins of all packets that are not finished.
+    pub(super) fn origins(&self) -> impl Iterator<Item = &Origin> {
+        self.waiting.iter().map(|(_, origin)| origin).chain(&self.running)
     }
 
-    pub(super) fn push(&mut self, packet: Packet, way: Way) {
-        self.waiting.push_back((packet, way));
+    pub(super) fn push(&mut self, packet: Packet, origin: Origin) {
+        self.waiting.push_back((packet, origin));
     }
 
-    /// How the packet comes that waits longest.
-    pub(super) fn next_way(&self) -> Option<&Way> {
-        self.waiting.front().map(|(_, way)| way)
+    /// Returns the origin of the next packet.
+    pub(super) fn next_origin(&self) -> Option<&Origin> {
+        self.waiting.front().map(|(_, origin)| origin)
     }
 
-    /// The packet that waits longest.
-    pub(super) fn pop_waiting(&mut self) -> Option<(Packet, Way)> {
+    /// Takes the next packet from the queue.
+    pub(super) fn pop_waiting(&mut self) -> Option<(Packet, Origin)> {
         self.waiting.pop_front()
     }
 
-    /// All packets that wait, in their order; the instance is at rest, or there is none.
-    pub(super) fn take_all_waiting(&mut self) -> Fifo<(Packet, Way)> {
+    /// Takes all queued packets in order. No call may be suspended.
+    pub(super) fn take_all_waiting(&mut self) -> Fifo<(Packet, Origin)> {
         self.take_back();
         std::mem::take(&mut self.waiting)
     }
 
-    /// Gives the instance packets that came alike, at most so many, as `meta` says.
-    pub(super) fn fill(&mut self, most: u64, meta: impl Fn(&Way) -> abi::Meta) {
-        let Slot::Rest(instance) = &mut self.slot else { return };
+    /// Gives the instance up to `most` packets of the same kind (counted by the lane or not), with
+    /// the metadata of `meta`.
+    pub(super) fn fill(&mut self, most: u64, meta: impl Fn(&Origin) -> abi::Meta) {
+        let Slot::Idle(instance) = &mut self.slot else { return };
         if instance.waiting() > 0 {
-            // Of the turn before, which was over.
+            // Packets of the previous turn, which ended, are left.
             return;
         }
-        let Some(counted) = self.waiting.front().map(|(_, way)| way.batch.is_some()) else {
+        let Some(counted) = self.waiting.front().map(|(_, origin)| origin.batch.is_some()) else {
             return;
         };
         for _ in 0..most {
             match self.waiting.front() {
-                Some((_, way)) if way.batch.is_some() == counted => {}
+                Some((_, origin)) if origin.batch.is_some() == counted => {}
                 _ => return,
             }
-            let Some((packet, way)) = self.waiting.pop_front() else { return };
-            instance.push(packet, meta(&way));
-            self.running.push_back(way);
+            let Some((packet, origin)) = self.waiting.pop_front() else { return };
+            instance.push(packet, meta(&origin));
+            self.running.push_back(origin);
         }
     }
 
-    /// Runs what it was given, or goes on with what stands still, at most until then.
+    /// Runs the packets of the instance, or resumes the suspended call, until `until`.
     pub(super) fn run(&mut self, pacer: &Pacer, until: Nanos) {
         pacer.begin(until, self.call);
         let ran = match std::mem::take(&mut self.slot) {
-            Slot::Rest(instance) if instance.waiting() > 0 => instance.run(),
-            Slot::Stands(suspended) => suspended.resume(),
+            Slot::Idle(instance) if instance.waiting() > 0 => instance.run(),
+            Slot::Suspended(suspended) => suspended.resume(),
             other => {
                 self.slot = other;
                 return;
             }
         };
         self.settle(ran);
-        self.call = pacer.end(self.stands());
+        self.call = pacer.end(self.is_suspended());
     }
 
-    /// Has the instance back, or what stands still; says what was done.
+    /// Stores the instance or the suspended call; returns the work done, if it ended.
     fn settle(&mut self, ran: Ran<Packet>) -> Option<Done> {
         let (slot, done) = match ran {
-            Ran::Rest(instance, done) => (Slot::Rest(instance), Some(done)),
-            Ran::Suspended(suspended) => (Slot::Stands(suspended), None),
+            Ran::Rest(instance, done) => (Slot::Idle(instance), Some(done)),
+            Ran::Suspended(suspended) => (Slot::Suspended(suspended), None),
         };
         self.slot = slot;
         done
     }
 
-    /// A packet that was handled, and how it came.
-    pub(super) fn next_handled(&mut self) -> Option<(Handled<Packet>, Way)> {
+    /// Takes the next handled packet, with its origin.
+    pub(super) fn next_handled(&mut self) -> Option<(Handled<Packet>, Origin)> {
         let handled = match &mut self.slot {
-            Slot::Rest(instance) => instance.pop(),
-            Slot::Stands(suspended) => suspended.pop(),
-            Slot::Empty | Slot::Due(_) | Slot::Starts(_) => None,
+            Slot::Idle(instance) => instance.pop(),
+            Slot::Suspended(suspended) => suspended.pop(),
+            Slot::Empty | Slot::Pending(_) | Slot::Starting(_) => None,
         }?;
-        let way = self.running.pop_front()?;
-        Some((handled, way))
+        let origin = self.running.pop_front()?;
+        Some((handled, origin))
     }
 
-    /// Ends it: the call that stands still ends here. Its packet is given up with those that
-    /// were handled and not looked at, and `given_up` gets how they came; those that wait are the
-    /// caller's.
+    /// Ends the lane and its suspended call. The call's packet and the handled ones that were not
+    /// processed are dropped, and their origins added to `given_up`; queued packets are returned.
     pub(super) fn dissolve(
         &mut self,
         pool: &mut FramePool,
-        given_up: &mut Vec<Way>,
-    ) -> Fifo<(Packet, Way)> {
-        if let Slot::Stands(suspended) = std::mem::take(&mut self.slot) {
+        given_up: &mut Vec<Origin>,
+    ) -> Fifo<(Packet, Origin)> {
+        if let Slot::Suspended(suspended) = std::mem::take(&mut self.slot) {
             let ran = suspended.stop();
             self.settle(ran);
         }
         self.take_back();
-        while let Some((handled, way)) = self.next_handled() {
+        while let Some((handled, origin)) = self.next_handled() {
             handled.packet.recycle(pool);
-            given_up.push(way);
+            given_up.push(origin);
         }
         self.slot = Slot::Empty;
         std::mem::take(&mut self.waiting)

@@ -1,53 +1,53 @@
 //! Messages between modules, each of which is counted once for each receiver: delivered or dropped.
 //!
 //! A message passes two queues and waits for a lane. It can end in any of them: the service is
-//! removed or replaced, its instance traps or is being started. Whatever ends it drops the
-//! [`Letter`], which counts.
+//! removed or replaced, its instance traps or is being started. In each case the [`Letter`] is
+//! dropped, which counts it.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Ends of messages, of all services of a cell.
+/// Outcomes of messages, of all services of a cell.
 #[derive(Debug, Default)]
 pub(crate) struct LetterCounts {
-    /// Given to at least one lane of their receiver.
+    /// Messages delivered to at least one lane of their receiver.
     pub(crate) delivered: Cell<u64>,
-    /// Not given to any.
+    /// Messages delivered to none.
     pub(crate) dropped: Cell<u64>,
 }
 
-/// A message on its way to one receiver.
+/// Message under way to one receiver.
 #[derive(Debug)]
 pub(crate) struct Letter {
     bytes: Rc<[u8]>,
-    /// None of what the daemon sends: it hears what becomes of that.
+    /// Counters; `None` for a message of the daemon, which gets the answers instead.
     counts: Option<Rc<LetterCounts>>,
 }
 
 impl Letter {
-    /// Makes one of another module's.
+    /// Creates a message of another module.
     pub(crate) fn of_module(bytes: Rc<[u8]>, counts: &Rc<LetterCounts>) -> Self {
         Self { bytes, counts: Some(Rc::clone(counts)) }
     }
 
-    /// Makes one of the daemon's.
+    /// Creates a message of the daemon.
     pub(crate) const fn of_daemon(bytes: Rc<[u8]>) -> Self {
         Self { bytes, counts: None }
     }
 
-    /// Returns whether the daemon waits for answers to it.
+    /// Returns true if the daemon waits for the answers.
     pub(crate) const fn is_of_daemon(&self) -> bool {
         self.counts.is_none()
     }
 
-    /// Counts it as delivered, once.
+    /// Counts the message as delivered, once.
     pub(crate) fn delivered(&mut self) {
         if let Some(counts) = self.counts.take() {
             counts.delivered.set(counts.delivered.get() + 1);
         }
     }
 
-    /// Returns what the module gets.
+    /// Returns the payload.
     pub(crate) fn bytes(&self) -> Rc<[u8]> {
         Rc::clone(&self.bytes)
     }

@@ -24,22 +24,22 @@ pub(crate) struct Loader {
 }
 
 impl Loader {
-    /// Creates a loader that has loaded nothing.
+    /// Creates a loader without programs.
     pub(crate) fn new(engine: Engine, accounts: Memory) -> Self {
         let (programs, mappings) = (Programs::default(), Mappings::default());
         Self { engine, programs, mappings, accounts }
     }
 
-    /// Returns the account of all sessions' memory.
+    /// Returns the memory account of all sessions.
     pub(crate) const fn accounts(&self) -> &Memory {
         &self.accounts
     }
 
-    /// Prepares a service, and has it start; its code is the first descriptor. Tells the daemon
-    /// when it cannot be prepared.
+    /// Prepares and starts a service; its code is the first descriptor. Tells the daemon if it
+    /// cannot be prepared.
     ///
     /// # Errors
-    /// When the daemon cannot be told.
+    /// The daemon cannot be told.
     pub(crate) fn start(
         &mut self,
         facts: ServiceFacts,
@@ -57,14 +57,15 @@ impl Loader {
         }
     }
 
-    /// Prepares another version, and has it take a service's place. What can be made before packets
-    /// wait for it is. Tells the daemon when it cannot be prepared, or nobody takes it.
+    /// Prepares another version of a service, as far as possible before packets wait for it, and
+    /// requests the replacement. Tells the daemon if it cannot be prepared, or the request is
+    /// refused.
     ///
     /// # Errors
-    /// When the daemon cannot be told.
+    /// The daemon cannot be told.
     pub(crate) fn replace(
         &mut self,
-        (facts, way): (ServiceFacts, StateWay),
+        (facts, transfer): (ServiceFacts, StateWay),
         fds: &[OwnedFd],
         dispatcher: &mut Dispatcher<impl Timer>,
         round: &mut Round<'_>,
@@ -74,9 +75,11 @@ impl Loader {
         let is_new = service.is_none_or(|service| service.shared().is_none());
         let refused = match self.prepare_for(facts, fds, dispatcher, is_new) {
             Ok(ready) => {
-                let control = Control::Replace(Box::new(ready), way);
-                let is_taken = dispatcher.ask(entry, control, round);
-                (!is_taken).then(|| anyhow!("the service is not there, or has too much to do"))
+                let control = Control::Replace(Box::new(ready), transfer);
+                let is_taken = dispatcher.request(entry, control, round);
+                (!is_taken).then(|| {
+                    anyhow!("the service does not exist, or its queue of requests is full")
+                })
             }
             Err(error) => Some(error),
         };
@@ -97,11 +100,11 @@ impl Loader {
         self.prepare(facts, (code, memory), ports, lane, is_new)
     }
 
-    /// Prepares a service, or a version of one; `memory` are descriptors of one that can leave user
-    /// level, `is_new`: nobody in this cell has its lane yet.
+    /// Prepares a service, or a version of one. `memory` are the descriptors of one that can leave
+    /// user level; `is_new` states that no service of this cell uses its lane yet.
     ///
     /// # Errors
-    /// When its session has not the memory, the code is none, or what it shares cannot be mapped.
+    /// The session lacks the memory, the code is invalid, or the shared memory cannot be mapped.
     pub(crate) fn prepare(
         &mut self,
         facts: ServiceFacts,
@@ -120,7 +123,7 @@ impl Loader {
         Ok(Ready { program, facts, ports, shared, memory: self.accounts.clone(), charge })
     }
 
-    /// Unmaps memory that nobody has any more; the thread has nothing else to do.
+    /// Unmaps memory that no service uses; called when the thread is idle.
     pub(crate) fn handle_idle(&mut self) {
         self.mappings.forget();
     }

@@ -1,5 +1,5 @@
-//! Messages that modules send to those before them in their graphs: a bounded queue, and counts of
-//! where they end.
+//! Messages that modules send to those before them in their graphs: a bounded queue, and counters
+//! of their outcomes.
 
 use crate::protocol::CellReport;
 use crate::service::letter::{Letter, LetterCounts};
@@ -7,11 +7,10 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use units::EntryId;
 
-/// Messages that wait for their turn: one batch of 64 packets with the four that each call may
-/// send.
+/// Messages that may wait: one batch of 64 packets with the four that each call may send.
 pub(crate) const WAITING_MAX: usize = 4 * 64;
 
-/// Owner of messages between modules that wait to be delivered, oldest first.
+/// Queue of messages between modules, the oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
     waiting: VecDeque<(EntryId, Vec<u8>)>,
@@ -21,19 +20,19 @@ pub(crate) struct Mailbox {
 }
 
 impl Mailbox {
-    /// Returns how many messages wait.
+    /// Returns the number of waiting messages.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Adds what became of messages to a report.
+    /// Adds the outcomes of messages to a report.
     pub(crate) fn report(&self, report: &mut CellReport) {
         report.messages_delivered = self.counts.delivered.get();
         report.messages_dropped = self.counts.dropped.get();
         report.messages_unheard = self.unheard;
     }
 
-    /// Takes messages with their senders, as far as there is room; counts the others as dropped.
+    /// Queues messages with their senders, up to the limit; counts the others as dropped.
     pub(crate) fn handle_sent(&mut self, messages: Vec<(EntryId, Vec<u8>)>) {
         let room = WAITING_MAX - self.waiting.len();
         let left_out = messages.len().saturating_sub(room) as u64;
@@ -41,8 +40,8 @@ impl Mailbox {
         self.waiting.extend(messages.into_iter().take(room));
     }
 
-    /// Returns the message that waits longest, for its receivers: those of `before`, which says
-    /// who comes before its sender. `None` when nothing waits.
+    /// Returns the oldest message, once for each receiver: the services that `before` returns for
+    /// its sender. `None` if no message waits.
     pub(crate) fn poll_letter(
         &mut self,
         before: impl FnOnce(EntryId) -> Vec<EntryId>,

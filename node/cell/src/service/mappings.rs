@@ -1,5 +1,4 @@
-//! What the cell has mapped for services that can leave user level: what comes back is not mapped
-//! again.
+//! Cache of the cell's mappings of memory shared with the kernel, for services that return.
 
 use crate::protocol::{SPARE_PAGES_MAX, SharedFacts};
 use bpf::{MappedArena, MappedBlock, RingBuffer};
@@ -19,11 +18,11 @@ pub(crate) enum SharedError {
     Arena(#[from] bpf::ArenaError),
     #[error("mapping the instance block: {0}")]
     Block(std::io::Error),
-    #[error("mapping the ring of what its programs send: {0}")]
+    #[error("mapping the ring of its programs' records: {0}")]
     Ring(std::io::Error),
 }
 
-/// Mappings that nobody uses: as many as a daemon keeps for services to come.
+/// Unused mappings that are kept: as many as the daemon keeps reusable arenas.
 const IDLE_MAX: usize = 8;
 
 /// Memory, instance block and ring of records of one service.
@@ -32,7 +31,7 @@ pub(crate) struct Mapping {
     pub(crate) memory: Arc<MappedArena>,
     pub(crate) block: MappedBlock,
     pub(crate) ring: RefCell<RingBuffer>,
-    /// Becomes readable when a program leaves something.
+    /// Readable when a program has written a record.
     pub(crate) ring_fd: OwnedFd,
 }
 
@@ -47,36 +46,36 @@ impl Mapping {
         Ok(Self { memory: Arc::new(memory), block, ring: RefCell::new(ring), ring_fd })
     }
 
-    /// Zeros in all of the memory. The caller has it.
+    /// Zeroes the memory. The caller owns it.
     pub(crate) fn clear_memory(&self) {
         const ZEROS: [u8; 4096] = [0; 4096];
         for at in (0..self.memory.populated()).step_by(ZEROS.len()) {
-            // All of it is populated, in whole pages.
+            // Writes cannot fail: the memory is populated in whole pages.
             let _ = self.memory.write(at, &ZEROS);
         }
     }
 
-    /// What programs before left is for nobody any more.
+    /// Discards the records that earlier programs wrote.
     fn clear_ring(&self) {
         let mut ring = self.ring.borrow_mut();
         while matches!(ring.next(|_| ()), Ok(Some(()))) {}
     }
 }
 
-/// Beyond these nothing waits for [`Mappings::forget`]: each takes addresses for the largest
+/// Unused mappings that may wait for [`Mappings::forget`]: each reserves addresses for the largest
 /// memory that a module can have.
 const UNFORGOTTEN_MAX: usize = 4 * IDLE_MAX;
 
-/// What is mapped, the last used at the end.
+/// Mappings by last use, the latest at the end.
 #[derive(Default)]
 pub(crate) struct Mappings {
     known: VecDeque<Known>,
-    /// Whether there may be something to forget.
+    /// Set if [`Mappings::forget`] may have work.
     is_due: bool,
 }
 
 struct Known {
-    /// The kernel's number of the arena.
+    /// Kernel's id of the arena.
     number: u32,
     address: u64,
     mapping: Rc<Mapping>,
@@ -89,8 +88,8 @@ impl Known {
 }
 
 impl Mappings {
-    /// What a service shares with its programs, empty: by its descriptors (an arena, a block and
-    /// a ring), or as it was mapped before.
+    /// Returns the mapping of a service, empty: made from its descriptors (an arena, a block and a
+    /// ring), or an unused one of the same arena.
     pub(crate) fn map(
         &mut self,
         facts: &SharedFacts,
@@ -101,7 +100,7 @@ impl Mappings {
         let known = match known.and_then(|at| self.known.remove(at)) {
             Some(known) => known,
             None => {
-                // Another one at its addresses is nobody's any more.
+                // An unused mapping at the same addresses has to go.
                 self.known.retain(|known| !known.is_idle() || known.address != address);
                 Known { number, address, mapping: Rc::new(Mapping::new(facts, fds)?) }
             }
@@ -119,8 +118,8 @@ impl Mappings {
         Ok(mapping)
     }
 
-    /// Gives up what nobody is likely to need again. The kernel takes a fraction of a
-    /// millisecond for each: to be called when nobody waits.
+    /// Unmaps what is unlikely to be used again. The kernel takes a fraction of a millisecond for
+    /// each, so this is called when nothing waits.
     pub(crate) fn forget(&mut self) {
         if std::mem::take(&mut self.is_due) {
             self.keep(IDLE_MAX);

@@ -1,4 +1,4 @@
-//! Pools of a service's lanes: which have which events, and on which virtual processor.
+//! Pools of a service's lanes: their events, and their virtual processors.
 //!
 //! ```text
 //!   packet ─▶ its flow's key ─▶ one of the lanes that have packets ┐
@@ -6,28 +6,28 @@
 //!   start, state, memory ─────▶ each lane                          ┘    virtual processor
 //! ```
 //!
-//! Each pool waits for turns of its own: what stands still in one keeps nothing from another. A
-//! service without pools is one pool, whose virtual processor goes by the service's number.
+//! Each pool has turns of its own, so a suspended call in one does not delay another. A service
+//! without pools has a single one, whose virtual processor follows from the service's number.
 
 use abi::{Division, Event, KeyField, Pool as Declared};
 use std::ops::Range;
 use units::EntryId;
 use xsk::Packet;
 
-/// One of a service's pools.
+/// Pool of a service.
 struct Pool {
     lanes: Range<usize>,
     processor: u16,
     events: Vec<Event>,
-    /// The lane to have the next turn.
+    /// Lane to run next.
     turn: usize,
 }
 
-/// A service's pools, and how packets are divided.
+/// Pools of a service, and the division of packets among them.
 pub(super) enum Pools {
-    /// One of one lane, as most have: all that each packet asks for is here.
+    /// Single pool of one lane, as most services have; all that a packet reads is here.
     One { processor: u16, events: Box<[Event]> },
-    /// More lanes, or more pools.
+    /// Several lanes or pools.
     Several(Box<Several>),
 }
 
@@ -36,16 +36,17 @@ pub(super) struct Several {
     division: Division,
 }
 
-/// What is to be done beside packets, next.
+/// Next work beside packets.
 #[derive(Clone, Copy)]
 pub(super) struct Step {
     pub(super) lane: usize,
-    /// No packet goes into any lane meanwhile; else into none of that lane's pool.
+    /// Set if no lane may take packets meanwhile; else only that lane's pool may not.
     pub(super) is_alone: bool,
 }
 
 impl Pools {
-    /// Pools that say nothing of it go by the virtual processor of their service's number.
+    /// Creates the pools. Without declared pools, the virtual processor follows from the service's
+    /// number.
     pub(super) fn new(
         entry: EntryId,
         lanes: usize,
@@ -72,7 +73,7 @@ impl Pools {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of pools.
     #[inline]
     pub(super) fn count(&self) -> usize {
         match self {
@@ -81,7 +82,7 @@ impl Pools {
         }
     }
 
-    /// The pool of a lane, by its number.
+    /// Returns the index of a lane's pool.
     #[inline]
     pub(super) fn of(&self, lane: usize) -> usize {
         match self {
@@ -108,7 +109,7 @@ impl Pools {
         }
     }
 
-    /// Whether a lane has such events.
+    /// Returns true if a lane handles such events.
     pub(super) fn has(&self, lane: usize, event: Event) -> bool {
         match self {
             Self::One { events, .. } => events.contains(&event),
@@ -116,8 +117,7 @@ impl Pools {
         }
     }
 
-    /// The first of a pool's lanes that has work, from that on whose turn it is; the next one has
-    /// the next turn.
+    /// Returns the next lane of a pool that has work, in rotation.
     #[inline]
     pub(super) fn take_turn(
         &mut self,
@@ -170,7 +170,7 @@ mod tests {
         Pools::new(ENTRY, 4, &[packets, others], &[])
     }
 
-    /// Lanes that have turns one after another, of those that have work.
+    /// Returns the next `N` lanes that run, of those with work.
     fn turns<const N: usize>(pools: &mut Pools, pool: usize, work: &[usize]) -> [usize; N] {
         [(); N].map(|()| pools.take_turn(pool, |lane| work.contains(&lane)).unwrap())
     }

@@ -1,5 +1,4 @@
-//! Programs that were loaded of late: a module that runs again, or in several services, is not
-//! loaded once more.
+//! Cache of loaded programs, for modules that run again or in several services.
 
 use abi::HostFunctions;
 use engine::{CompileError, Engine, MemoryKind, Program};
@@ -9,13 +8,13 @@ use std::collections::VecDeque;
 use std::io;
 use xsk::Packet;
 
-/// Programs that are kept: a node's usual services, and the versions before.
+/// Programs that are kept: a node's usual services, and their old versions.
 const KEPT_MAX: usize = 32;
-/// Bytes of machine code of those: some hundred modules of 50 KB.
+/// Bytes of machine code of the kept programs: some hundred modules of 50 KB.
 const BYTES_MAX: u64 = 32 << 20;
 
-/// The file that code came in. As long as it is open nobody else has its number, and it is
-/// sealed: the same file is the same code.
+/// File of machine code. As long as it is open its inode number is not reused, and it is sealed:
+/// the same file is the same code.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Identity {
     device: u64,
@@ -25,21 +24,21 @@ struct Identity {
 struct Loaded {
     identity: Identity,
     kind: MemoryKind,
-    /// What was linked to it.
+    /// Host functions that are linked.
     granted: HostFunctions,
     length: u64,
     program: Program<Packet>,
     _code: OwnedFd,
 }
 
-/// What was loaded, the last used at the end.
+/// Cache of loaded programs by last use, the latest at the end.
 #[derive(Default)]
 pub(crate) struct Programs {
     kept: VecDeque<Loaded>,
 }
 
 impl Programs {
-    /// The program of this code, which the daemon hands over in sealed memory, with the host
+    /// Loads the program of this code, which the daemon passes in sealed memory, with the host
     /// functions that are granted.
     pub(crate) fn load(
         &mut self,
@@ -74,10 +73,10 @@ impl Programs {
     }
 }
 
-/// Why a program could not be loaded.
+/// Cause for which a program cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
-    #[error("looking at the code that the daemon handed over: {0}")]
+    #[error("examining the code that the daemon passed: {0}")]
     File(#[from] io::Error),
     #[error(transparent)]
     Code(#[from] CompileError),
@@ -105,7 +104,7 @@ mod tests {
         let engine = Engine::new().unwrap();
         let mut programs = Programs::default();
         let first = code(&engine, 0);
-        // A copy of the descriptor is the same file, as one that came by a socket.
+        // A duplicate of the descriptor is the same file, like one received by a socket.
         for fd in [&first, &first.try_clone().unwrap()] {
             programs.load(&engine, fd, MemoryKind::Own, ALL).unwrap();
             assert_eq!(programs.kept.len(), 1);
@@ -143,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_code_or_can_still_change_is_refused_each_time() {
+    fn invalid_or_unsealed_code_is_refused_each_time() {
         let engine = Engine::new().unwrap();
         let mut programs = Programs::default();
         let nothing = sealed_memory("code", b"no code").unwrap();

@@ -1,13 +1,13 @@
-//! Services of a cell, by entry; which of them are to be looked at, and whose packets may be gone.
+//! Table of a cell's services by entry, with the index of the next checks and departures.
 //!
 //! ```text
 //!  packet, turn ─▶ get_mut(entry) ─▶ Service
 //!  timer, restart, probation ─▶ watch ─▶ take_due
-//!  lane counted a packet, and it left ─▶ leaves ─ rings empty ─▶ handle_sent ─▶ may go below
+//!  lane counted a packet, and it left ─▶ set_leaving ─ rings empty ─▶ handle_sent ─▶ may go down
 //! ```
 
 use crate::service::watch::Watch;
-use crate::service::{Service, Way};
+use crate::service::{Origin, Service};
 use bpf::{Lane, Lanes};
 use units::{CoarseInstant, EntryId, SessionId};
 
@@ -15,10 +15,10 @@ use units::{CoarseInstant, EntryId, SessionId};
 #[derive(Default)]
 pub(crate) struct Services {
     all: Vec<Option<Service>>,
-    /// Lanes of the front door; `None` until the daemon has given them.
+    /// Lanes of the front door; `None` until the daemon has passed them.
     lanes: Option<&'static Lanes>,
     watch: Watch,
-    /// Set while packets that lanes have sent up may still lie in transmit rings.
+    /// Set while packets that lanes have sent up may still be in transmit rings.
     is_leaving: bool,
 }
 
@@ -35,20 +35,20 @@ impl Services {
         self.all.get_mut(usize::from(entry.0)).and_then(Option::as_mut)
     }
 
-    /// Returns the place of an entry, with a service or without: what is loaded ahead is not read.
+    /// Returns the slot of an entry, with a service or without: prefetching does not read it.
     #[inline]
-    pub(crate) fn place(&self, entry: EntryId) -> Option<&Option<Service>> {
+    pub(crate) fn slot(&self, entry: EntryId) -> Option<&Option<Service>> {
         self.all.get(usize::from(entry.0))
     }
 
-    /// Returns how many places there are, with a service or without.
-    pub(crate) const fn places(&self) -> usize {
+    /// Returns the number of slots, with a service or without.
+    pub(crate) const fn slots(&self) -> usize {
         self.all.len()
     }
 
-    /// Returns the service in a place, by its number.
-    pub(crate) fn at_mut(&mut self, place: usize) -> Option<&mut Service> {
-        self.all.get_mut(place).and_then(Option::as_mut)
+    /// Returns the service in a slot.
+    pub(crate) fn at_mut(&mut self, slot: usize) -> Option<&mut Service> {
+        self.all.get_mut(slot).and_then(Option::as_mut)
     }
 
     /// Returns every service.
@@ -61,15 +61,15 @@ impl Services {
         self.iter().next().is_none()
     }
 
-    /// Returns whether packets for a service have to wait behind others.
+    /// Returns true if packets for a service have to wait behind others.
     #[inline]
     pub(crate) fn is_busy(&self, entry: EntryId) -> bool {
         self.get(entry).is_some_and(|service| !service.is_idle())
     }
 
-    /// Returns the session in whose queue the front door has taken room for a packet.
-    pub(crate) fn payer(&self, way: &Way) -> SessionId {
-        let entry = EntryId(way.meta.entry);
+    /// Returns the session whose queue credit the front door took for a packet.
+    pub(crate) fn payer(&self, origin: &Origin) -> SessionId {
+        let entry = EntryId(origin.meta.entry);
         let service = self.get(entry).map(|service| service.session());
         let of_lane = || self.lane(entry).map(|lane| lane.session());
         service.or_else(of_lane).unwrap_or(SessionId::SYSTEM)
@@ -80,43 +80,43 @@ impl Services {
         self.lanes?.lane(entry)
     }
 
-    /// Returns services that lead straight to that one.
+    /// Returns the services with an edge to this one.
     pub(crate) fn before(&self, entry: EntryId) -> Vec<EntryId> {
         let before = self.iter().filter(|service| service.leads_to(entry));
         before.map(|service| service.entry()).collect()
     }
 
-    /// Returns services of a session.
+    /// Returns the services of a session.
     pub(crate) fn of_session(&self, session: SessionId) -> Vec<EntryId> {
         let of_it = self.iter().filter(|service| service.session() == session);
         of_it.map(|service| service.entry()).collect()
     }
 
-    /// Returns true while packets are on their way that the service's lane counted before its last
-    /// recount.
+    /// Returns true while packets that the service's lane counted before its last recount are in
+    /// the cell.
     pub(crate) fn has_of_before(&self, entry: EntryId) -> bool {
         let Some(service) = self.get(entry) else { return false };
         let mut epochs = self.iter().flat_map(|other| other.epochs_counted_by(entry));
         epochs.any(|epoch| service.shared().is_some_and(|shared| shared.is_of_before(epoch)))
     }
 
-    /// Returns services of which a version can leave user level.
+    /// Returns the services of which a version can leave user level.
     pub(crate) fn with_lanes(&self) -> &[EntryId] {
         self.watch.lanes()
     }
 
-    /// Returns true while packets that lanes have sent up may still lie in transmit rings.
+    /// Returns true while packets that lanes have sent up may still be in transmit rings.
     #[inline]
     pub(crate) const fn is_leaving(&self) -> bool {
         self.is_leaving
     }
 
-    /// Takes the lanes of the front door, as long as the process lasts.
+    /// Sets the lanes of the front door, which stay mapped as long as the process lasts.
     pub(crate) fn set_lanes(&mut self, lanes: &'static Lanes) {
         self.lanes = Some(lanes);
     }
 
-    /// Puts a service in its place.
+    /// Inserts a service.
     pub(crate) fn insert(&mut self, service: Service) {
         let entry = service.entry();
         let index = usize::from(entry.0);
@@ -129,14 +129,15 @@ impl Services {
         self.all[index] = Some(service);
     }
 
-    /// Takes a service out of its place; nothing of it is to be looked at any more.
+    /// Removes a service, and its scheduled checks.
     pub(crate) fn take(&mut self, entry: EntryId) -> Option<Service> {
         let service = self.all.get_mut(usize::from(entry.0)).and_then(Option::take)?;
         self.watch.forget(entry);
         Some(service)
     }
 
-    /// Has a service looked at in the next round, and its lane, if it has one, from now on.
+    /// Schedules a check of a service in the next round, and of its lane, if it has one, in all
+    /// rounds.
     pub(crate) fn look_soon(&mut self, entry: EntryId) {
         self.watch.set(entry, CoarseInstant::ZERO);
         if self.get(entry).is_some_and(|service| service.home().is_some()) {
@@ -144,32 +145,32 @@ impl Services {
         }
     }
 
-    /// Has a service looked at then, and not before.
+    /// Schedules the next check of a service.
     pub(crate) fn look_at(&mut self, entry: EntryId, at: CoarseInstant) {
         self.watch.set(entry, at);
     }
 
-    /// Returns services whose time has come, each once.
+    /// Returns the services that are due, each once.
     pub(crate) fn take_due(&mut self, now: CoarseInstant) -> Vec<EntryId> {
         self.watch.take_due(now)
     }
 
-    /// Notes that packets leave which a lane has counted.
+    /// Records that packets counted by a lane may be in transmit rings.
     #[inline]
-    pub(crate) const fn leaves(&mut self, is_leaving: bool) {
+    pub(crate) const fn set_leaving(&mut self, is_leaving: bool) {
         self.is_leaving |= is_leaving;
     }
 
-    /// Notes that packets which these services' lanes have counted are through with their graphs.
-    pub(crate) fn leave_epochs(&mut self, through: impl IntoIterator<Item = (EntryId, u8)>) {
+    /// Counts packets that have left their graphs as gone from the lanes of these services.
+    pub(crate) fn release_epochs(&mut self, through: impl IntoIterator<Item = (EntryId, u8)>) {
         for (entry, epoch) in through {
-            let is_counted = self.get_mut(entry).is_some_and(|it| it.leave(epoch));
-            self.leaves(is_counted);
+            let is_counted = self.get_mut(entry).is_some_and(|it| it.release(epoch));
+            self.set_leaving(is_counted);
         }
     }
 
-    /// Lets lanes go below whose packets have all left, since nothing from there overtakes them.
-    /// The transmit rings are empty; of sessions that `waits` knows something waits to be sent.
+    /// Lets lanes go down whose packets have all left, since nothing sent there overtakes them. The
+    /// transmit rings are empty; `waits` returns true for sessions with packets waiting to be sent.
     pub(crate) fn handle_sent(&mut self, waits: impl Fn(SessionId) -> bool) {
         self.is_leaving = false;
         for entry in self.watch.lanes() {
@@ -178,12 +179,13 @@ impl Services {
             if waits(service.session()) {
                 self.is_leaving = true;
             } else {
-                service.depart();
+                service.publish_departures();
             }
         }
     }
 
-    /// Returns when a service is to be looked at next; at the latest, since it may be put off.
+    /// Returns the earliest time at which a service may be due; it may be too early, if that
+    /// service was put off.
     pub(crate) fn poll_timeout(&self) -> CoarseInstant {
         self.watch.next_at()
     }

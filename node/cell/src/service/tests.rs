@@ -1,4 +1,4 @@
-//! Service without its dispatcher, at times of the test's choice: timers, restarts, versions,
+//! Unit tests of a service without its dispatcher, at chosen times: timers, restarts, versions,
 //! lanes.
 
 use super::*;
@@ -6,15 +6,15 @@ use crate::dispatch::tests::{ENTRY, Rig, TICKS, facts};
 use crate::protocol::StateWay;
 
 const START: CoarseInstant = CoarseInstant::from_millis(1_000);
-/// A module that counts its packets in its memory, and drops each for its number as the reason.
-/// It falls on a packet that says 1.
+/// Module that counts its packets in its memory, and drops each with its number as the reason. It
+/// traps on a packet with the word 1.
 const COUNTS: &str = r#"(func (export "on_packet") (result i32)
     (if (i32.eq (i32.load (i32.const 0x812c)) (i32.const 1)) (then unreachable))
     (i32.store (i32.const 0x9000) (i32.add (i32.load (i32.const 0x9000)) (i32.const 1)))
     (i32.or (i32.const 1) (i32.shl (i32.load (i32.const 0x9000)) (i32.const 16))))"#;
 const FALL: u32 = 1;
 
-/// A service that has started, and what it lives on.
+/// Started service, with everything it needs.
 struct Bench {
     rig: Rig,
     service: Service,
@@ -27,31 +27,30 @@ impl Bench {
         let pacer = Rc::clone(rig.dispatcher.scheduler().pacer());
         let service = Service::begin(ready, &pacer, Vec::new(), START);
         let mut bench = Self { rig, service };
-        assert!(matches!(bench.answer(START)[..], [Told::Started(Ok(()))]));
+        assert!(matches!(bench.run_steps(START)[..], [Reply::Started(Ok(()))]));
         bench
     }
 
-    /// Does all that is to be done beside packets; returns what the daemon is told.
-    fn answer(&mut self, now: CoarseInstant) -> Vec<Told> {
-        let mut told = Vec::new();
-        while self.service.may_answer() {
-            told.extend(self.service.answer(&self.rig.engine, Nanos(u64::MAX), now).told);
+    /// Runs all requests; returns the replies to the daemon.
+    fn run_steps(&mut self, now: CoarseInstant) -> Vec<Reply> {
+        let mut replies = Vec::new();
+        while self.service.may_run_step() {
+            replies.extend(self.service.run_step(&self.rig.engine, Nanos(u64::MAX), now).reply);
         }
-        told
+        replies
     }
 
-    /// Gives it a packet of a flow, whose payload is this word.
+    /// Gives the service a packet of a flow, whose payload is this word.
     fn handle(&mut self, word: u32, flow: u32, now: CoarseInstant) {
-        let (packet, mut way) = self.rig.packet(ENTRY, word);
-        way.meta.flow_hash = flow;
+        let (packet, mut origin) = self.rig.packet(ENTRY, word);
+        origin.meta.flow_hash = flow;
         let Self { rig, service } = self;
         let (path, sessions) = rig.dispatcher.path_and_sessions();
-        let mut exits = path.exits(sessions, SessionId::BEST_EFFORT);
-        service.handle(&rig.engine, packet, &way, now, &mut exits);
+        let mut egress_path = path.egress_path(sessions, SessionId::BEST_EFFORT);
+        service.handle(&rig.engine, packet, &origin, now, &mut egress_path);
     }
 
-    /// Returns the reasons for which packets were dropped since the last call, in their order if
-    /// they rise.
+    /// Returns the reasons for which packets were dropped since the last call, in ascending order.
     fn reasons(&mut self, before: &ServiceReport) -> Vec<u16> {
         let now = self.service.report().drop_module;
         let new = |(reason, count): (&u16, &u64)| {
@@ -61,19 +60,19 @@ impl Bench {
         now.iter().flat_map(new).collect()
     }
 
-    /// Returns how many events it has told since the last call.
+    /// Returns the number of events that it has sent since the last call.
     fn events(&mut self) -> usize {
         let mut outbox = Outbox::default();
         let (path, sessions) = self.rig.dispatcher.path_and_sessions();
-        self.service.take_emitted(&mut path.exits(sessions, SessionId::SYSTEM), &mut outbox);
+        self.service.take_emitted(&mut path.egress_path(sessions, SessionId::SYSTEM), &mut outbox);
         outbox.events.len()
     }
 
-    /// Has another version take its place.
-    fn replace(&mut self, facts: ServiceFacts, body: &str, way: StateWay, now: CoarseInstant) {
+    /// Replaces the service by another version.
+    fn replace(&mut self, facts: ServiceFacts, body: &str, transfer: StateWay, now: CoarseInstant) {
         let ready = self.rig.ready(facts, body);
-        assert!(self.service.ask(Control::Replace(Box::new(ready), way)));
-        assert!(matches!(self.answer(now)[..], [Told::Replaced(Ok(_))]));
+        assert!(self.service.request(Control::Replace(Box::new(ready), transfer)));
+        assert!(matches!(self.run_steps(now)[..], [Reply::Replaced(Ok(_))]));
     }
 
     fn is_running(&mut self) -> bool {
@@ -91,19 +90,19 @@ fn timers_come_as_often_as_their_period_says_and_those_that_were_missed_come_as_
     let mut at = bench.service.tick(START);
     for number in 1..=100 {
         assert_eq!(at, after(7 * number));
-        assert!(bench.service.tick(at.max(START)) > at && bench.answer(at).is_empty());
+        assert!(bench.service.tick(at.max(START)) > at && bench.run_steps(at).is_empty());
         assert_eq!(bench.events(), 1);
         at = after(7 * (number + 1));
     }
-    // The loop comes late, by several periods.
+    // The loop is late by several periods.
     let late = after(7 * 105 + 3);
     assert_eq!(bench.service.tick(late), after(7 * 106));
-    bench.answer(late);
+    bench.run_steps(late);
     assert_eq!(bench.events(), 1);
-    // One that waits stands for those behind it.
+    // A waiting timer covers later ticks.
     bench.service.tick(after(7 * 106));
     bench.service.tick(after(7 * 107));
-    bench.answer(after(7 * 107));
+    bench.run_steps(after(7 * 107));
     assert_eq!(bench.events(), 1);
 }
 
@@ -115,16 +114,16 @@ fn an_instance_that_cannot_start_again_is_tried_every_tenth_of_a_second() {
     bench.handle(FALL, 0, START);
     assert!(!bench.is_running());
     assert_eq!(bench.service.tick(after(99)), after(100), "not yet");
-    assert!(bench.answer(after(99)).is_empty() && !bench.is_running());
+    assert!(bench.run_steps(after(99)).is_empty() && !bench.is_running());
     bench.service.tick(after(100));
-    bench.answer(after(100));
+    bench.run_steps(after(100));
     assert!(!bench.is_running(), "there is no more memory than before");
     assert_eq!(bench.service.tick(after(101)), after(200));
     accounts.set(SessionId::BEST_EFFORT, Some(Bytes(1 << 30)), Bytes::ZERO);
     bench.service.tick(after(199));
-    assert!(bench.answer(after(199)).is_empty() && !bench.is_running());
+    assert!(bench.run_steps(after(199)).is_empty() && !bench.is_running());
     bench.service.tick(after(200));
-    bench.answer(after(200));
+    bench.run_steps(after(200));
     assert!(bench.is_running());
     assert_eq!(bench.service.tick(after(201)), CoarseInstant::NEVER);
     bench.handle(0, 0, after(201));
@@ -154,12 +153,13 @@ fn a_flow_meets_the_same_lane_every_time_and_all_lanes_have_flows() {
 
 #[test]
 fn another_version_goes_on_with_the_memory_of_the_one_before_or_begins_empty() {
-    for (way, expected) in [(StateWay::Memory, [1, 2, 3, 4]), (StateWay::Empty, [1, 1, 2, 2])] {
+    for (transfer, expected) in [(StateWay::Memory, [1, 2, 3, 4]), (StateWay::Empty, [1, 1, 2, 2])]
+    {
         let mut bench = Bench::start(facts(ENTRY), COUNTS);
         (0..2).for_each(|_| bench.handle(0, 0, START));
-        bench.replace(facts(ENTRY), COUNTS, way, START);
+        bench.replace(facts(ENTRY), COUNTS, transfer, START);
         (0..2).for_each(|_| bench.handle(0, 0, START));
-        assert_eq!(bench.reasons(&ServiceReport::default()), expected, "{way:?}");
+        assert_eq!(bench.reasons(&ServiceReport::default()), expected, "{transfer:?}");
     }
 }
 
@@ -167,17 +167,21 @@ fn another_version_goes_on_with_the_memory_of_the_one_before_or_begins_empty() {
 fn packets_that_waited_for_the_version_before_are_the_next_ones_in_their_order() {
     let mut bench = Bench::start(facts(ENTRY), COUNTS);
     for number in 0..3 {
-        let (packet, way) = bench.rig.packet(ENTRY, 0);
-        assert_eq!(bench.service.enqueue(packet, way).is_some(), number == 0, "it has work once");
+        let (packet, origin) = bench.rig.packet(ENTRY, 0);
+        assert_eq!(
+            bench.service.enqueue(packet, origin).is_some(),
+            number == 0,
+            "it has work once"
+        );
     }
     bench.replace(ServiceFacts { lanes: 2, ..facts(ENTRY) }, COUNTS, StateWay::Empty, START);
     assert!(!bench.service.is_idle());
     let Bench { rig, service } = &mut bench;
     let (path, sessions) = rig.dispatcher.path_and_sessions();
-    let mut exits = path.exits(sessions, SessionId::BEST_EFFORT);
+    let mut egress_path = path.egress_path(sessions, SessionId::BEST_EFFORT);
     let portion = Portion { begin: Nanos::ZERO, until: Nanos(u64::MAX), packets: 2 };
     let handled =
-        [(); 2].map(|()| service.work(&rig.engine, 0, portion, START, &mut exits).handled);
+        [(); 2].map(|()| service.work(&rig.engine, 0, portion, START, &mut egress_path).handled);
     assert_eq!(handled, [2, 1], "as many as the portion has");
     assert!(service.is_idle());
     assert_eq!(bench.reasons(&ServiceReport::default()), [1, 2, 3]);
@@ -202,7 +206,7 @@ fn a_version_that_falls_within_half_a_second_is_put_back_and_not_later() {
         }
         assert_eq!(bench.service.take_notices().sequel, None, "it was told");
         bench.handle(0, 0, after(falls_at));
-        // The one before has the state that it had; a new instance has none.
+        // The old version has its former state; a new instance has none.
         let expected = if is_put_back { [1, 2] } else { [1, 1] };
         assert_eq!(bench.reasons(&ServiceReport::default()), expected);
         let changes = if is_put_back { 2 } else { 1 };
@@ -233,16 +237,16 @@ fn no_more_packets_begin_than_there_is_time_to_handle_and_to_send() {
 fn a_service_with_too_much_to_answer_takes_no_more_and_leaves_a_tick_out() {
     let mut bench = Bench::start(ServiceFacts { timer_ms: Some(5), ..facts(ENTRY) }, TICKS);
     let letter = || Control::Message(letter::Letter::of_daemon([1].into()));
-    let taken = (0..1_000).take_while(|_| bench.service.ask(letter())).count();
+    let taken = (0..1_000).take_while(|_| bench.service.request(letter())).count();
     assert!(taken > 8 && taken < 1_000, "{taken}");
     bench.service.tick(after(5));
-    let told = bench.answer(after(5));
+    let told = bench.run_steps(after(5));
     assert_eq!(
         (told.len(), bench.events()),
         (taken, 0),
         "each is answered, the timer is not asked"
     );
     bench.service.tick(after(10));
-    bench.answer(after(10));
+    bench.run_steps(after(10));
     assert_eq!(bench.events(), 1, "with the next tick it is");
 }

@@ -1,36 +1,37 @@
-//! A turn of a service's packets, and what calls leave to be done.
+//! Turn of a service's packets, and the work that calls leave.
 
 use super::counters::Ending;
 use super::replace::{ReplaceError, Sequel};
 use super::version::StartFailure;
-use super::{Service, Way};
-use crate::datapath::Exits;
+use super::{Origin, Service};
+use crate::datapath::EgressPath;
 use crate::sched::pacer::{self, CallState};
 use crate::sched::{FILL, Portion};
 use engine::{Handled, Trap};
 use units::{Bytes, CoarseInstant, EntryId, Nanos};
 use xsk::Packet;
 
-/// Work that a packet left to be done.
+/// Work left by a packet's call.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Aftermath {
-    /// An instance trapped and was replaced.
+    /// Set if an instance trapped and was replaced.
     pub(crate) trapped: bool,
-    /// The instance has frames, events or messages to pick up.
+    /// Set if the instance has emitted frames, events or messages.
     pub(crate) emitted: bool,
-    /// The packet goes on to another service: [`super::Service::take_onward`].
+    /// Set if the packet goes on to another service ([`super::Service::take_onward`]).
     pub(crate) passed_on: bool,
-    /// A packet of a shared lane is through: it is to [`super::Service::depart`].
-    pub(crate) leaves: bool,
+    /// Set if a packet of a shared lane has left its graph, so that
+    /// [`super::Service::publish_departures`] must be called.
+    pub(crate) is_leaving: bool,
 }
 
 impl Aftermath {
-    /// Adds what another packet left to be done.
+    /// Adds the work left by another packet.
     pub(super) const fn join(&mut self, other: &Self) {
         self.trapped |= other.trapped;
         self.emitted |= other.emitted;
         self.passed_on |= other.passed_on;
-        self.leaves |= other.leaves;
+        self.is_leaving |= other.is_leaving;
     }
 }
 
@@ -43,15 +44,15 @@ pub(crate) struct Outbox {
     pub(crate) messages: Vec<(EntryId, Vec<u8>)>,
 }
 
-/// A trap to tell the daemon of.
+/// Trap to report to the daemon.
 pub(crate) struct Trapped {
     pub(crate) lane: u32,
     pub(crate) trap: Trap,
 }
 
-/// Notices to the daemon of a service, beside replies that it waits for.
+/// Notices of a service to the daemon, beside replies that it waits for.
 pub(crate) struct Notices {
-    /// Traps that the daemon has not heard of.
+    /// Traps not yet reported to the daemon.
     pub(crate) trapped: Vec<Trapped>,
     /// Number of traps of instances since the start.
     pub(crate) traps: u64,
@@ -60,42 +61,42 @@ pub(crate) struct Notices {
 }
 
 /// Reply that the daemon waits for.
-pub(crate) enum Told {
+pub(crate) enum Reply {
     Started(Result<(), StartFailure>),
     Answered(Vec<Option<i32>>),
-    /// Time for which no packet was handled, or why the version before goes on.
+    /// Time for which no packet was handled, or the cause for which the old version goes on.
     Replaced(Result<Nanos, ReplaceError>),
 }
 
 /// Result of a turn.
 #[derive(Default)]
 pub(crate) struct Turn {
-    /// Work that its packets left to be done.
+    /// Work left by its packets.
     pub(crate) after: Aftermath,
-    /// Packets that are through, and what they had taken of their session's queue.
+    /// Packets that were handled, and the queue credit that they had.
     pub(crate) handled: u64,
-    pub(crate) handled_room: Bytes,
-    /// Services that have counted packets which are through with their graphs now.
+    pub(crate) handled_credit: Bytes,
+    /// Services whose lanes counted packets that have left their graphs now, with the epochs.
     pub(crate) departed: Vec<(EntryId, u8)>,
     /// Reply that the daemon waits for.
-    pub(crate) told: Option<Told>,
-    /// Instant at which its packets were through, if somebody looked at the clock then.
+    pub(crate) reply: Option<Reply>,
+    /// Time when its packets were handled, if the clock was read then.
     pub(crate) through_at: Option<Nanos>,
 }
 
 impl Turn {
-    /// Counts a packet that is through, and the queue credit that it had.
+    /// Counts a handled packet, and the queue credit that it had.
     #[inline]
-    pub(super) fn count(&mut self, room: Bytes) {
+    pub(super) fn count(&mut self, credit: Bytes) {
         self.handled += 1;
-        self.handled_room += room;
+        self.handled_credit += credit;
     }
 }
 
-/// A turn while it runs: the time of the loop, what packets leave by, and what it has come to.
+/// Running turn: the time of the loop, the egress resources, and the result so far.
 pub(super) struct Running<'a, 'b> {
     now: CoarseInstant,
-    exits: &'a mut Exits<'b>,
+    egress_path: &'a mut EgressPath<'b>,
     turn: &'a mut Turn,
 }
 
@@ -103,30 +104,30 @@ impl<'a, 'b> Running<'a, 'b> {
     /// Begins a turn.
     pub(super) const fn new(
         now: CoarseInstant,
-        exits: &'a mut Exits<'b>,
+        egress_path: &'a mut EgressPath<'b>,
         turn: &'a mut Turn,
     ) -> Self {
-        Self { now, exits, turn }
+        Self { now, egress_path, turn }
     }
 
-    /// Has the module work on packets until they are done or the turn is over: then its call stands
-    /// still. Returns how long that took.
+    /// Runs the module on packets until all are handled or the turn is over, which suspends its
+    /// call. Returns the time it took.
     pub(super) fn run(&mut self, service: &mut Service, lane: usize, portion: Portion) -> Nanos {
         let (session, now) = (service.facts.session, self.now);
-        let ran = service.instances.run(lane, portion, |way| way.module_meta(session, now));
-        // Another version may be back, with other lanes.
+        let ran = service.instances.run(lane, portion, |origin| origin.module_meta(session, now));
+        // The old version may be back, with another number of lanes.
         while lane < service.instances.lanes()
-            && let Some((handled, way)) = service.instances.lane_mut(lane).next_handled()
+            && let Some((handled, origin)) = service.instances.lane_mut(lane).next_handled()
         {
-            self.finish(service, lane, handled, &way);
+            self.finish(service, lane, handled, &origin);
         }
         ran
     }
 
-    /// Has the module work on packets where no call is long enough to be interrupted: none needs a
-    /// stack of its own, to be suspended on. Each packet goes in by itself, since the lists of a
-    /// batch are lines that are in no cache: with a thousand services a packet took 2.6 µs by way
-    /// of them, and takes 2.1. Returns how long that took.
+    /// Runs the module on packets whose calls are too short to be suspended, and need no stack of
+    /// their own. Packets are passed one by one, since a batch's lists would be cache misses: with
+    /// a thousand services a packet took 2.6 µs by way of them, and takes 2.1 so. Returns the time
+    /// it took.
     pub(super) fn run_briefly(
         &mut self,
         service: &mut Service,
@@ -135,17 +136,18 @@ impl<'a, 'b> Running<'a, 'b> {
     ) -> Nanos {
         let mut through_at = portion.begin;
         service.instances.pacer().begin(portion.until, CallState::default());
-        let is_counted = service.instances.lane(index).next_way().map(Way::is_counted);
+        let is_counted = service.instances.lane(index).next_origin().map(Origin::is_counted);
         for _ in 0..portion.packets {
             let lane = service.instances.lane_mut(index);
-            if lane.next_way().map(Way::is_counted) != is_counted || lane.instance().is_none() {
+            if lane.next_origin().map(Origin::is_counted) != is_counted || lane.instance().is_none()
+            {
                 break;
             }
-            let Some((packet, way)) = lane.pop_waiting() else { break };
-            let meta = way.module_meta(service.facts.session, self.now);
+            let Some((packet, origin)) = lane.pop_waiting() else { break };
+            let meta = origin.module_meta(service.facts.session, self.now);
             let Some(instance) = lane.instance() else { break };
             let handled = instance.handle(packet, &meta);
-            self.finish(service, index, handled, &way);
+            self.finish(service, index, handled, &origin);
             through_at = pacer::now();
             if through_at >= portion.until {
                 break;
@@ -155,11 +157,11 @@ impl<'a, 'b> Running<'a, 'b> {
         through_at.saturating_sub(portion.begin)
     }
 
-    /// Has the lane ready for the packets that are next: what ran below is taken over, and one
-    /// that the front door has not counted never goes down, so that the lane is held for it.
-    /// Returns false when a program stays there.
+    /// Prepares the lane for the next packets: takes over what ran in the kernel, or takes the
+    /// memory for a packet that the front door has not counted, and that never goes down. Returns
+    /// false if a program stays in the memory.
     pub(super) fn may_begin(&self, service: &mut Service, lane: usize) -> bool {
-        if !service.instances.lane(lane).next_way().is_some_and(Way::is_counted) {
+        if !service.instances.lane(lane).next_origin().is_some_and(Origin::is_counted) {
             return service.hold(self.now);
         }
         if service.instances.has_run() {
@@ -168,38 +170,44 @@ impl<'a, 'b> Running<'a, 'b> {
         true
     }
 
-    /// Ends the packet that is next: it cannot be handled, since a program does not leave its lane.
+    /// Drops the next packet: it cannot be handled, since a program does not leave its lane.
     pub(super) fn give_up(&mut self, service: &mut Service, lane: usize) {
-        let Some((packet, way)) = service.instances.lane_mut(lane).pop_waiting() else { return };
-        self.turn.count(way.room);
+        let Some((packet, origin)) = service.instances.lane_mut(lane).pop_waiting() else { return };
+        self.turn.count(origin.credit);
         service.outlet.counters_mut().count_in(&packet);
-        self.exits.recycle(packet);
+        self.egress_path.recycle(packet);
         service.outlet.counters_mut().count(Ending::Down);
-        service.through(&way, self.turn);
+        service.through(&origin, self.turn);
     }
 
-    /// Sends packets on that wait for a lane without an instance.
+    /// Forwards or drops packets of a lane without an instance.
     pub(super) fn bypass(&mut self, service: &mut Service, lane: usize) {
         for _ in 0..FILL {
             let waiting = service.instances.lane_mut(lane).pop_waiting();
-            let Some((packet, way)) = waiting else { return };
-            self.turn.count(way.room);
+            let Some((packet, origin)) = waiting else { return };
+            self.turn.count(origin.credit);
             service.outlet.counters_mut().count_in(&packet);
             let is_closed = service.facts.closed;
-            if !service.outlet.go_without(packet, &way, is_closed, self.exits) {
-                service.through(&way, self.turn);
+            if !service.outlet.go_without(packet, &origin, is_closed, self.egress_path) {
+                service.through(&origin, self.turn);
             }
         }
     }
 
-    /// Does what the module says of a packet.
-    fn finish(&mut self, service: &mut Service, lane: usize, handled: Handled<Packet>, way: &Way) {
+    /// Applies the module's verdict to a packet.
+    fn finish(
+        &mut self,
+        service: &mut Service,
+        lane: usize,
+        handled: Handled<Packet>,
+        origin: &Origin,
+    ) {
         service.outlet.counters_mut().count_in(&handled.packet);
-        self.turn.count(way.room);
-        let after = service.finish(lane, handled, way, self.now, self.exits);
+        self.turn.count(origin.credit);
+        let after = service.finish(lane, handled, origin, self.now, self.egress_path);
         self.turn.after.join(&after);
         if !after.passed_on {
-            service.through(way, self.turn);
+            service.through(origin, self.turn);
         }
     }
 }

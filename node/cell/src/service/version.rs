@@ -1,5 +1,4 @@
-//! Version of a service, of which its instances are made: code, what they are told at their start,
-//! and the account of their memory.
+//! Version of a service: code, start parameters of its instances, and the account of their memory.
 
 use crate::below;
 use crate::memory::{Allowance, Charge, Memory};
@@ -15,7 +14,7 @@ use xsk::Packet;
 /// Reason for which a service does not start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartFailure {
-    /// Too little memory left in its session.
+    /// The session has too little memory left.
     #[error("{0}")]
     Memory(#[source] OutOfMemory),
     #[error(transparent)]
@@ -28,12 +27,12 @@ impl From<OutOfMemory> for StartFailure {
     }
 }
 
-/// Owner of a version's code and of what its instances begin with.
+/// Code of a version, and the parameters with which its instances start.
 pub(super) struct Version {
     program: Program<Packet>,
     spec: Box<InstanceSpec>,
     memory: Memory,
-    /// Access of its instances to the account.
+    /// Allowance of its instances on the session's account.
     allowance: Rc<Allowance>,
     /// Charge for what is kept for it, and for its stacks.
     _charge: Charge,
@@ -65,10 +64,10 @@ impl Version {
         Self { program, spec: Box::new(spec), memory, allowance, _charge: charge }
     }
 
-    /// Begins to start an instance for a lane, with what one before has left.
+    /// Begins to start a lane's instance, with the state that an earlier one left.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// The instance cannot be created.
     pub(super) fn begin(
         &self,
         engine: &Engine,
@@ -76,22 +75,22 @@ impl Version {
         kept: Option<Kept>,
         now: CoarseInstant,
     ) -> Result<Starting<Packet>, StartError> {
-        // What one before was refused is not why this one does not start.
+        // A refusal of memory to an earlier instance is not this one's.
         self.allowance.take_short();
         let spec = InstanceSpec { lane: lane as u32, ..(*self.spec).clone() };
         self.program.begin(engine, &spec, kept, now.as_millis())
     }
 
-    /// Returns why an instance did not start: what it was refused of memory comes before what it
-    /// says.
+    /// Returns the cause of a failed start: a refusal of memory takes precedence over the module's
+    /// error.
     pub(super) fn why(&self, error: StartError) -> StartFailure {
         self.allowance.take_short().map_or(error.into(), StartFailure::Memory)
     }
 
-    /// Charges a session for state on its way to the next version.
+    /// Charges a session for state under transfer to the next version.
     ///
     /// # Errors
-    /// When it has not that much memory.
+    /// The session has too little memory left.
     pub(super) fn charge_state(
         &self,
         session: SessionId,
@@ -100,7 +99,7 @@ impl Version {
         self.memory.charge_state(session, bytes)
     }
 
-    /// Returns a trap below user level, by its code and its place in the module.
+    /// Returns a trap below user level, from its code and its offset in the module.
     pub(super) fn trap_of(&self, cause: u32, place: u32) -> Trap {
         let unknown = Trap { kind: TrapKind::Other, place: None };
         below::trap_of(&self.program, cause, place).unwrap_or(unknown)

@@ -1,4 +1,5 @@
-//! Which services are to be looked at, and when: with thousands of them nobody asks each.
+//! Index of services by the time of their next check: with thousands of them, polling each would
+//! take too long.
 //!
 //! ```text
 //!  timer, restart, probation, lane below ─▶ due: a heap of (when, entry) ─▶ tick
@@ -11,15 +12,15 @@ use units::{CoarseInstant, EntryId};
 
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// What was asked for; that which is not in `at` any more is skipped.
+    /// Requested times; one that differs from `at` is stale and skipped.
     due: BinaryHeap<Reverse<(CoarseInstant, EntryId)>>,
-    /// Time at which each entry is to be looked at, [`CoarseInstant::NEVER`] for never.
+    /// Time at which each entry is due, [`CoarseInstant::NEVER`] for never.
     at: Vec<CoarseInstant>,
     lanes: Vec<EntryId>,
 }
 
 impl Watch {
-    /// Has the service looked at then, and not before; never with [`CoarseInstant::NEVER`].
+    /// Sets the time at which a service is due; [`CoarseInstant::NEVER`] for never.
     pub(crate) fn set(&mut self, entry: EntryId, at: CoarseInstant) {
         let index = usize::from(entry.0);
         if self.at.len() <= index {
@@ -33,13 +34,13 @@ impl Watch {
         }
     }
 
-    /// When the next one is to be looked at; at the latest, since it may have been put off.
+    /// Returns the earliest time at which a service may be due; it may be too early, if that
+    /// service was put off.
     pub(crate) fn next_at(&self) -> CoarseInstant {
         self.due.peek().map_or(CoarseInstant::NEVER, |Reverse((at, _))| *at)
     }
 
-    /// Those whose time has come, each once; none of them is to be looked at again until
-    /// [`Watch::set`].
+    /// Takes the services that are due, each once. None of them is due again until [`Watch::set`].
     pub(crate) fn take_due(&mut self, now: CoarseInstant) -> Vec<EntryId> {
         let mut all = Vec::new();
         while let Some(Reverse((at, entry))) = self.due.peek().copied()
@@ -55,19 +56,19 @@ impl Watch {
         all
     }
 
-    /// A version of the service can leave user level.
+    /// Adds a service of which a version can leave user level.
     pub(crate) fn has_lane(&mut self, entry: EntryId) {
         if let Err(place) = self.lanes.binary_search(&entry) {
             self.lanes.insert(place, entry);
         }
     }
 
-    /// Services of which a version can leave user level.
+    /// Returns the services of which a version can leave user level.
     pub(crate) fn lanes(&self) -> &[EntryId] {
         &self.lanes
     }
 
-    /// The service is gone.
+    /// Removes a service.
     pub(crate) fn forget(&mut self, entry: EntryId) {
         self.set(entry, CoarseInstant::NEVER);
         if let Ok(place) = self.lanes.binary_search(&entry) {

@@ -1,13 +1,13 @@
-//! The codecs of a cell's streams: who may have one, what they take, and who pays.
+//! Codecs of a cell's streams: admission, processor time, and the accounts that pay.
 //!
 //! ```text
 //!  filter ─ admit, start, stop ─▶ Codecs ─ WantsCodec, CodecUnwanted ─▶ daemon ─▶ process
-//!         ◀─────── news ─────────        ◀─ CodecStarted, CodecEnded ──
+//!         ◀─────── events ─────────        ◀─ CodecStarted, CodecEnded ──
 //! ```
 //!
-//! A cell starts no process: its daemon does, and gives it a socket. What a codec has taken of a
-//! processor is looked at here, since it is on the account of its stream's session, whose turns it
-//! is fed in: who has used what it was promised, and gets no more, feeds none.
+//! A cell starts no process: the daemon does, and passes it a socket. The processor time of a codec
+//! is measured here, since the session of its stream pays for it and feeds it in its own turns: a
+//! session that has used up its slice, and gets no extra time, feeds none.
 
 use crate::protocol::CodecFacts;
 use mpeg2::TranscodeParams;
@@ -19,65 +19,65 @@ use std::time::Duration;
 use stream_services::{CodecEvent, Refusal, Share};
 use units::{EntryId, Nanos, SessionId};
 
-/// Streams with codecs, whatever they take: each is a process or two.
+/// Most streams with codecs, whatever time they use: each is a process or two.
 pub(crate) const STREAMS_MAX: usize = 128;
-/// Thousandths of the codecs' cores that streams may need together: what is left is for pictures
-/// that take longer than others, and for the start of codecs.
+/// Part of the codecs' cores that streams may need together, in thousandths: the rest is for
+/// pictures that take longer than others, and for the start of codecs.
 const USED_MAX: u64 = 900;
-/// Thousandths of a core that a stream is reckoned to need before anybody knows: one of main level
-/// at 25 pictures a second, with some to spare.
+/// Assumed need of a stream before it has been measured, in thousandths of a core: main level at 25
+/// pictures a second, with a margin.
 const NEED_UNKNOWN: u64 = 60;
-/// What a stream needs is known when it has shown so much.
+/// Playing time of a stream after which its need is known.
 const NEED_KNOWN_FROM: Nanos = Nanos::from_millis(1_000);
-/// How often is looked at what codecs have taken: several times in each session's period.
-const LOOK_EVERY: Nanos = Nanos::from_millis(5);
+/// Period at which the processor time of codecs is read: several times in each session's period.
+const POLL_PERIOD: Nanos = Nanos::from_millis(5);
 
-/// See above. Clones are of the same.
+/// Codecs of a cell; clones share them.
 #[derive(Clone, Default)]
-pub(crate) struct Codecs(Rc<RefCell<All>>);
+pub(crate) struct Codecs(Rc<RefCell<State>>);
 
 #[derive(Default)]
-struct All {
+struct State {
     facts: Option<CodecFacts>,
     streams: BTreeMap<u64, Stream>,
     codecs: BTreeMap<u64, Codec>,
     last: u64,
-    asks: VecDeque<Ask>,
-    /// Thousandths of a core that sessions have at most; others have what is left.
+    requests: VecDeque<CodecRequest>,
+    /// Limit of a session in thousandths of a core; a session without one has what is left.
     ceilings: BTreeMap<SessionId, u64>,
-    /// What codecs have taken of which nobody was charged yet.
+    /// Processor time of codecs not charged yet, by service.
     uncharged: BTreeMap<EntryId, Nanos>,
-    looked: Nanos,
+    polled_at: Nanos,
 }
 
-/// A stream with codecs.
+/// Stream with codecs.
 struct Stream {
     session: SessionId,
     cpu: Nanos,
-    /// How much of the stream has been shown.
+    /// Playing time of the stream that has been shown.
     shown: Nanos,
 }
 
 struct Codec {
     stream: u64,
     entry: EntryId,
-    news: Weak<RefCell<VecDeque<CodecEvent>>>,
-    /// Its process, once that runs.
+    events: Weak<RefCell<VecDeque<CodecEvent>>>,
+    /// Process id, once it runs.
     pid: Option<u32>,
     cpu: Nanos,
 }
 
-/// What the daemon is asked for.
+/// Request to the daemon.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Ask {
-    /// To start one.
+pub(crate) enum CodecRequest {
+    /// Start of a codec, with its parameters.
     Start(u64, String),
-    /// To end one.
+    /// End of a codec.
     Stop(u64),
 }
 
 impl Stream {
-    /// Thousandths of a core that it needs to be shown as fast as it plays, if that is known.
+    /// Returns the thousandths of a core that it needs to be shown in real time, if that is known.
     fn need(&self) -> Option<u64> {
         if self.shown < NEED_KNOWN_FROM {
             return None;
@@ -87,12 +87,12 @@ impl Stream {
 }
 
 impl Codecs {
-    /// What the daemon says that there is.
+    /// Sets the availability of codecs, as the daemon states it.
     pub(crate) fn set_facts(&self, facts: CodecFacts) {
         self.0.borrow_mut().facts = Some(facts);
     }
 
-    /// How much of a core a session has at most; without, as much as is left.
+    /// Sets the limit of a session in thousandths of a core; `None`: what is left.
     pub(crate) fn set_ceiling(&self, session: SessionId, permille: Option<u64>) {
         let ceilings = &mut self.0.borrow_mut().ceilings;
         match permille {
@@ -101,19 +101,19 @@ impl Codecs {
         };
     }
 
-    /// The codecs of one service's module.
+    /// Returns the codecs of one service's module.
     pub(crate) fn of(&self, session: SessionId, entry: EntryId) -> Rc<dyn stream_services::Codecs> {
-        Rc::new(OfService { all: self.clone(), session, entry, news: Rc::default() })
+        Rc::new(ServiceCodecs { all: self.clone(), session, entry, events: Rc::default() })
     }
 
-    /// What the daemon is to be asked for.
-    pub(crate) fn poll_ask(&self) -> Option<Ask> {
-        self.0.borrow_mut().asks.pop_front()
+    /// Returns the next request to the daemon.
+    pub(crate) fn poll_request(&self) -> Option<CodecRequest> {
+        self.0.borrow_mut().requests.pop_front()
     }
 
-    /// Nothing that the daemon was asked for will come, for it is another one: streams whose codec
-    /// was being started lose it.
-    pub(crate) fn forget_asked(&self) {
+    /// Discards outstanding requests, of which a new daemon does not know: streams lose codecs that
+    /// were starting.
+    pub(crate) fn discard_requests(&self) {
         let waiting = |(number, codec): (&u64, &Codec)| codec.pid.is_none().then_some(*number);
         let waiting: Vec<u64> = self.0.borrow().codecs.iter().filter_map(waiting).collect();
         for number in waiting {
@@ -121,35 +121,36 @@ impl Codecs {
         }
     }
 
-    /// A codec runs.
+    /// Passes a started codec to its stream.
     pub(crate) fn started(&self, number: u64, pid: u32, socket: OwnedFd) {
-        // Without anybody who wants it the socket closes, and it ends.
+        // If no stream wants it, the socket closes and the codec ends.
         let mut all = self.0.borrow_mut();
         if let Some(codec) = all.codecs.get_mut(&number) {
             codec.pid = Some(pid);
-            if let Some(news) = codec.news.upgrade() {
-                news.borrow_mut().push_back(CodecEvent::Started(number, socket));
+            if let Some(events) = codec.events.upgrade() {
+                events.borrow_mut().push_back(CodecEvent::Started(number, socket));
             }
         }
     }
 
-    /// A codec has ended, or could not be started, and has taken so much in all if that is known.
+    /// Removes a codec that has ended or could not be started; `cpu` is its total processor time,
+    /// zero if unknown.
     pub(crate) fn ended(&self, number: u64, why: String, cpu: Nanos) {
         let mut all = self.0.borrow_mut();
         let Some(codec) = all.codecs.remove(&number) else { return };
         all.add(codec.stream, codec.entry, cpu.saturating_sub(codec.cpu));
-        if let Some(news) = codec.news.upgrade() {
-            news.borrow_mut().push_back(CodecEvent::Ended(number, why));
+        if let Some(events) = codec.events.upgrade() {
+            events.borrow_mut().push_back(CodecEvent::Ended(number, why));
         }
     }
 
-    /// Looks at what codecs have taken, when the last time is long enough ago.
-    pub(crate) fn look(&self, now: Nanos, taken: impl Fn(u32) -> Option<Duration>) {
+    /// Reads the processor time of codecs if a period has passed.
+    pub(crate) fn poll(&self, now: Nanos, taken: impl Fn(u32) -> Option<Duration>) {
         let mut all = self.0.borrow_mut();
-        if all.codecs.is_empty() || now.saturating_sub(all.looked) < LOOK_EVERY {
+        if all.codecs.is_empty() || now.saturating_sub(all.polled_at) < POLL_PERIOD {
             return;
         }
-        all.looked = now;
+        all.polled_at = now;
         let mut more = Vec::new();
         for codec in all.codecs.values_mut() {
             let taken = codec.pid.and_then(&taken);
@@ -164,13 +165,13 @@ impl Codecs {
         }
     }
 
-    /// What a service's codecs have taken that it was not charged yet.
+    /// Takes the processor time of a service's codecs that has not been charged.
     pub(crate) fn take_uncharged(&self, entry: EntryId) -> Nanos {
         self.0.borrow_mut().uncharged.remove(&entry).unwrap_or_default()
     }
 }
 
-impl All {
+impl State {
     fn add(&mut self, stream: u64, entry: EntryId, cpu: Nanos) {
         *self.uncharged.entry(entry).or_default() += cpu;
         if let Some(stream) = self.streams.get_mut(&stream) {
@@ -188,10 +189,10 @@ impl All {
         };
         if self.streams.len() >= STREAMS_MAX {
             return Err(Refusal::Busy(format!(
-                "{STREAMS_MAX} streams are as many as there may be"
+                "the limit of {STREAMS_MAX} streams with codecs is reached"
             )));
         }
-        // What another one will need is what those that are there need, as far as that is known.
+        // The need of another stream is the mean of the known needs.
         let known = self.streams.values().filter_map(Stream::need);
         let (count, sum) = known.fold((0, 0), |(count, sum), need| (count + 1, sum + need));
         let another = u64::checked_div(sum, count).unwrap_or(NEED_UNKNOWN).max(1);
@@ -219,62 +220,62 @@ impl All {
         Ok(self.last)
     }
 
-    /// A codec is of no use any more. What it takes until it has ended is still looked at.
+    /// Asks the daemon to end a codec, whose time is read until it has ended.
     fn stop(&mut self, number: u64) {
         if self.codecs.contains_key(&number) {
-            self.asks.push_back(Ask::Stop(number));
+            self.requests.push_back(CodecRequest::Stop(number));
         }
     }
 }
 
-/// The codecs of one version of a service.
-struct OfService {
+/// Codecs of one version of a service.
+struct ServiceCodecs {
     all: Codecs,
     session: SessionId,
     entry: EntryId,
-    news: Rc<RefCell<VecDeque<CodecEvent>>>,
+    events: Rc<RefCell<VecDeque<CodecEvent>>>,
 }
 
-impl stream_services::Codecs for OfService {
+impl stream_services::Codecs for ServiceCodecs {
     fn admit(&self) -> Result<Rc<dyn Share>, Refusal> {
         let stream = self.all.0.borrow_mut().admit(self.session)?;
-        Ok(Rc::new(OfStream {
+        Ok(Rc::new(StreamCodecs {
             all: self.all.clone(),
             stream,
             entry: self.entry,
-            news: Rc::downgrade(&self.news),
+            events: Rc::downgrade(&self.events),
             own: RefCell::default(),
             shown: Cell::default(),
         }))
     }
 
     fn poll(&self) -> Option<CodecEvent> {
-        self.news.borrow_mut().pop_front()
+        self.events.borrow_mut().pop_front()
     }
 
     fn has_events(&self) -> bool {
-        !self.news.borrow().is_empty()
+        !self.events.borrow().is_empty()
     }
 }
 
-/// The place of one stream.
-struct OfStream {
+/// Admitted stream, with its codecs.
+struct StreamCodecs {
     all: Codecs,
     stream: u64,
     entry: EntryId,
-    news: Weak<RefCell<VecDeque<CodecEvent>>>,
+    events: Weak<RefCell<VecDeque<CodecEvent>>>,
     own: RefCell<Vec<u64>>,
     shown: Cell<Nanos>,
 }
 
-impl Share for OfStream {
+impl Share for StreamCodecs {
     fn start(&self, params: &TranscodeParams) -> u64 {
         let mut all = self.all.0.borrow_mut();
         all.last += 1;
         let number = all.last;
-        let (stream, entry, news) = (self.stream, self.entry, self.news.clone());
-        all.codecs.insert(number, Codec { stream, entry, news, pid: None, cpu: Nanos::ZERO });
-        all.asks.push_back(Ask::Start(number, params.to_string()));
+        let (stream, entry, events) = (self.stream, self.entry, self.events.clone());
+        all.codecs.insert(number, Codec { stream, entry, events, pid: None, cpu: Nanos::ZERO });
+        all.requests.push_back(CodecRequest::Start(number, params.to_string()));
         self.own.borrow_mut().push(number);
         number
     }
@@ -294,7 +295,7 @@ impl Share for OfStream {
     }
 }
 
-impl Drop for OfStream {
+impl Drop for StreamCodecs {
     fn drop(&mut self) {
         let mut all = self.all.0.borrow_mut();
         for codec in self.own.take() {
@@ -333,22 +334,22 @@ mod tests {
     fn there_are_as_many_streams_as_the_processor_carries() {
         let codecs = codecs(1);
         let own = codecs.of(SESSION, ENTRY);
-        // As nobody knows better, each needs the same.
+        // Without a measurement, each needs the same.
         let mut all: Vec<_> = (0..15).map(|_| own.admit().unwrap()).collect();
         assert!(is_busy(own.admit()), "15 at 60 are 900");
         all.pop();
         all.push(own.admit().unwrap());
-        // They turn out to need 20 thousandths each: a second shown has taken 20 ms.
+        // Measured need: 20 thousandths each, since a second shown has taken 20 ms.
         for (count, share) in all.iter().enumerate() {
             let number = share.start(&params());
             codecs.started(number, count as u32, socket());
             share.show(NEED_KNOWN_FROM);
         }
-        codecs.look(Nanos::from_millis(100), |_| Some(Duration::from_millis(20)));
+        codecs.poll(Nanos::from_millis(100), |_| Some(Duration::from_millis(20)));
         all.extend((0..20).map(|_| own.admit().unwrap()));
         assert!(!is_busy(own.admit()));
-        // And then 59.
-        codecs.look(Nanos::from_millis(200), |_| Some(Duration::from_millis(59)));
+        // Measured need: 59 thousandths each.
+        codecs.poll(Nanos::from_millis(200), |_| Some(Duration::from_millis(59)));
         assert!(is_busy(own.admit()));
         all.clear();
         assert!(own.admit().is_ok());
@@ -382,38 +383,38 @@ mod tests {
         let own = codecs.of(SESSION, ENTRY);
         let share = own.admit().unwrap();
         let number = share.start(&params());
-        let asked = Ask::Start(number, params().to_string());
-        assert_eq!((codecs.poll_ask(), codecs.poll_ask()), (Some(asked), None));
+        let asked = CodecRequest::Start(number, params().to_string());
+        assert_eq!((codecs.poll_request(), codecs.poll_request()), (Some(asked), None));
         codecs.started(number, 7, socket());
         assert!(own.has_events() && matches!(own.poll(), Some(CodecEvent::Started(..))));
         let taken = |ms| move |pid| (pid == 7).then(|| Duration::from_millis(ms));
-        codecs.look(Nanos::from_millis(10), taken(3));
-        codecs.look(Nanos::from_millis(20), taken(8));
-        codecs.look(Nanos::from_millis(21), taken(9));
+        codecs.poll(Nanos::from_millis(10), taken(3));
+        codecs.poll(Nanos::from_millis(20), taken(8));
+        codecs.poll(Nanos::from_millis(21), taken(9));
         assert_eq!(codecs.take_uncharged(ENTRY), Nanos::from_millis(8), "the last is too soon");
         assert_eq!(codecs.take_uncharged(ENTRY), Nanos::ZERO);
-        // What it took in all is known at its end.
+        // The total time is known at its end.
         codecs.ended(number, String::new(), Nanos::from_millis(11));
         assert_eq!(codecs.take_uncharged(ENTRY), Nanos::from_millis(3));
         assert!(matches!(own.poll(), Some(CodecEvent::Ended(..))));
-        // A stream that goes has its codecs ended, those that the daemon has not started, too.
+        // A dropped stream ends its codecs, also those that the daemon has not started.
         let number = share.start(&params());
         drop(share);
-        let last: Vec<Ask> = std::iter::from_fn(|| codecs.poll_ask()).collect();
-        assert_eq!(last[1..], [Ask::Stop(number)]);
+        let last: Vec<CodecRequest> = std::iter::from_fn(|| codecs.poll_request()).collect();
+        assert_eq!(last[1..], [CodecRequest::Stop(number)]);
         codecs.started(number, 8, socket());
         codecs.ended(number, String::new(), Nanos::from_millis(1));
         assert!(codecs.0.borrow().codecs.is_empty());
     }
 
     #[test]
-    fn what_a_daemon_owes_that_is_gone_does_not_come() {
+    fn requests_to_an_old_daemon_are_discarded() {
         let codecs = codecs(1);
         let own = codecs.of(SESSION, ENTRY);
         let share = own.admit().unwrap();
         let (runs, waits) = (share.start(&params()), share.start(&params()));
         codecs.started(runs, 7, socket());
-        codecs.forget_asked();
+        codecs.discard_requests();
         assert!(matches!(own.poll(), Some(CodecEvent::Started(number, _)) if number == runs));
         assert!(matches!(own.poll(), Some(CodecEvent::Ended(number, _)) if number == waits));
         assert!(own.poll().is_none());

@@ -1,4 +1,4 @@
-//! Connections through a service of streams, by loopback sockets of this process.
+//! Unit tests of connections through a service of streams, by loopback sockets of this process.
 
 use super::*;
 use crate::memory::Memory;
@@ -15,12 +15,12 @@ fn socket() -> OwnedFd {
 fn how_busy_the_thread_is_is_measured_now_and_then() {
     let mut busy = Busy::default();
     let at = |ms| Nanos::from_millis(ms);
-    busy.look(at(1000), || at(500));
+    busy.poll(at(1000), || at(500));
     assert_eq!(busy.permille.get(), None, "from now on");
-    busy.look(at(1050), || unreachable!("too soon"));
-    busy.look(at(1100), || at(525));
+    busy.poll(at(1050), || unreachable!("too soon"));
+    busy.poll(at(1100), || at(525));
     assert_eq!(busy.permille.get(), Some(250));
-    busy.look(at(1200), || at(900));
+    busy.poll(at(1200), || at(900));
     assert_eq!(busy.permille.get(), Some(1000), "clocks differ a little");
 }
 
@@ -31,28 +31,28 @@ fn sockets_are_asked_for_before_they_are_needed_and_again_when_they_do_not_come(
     assert_eq!(pool.wants(at(5000)), Some([READY_MAX; 2]));
     assert_eq!(pool.wants(at(5999)), None, "they are on their way");
     assert_eq!(pool.wants(at(6000)), Some([READY_MAX; 2]), "they did not come");
-    pool.asked = [0; 2];
+    pool.requested = [0; 2];
     pool.ready = [(0..READY_MAX).map(|_| socket()).collect(), Vec::new()];
-    pool.asked[1] = READY_MAX;
-    for _ in 1..ASKED_MIN {
+    pool.requested[1] = READY_MAX;
+    for _ in 1..REQUEST_MIN {
         assert!(pool.take(false).is_some());
     }
     assert_eq!(pool.wants(at(6500)), None);
     assert!(pool.take(false).is_some() && !pool.is_short);
-    assert_eq!(pool.wants(at(6500)), Some([ASKED_MIN, 0]));
+    assert_eq!(pool.wants(at(6500)), Some([REQUEST_MIN, 0]));
     assert!(pool.take(true).is_none() && pool.is_short);
 }
 
 const ENTRY: EntryId = EntryId(6);
-/// Time of all tests: nothing here waits for any.
+/// Time of all tests: nothing here waits.
 const NOW: Nanos = Nanos::from_millis(5_000);
 const UNTIL: Nanos = Nanos(u64::MAX);
-/// Looks at connections before a test gives up.
-const LOOKS_MAX: usize = 200_000;
-/// Bytes of each buffer of the kernel on the way: it takes twice as many.
+/// Polls of connections before a test gives up.
+const POLLS_MAX: usize = 200_000;
+/// Size that is set for each kernel buffer on the path, in bytes: the kernel doubles it.
 const BUFFER: usize = 16 << 10;
 
-/// A TCP socket as the daemon makes them: not connected, and with small buffers.
+/// Returns a TCP socket as the daemon makes them: not connected, and with small buffers.
 fn tcp_socket() -> OwnedFd {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
@@ -69,7 +69,7 @@ fn listening(address: SocketAddrV4) -> TcpListener {
     socket.into()
 }
 
-/// A service of streams whose module sees nothing, a client, and the server that it calls.
+/// Service of streams whose module inspects nothing, a client, and the server that it calls.
 ///
 /// Where a node intercepts connections a client's server is at another machine. Here the service
 /// listens at all addresses, and, once the client is on its way, the server at the one that it
@@ -98,10 +98,10 @@ impl Bench {
         let port = listener.local_addr().unwrap().port();
         let called = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 2), port);
         let client = tcp_socket();
-        // It is under way until the service's listener has it.
+        // The connection is established once the service's listener has it.
         let _ = net::connect(&client, &called);
         let client = TcpStream::from(client);
-        let is_connected = (0..LOOKS_MAX).any(|_| client.peer_addr().is_ok());
+        let is_connected = (0..POLLS_MAX).any(|_| client.peer_addr().is_ok());
         assert!(is_connected);
         let server = listening(called);
         let mut services = StreamServices::new().unwrap();
@@ -111,17 +111,17 @@ impl Bench {
         Self { services, client, server }
     }
 
-    /// Looks at connections once, and does what can be done; returns whether anything could.
+    /// Polls connections once, and works on them; returns true if there was work.
     fn turn(&mut self) -> bool {
-        self.services.look(NOW).unwrap();
+        self.services.poll(NOW).unwrap();
         let is_ready = self.services.ready(NOW).count() > 0;
         while self.services.work(ENTRY, NOW, UNTIL) {}
         is_ready
     }
 
-    /// Goes on until something has come of it.
+    /// Works until `of` returns a result.
     fn until<T>(&mut self, mut of: impl FnMut(&mut Self) -> Option<T>) -> T {
-        for _ in 0..LOOKS_MAX {
+        for _ in 0..POLLS_MAX {
             self.turn();
             if let Some(it) = of(self) {
                 return it;
@@ -138,7 +138,7 @@ impl Bench {
         accepted.0
     }
 
-    /// Reads so much at one end.
+    /// Reads this many bytes at one end.
     fn read(&mut self, from: &TcpStream, length: usize) -> Vec<u8> {
         let mut all = Vec::new();
         let mut from = from;
@@ -183,7 +183,7 @@ fn a_server_that_does_not_read_holds_its_client_back_and_takes_no_turns() {
     let mut server = bench.accepted();
     let byte = |at: usize| (at % 251) as u8;
     let mut written = 0;
-    // The client writes as long as anything moves.
+    // The client writes as long as data moves.
     let mut idle = 0;
     while idle < 2_000 {
         let next: Vec<u8> = (written..written + 4096).map(byte).collect();
@@ -196,7 +196,7 @@ fn a_server_that_does_not_read_holds_its_client_back_and_takes_no_turns() {
     let held = bench.counts().up;
     assert!(held > 0 && (held as usize) < written, "{held} of {written}");
     assert!(!bench.turn(), "there is nothing to do for it");
-    // All of it comes, in order, when the server reads.
+    // All data arrives, in order, once the server reads.
     let mut read = 0;
     bench.until(|_| {
         let mut buffer = [0; 8192];
@@ -222,8 +222,8 @@ fn a_connection_without_a_socket_waits_with_the_kernel_until_the_daemon_has_sent
     bench.services.provide(false, vec![tcp_socket()]);
     let server = bench.accepted();
     assert_eq!(bench.read(&server, 5), b"early");
-    // Another daemon owes nothing of what the one before was asked for.
-    bench.services.forget_asked();
+    // Requests to an old daemon are not outstanding with a new one.
+    bench.services.discard_requests();
     assert_eq!(bench.services.wants(), Some([READY_MAX; 2]));
 }
 
@@ -231,16 +231,16 @@ fn a_connection_without_a_socket_waits_with_the_kernel_until_the_daemon_has_sent
 fn connections_of_the_version_before_go_on_and_their_counts_are_the_services() {
     let mut bench = Bench::new(1);
     let server = bench.accepted();
-    assert_eq!(bench.services.poll_told(), Some((ENTRY, Told::Started)));
+    assert_eq!(bench.services.poll_notice(), Some((ENTRY, StreamNotice::Started)));
     let charge = Memory::new().charge_streams(&facts()).unwrap();
     bench.services.replace(facts(), None, charge).unwrap();
-    assert_eq!(bench.services.poll_told(), Some((ENTRY, Told::Replaced)));
+    assert_eq!(bench.services.poll_notice(), Some((ENTRY, StreamNotice::Replaced)));
     (&bench.client).write_all(b"on").unwrap();
     assert_eq!(bench.read(&server, 2), b"on");
     drop(server);
     bench.client.shutdown(std::net::Shutdown::Both).unwrap();
     bench.until(|bench| (bench.counts().open() == 0).then_some(()));
-    // The version before is gone, and what it counted is not.
+    // The old version is removed; its counters are kept.
     bench.turn();
     assert!(bench.services.services[0].draining.is_empty());
     assert_eq!((bench.counts().accepted, bench.counts().up), (1, 2));
@@ -255,10 +255,10 @@ fn a_service_that_stops_resets_its_connections() {
     let mut server = bench.accepted();
     let report = bench.services.stop(ENTRY).unwrap().streams.unwrap();
     assert_eq!((report.counts.accepted, report.counts.open()), (1, 1));
-    assert!(!bench.services.are_there() && bench.services.pool.ready[0].is_empty());
-    let ended = (0..LOOKS_MAX).find_map(|_| match server.read(&mut [0; 8]) {
+    assert!(!bench.services.has_services() && bench.services.pool.ready[0].is_empty());
+    let ended = (0..POLLS_MAX).find_map(|_| match server.read(&mut [0; 8]) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            bench.services.look(NOW).unwrap();
+            bench.services.poll(NOW).unwrap();
             None
         }
         ended => Some(ended.map_err(|error| error.kind())),

@@ -1,8 +1,8 @@
-//! Services of streams in the cell's loop: what happens to connections is looked at each time, what
-//! can be done waits for its session's turn.
+//! Services of streams in the cell's loop: connections are polled in each round, and work on them
+//! waits for its session's turn.
 
-use super::codecs::Ask;
-use super::{Module, StreamServices, Told};
+use super::codecs::CodecRequest;
+use super::{Module, StreamNotice, StreamServices};
 use crate::control::link::Link;
 use crate::memory::{Charge, Memory};
 use crate::protocol::{Failure, FromCell, ServiceReport, SessionFacts, StreamFacts};
@@ -22,21 +22,20 @@ use std::rc::Rc;
 use stream_services::{Capabilities, Filter, FilterSpec, Kind};
 use units::{EntryId, Nanos, SessionId};
 
-/// Slices that a call may see begin where nobody sets a pace; here somebody does.
+/// Slices that a call may see begin without a pacer; not used here, where there is one.
 const CALL_SLICES: u64 = 2;
 /// Bytes of a page of linear memory.
 const PAGE_LENGTH: usize = 65_536;
 
-/// Interval at which the daemon and what comes from the kernel are looked at while there is
-/// something to do for connections: two calls of the kernel, which each look at those would make as
-/// well.
-const BESIDE_INTERVAL: Nanos = Nanos(100_000);
+/// Interval at which the daemon and the kernel's packets are polled while connections have work:
+/// polling them takes two system calls, which would double those of a round.
+const POLL_INTERVAL: Nanos = Nanos(100_000);
 
-/// Time for which a service's calls are looked at more often behind one that ran for longer than a
-/// turn. Others are short, and to interrupt them takes a twentieth of their time.
+/// Time for which a service's calls are interrupted more often after one that ran for longer than a
+/// turn. Other calls are short, and interrupting them takes a twentieth of their time.
 const CAREFUL_FOR: Nanos = Nanos::from_millis(1_000);
 
-/// Returns the settings of shared streams that an operator allows; `None` when he allows none.
+/// Returns the settings of shared streams that the operator allows; `None` if it allows none.
 fn shared_streams(allowed: Reflection) -> Option<fanout::Settings> {
     let mut settings = fanout::Settings::default();
     match allowed {
@@ -47,71 +46,71 @@ fn shared_streams(allowed: Reflection) -> Option<fanout::Settings> {
     Some(settings)
 }
 
-/// The kernel's random bytes.
+/// Source of random bytes: the kernel.
 struct Kernel;
 
 impl Random for Kernel {
     fn fill(&self, bytes: &mut [u8]) {
-        // A kernel that has none yet has not started this process.
+        // The kernel's generator was ready before this process started.
         let _ = getrandom::fill(bytes);
     }
 }
 
-/// Schedule of looks at what is beside connections: the daemon, and the kernel's packets.
+/// Schedule for polling what is not a connection: the daemon, and packets from the kernel.
 #[derive(Debug, Default)]
-struct Beside {
-    /// Instant of the last look behind which there were connections to work for.
-    looked: Nanos,
-    /// Instant at which connections were worked for, since the last look.
-    worked: Option<Nanos>,
+struct PollSchedule {
+    /// Time of the last poll that followed work on connections.
+    polled_at: Nanos,
+    /// Time of work on connections since the last poll, if any.
+    worked_at: Option<Nanos>,
 }
 
-impl Beside {
-    /// Notes that connections were worked for, until then.
+impl PollSchedule {
+    /// Records that connections were worked_at on until `now`.
     const fn handle_work(&mut self, now: Nanos) {
-        self.worked = Some(now);
+        self.worked_at = Some(now);
     }
 
-    /// Returns whether it is time to look.
+    /// Returns true if it is time to poll.
     fn poll(&mut self) -> bool {
-        let Some(at) = self.worked.take() else { return true };
-        let is_due = at.saturating_sub(self.looked) >= BESIDE_INTERVAL;
+        let Some(at) = self.worked_at.take() else { return true };
+        let is_due = at.saturating_sub(self.polled_at) >= POLL_INTERVAL;
         if is_due {
-            self.looked = at;
+            self.polled_at = at;
         }
         is_due
     }
 }
 
-/// Owner of services of streams, and of when they and what is beside them are looked at.
+/// Owner of services of streams, and of the schedule for polling the daemon.
 pub(crate) struct StreamTurns {
     services: StreamServices,
     engine: proxy_wasm::Engine,
     accounts: Memory,
-    /// Instant until which calls may be long.
+    /// Time until which calls are expected to be long.
     careful_until: Nanos,
-    beside: Beside,
+    schedule: PollSchedule,
 }
 
 impl StreamTurns {
-    /// Creates an owner without services; before the process is confined, since it makes a
-    /// descriptor.
+    /// Creates an owner without services. Must be called before the process is confined, since it
+    /// creates a descriptor.
     ///
     /// # Errors
-    /// When the kernel has none left.
+    /// The process has no descriptor left.
     pub(crate) fn new(engine: proxy_wasm::Engine, accounts: Memory) -> std::io::Result<Self> {
         Ok(Self {
             services: StreamServices::new()?,
             engine,
             accounts,
             careful_until: Nanos::ZERO,
-            beside: Beside::default(),
+            schedule: PollSchedule::default(),
         })
     }
 
-    /// Returns true when there is a service.
-    pub(crate) const fn are_there(&self) -> bool {
-        self.services.are_there()
+    /// Returns true if there is a service.
+    pub(crate) const fn has_services(&self) -> bool {
+        self.services.has_services()
     }
 
     /// Returns the services and their reports.
@@ -124,16 +123,16 @@ impl StreamTurns {
         self.services.codecs()
     }
 
-    /// Returns the descriptor that becomes readable when something happens to connections, while
-    /// there are services.
-    pub(crate) fn waited_for(&self) -> Option<BorrowedFd<'_>> {
-        self.services.are_there().then_some(self.services.as_fd())
+    /// Returns the descriptor that is readable when connections have events, while there are
+    /// services.
+    pub(crate) fn readable_fds(&self) -> Option<BorrowedFd<'_>> {
+        self.services.has_services().then_some(self.services.as_fd())
     }
 
-    /// Begins a service, with what came with its facts; tells the daemon when that fails.
+    /// Starts a service with the descriptors of its message; tells the daemon if that fails.
     ///
     /// # Errors
-    /// When descriptors are missing, or the daemon cannot be told.
+    /// Descriptors are missing, or the daemon cannot be told.
     pub(crate) fn start(
         &mut self,
         facts: StreamFacts,
@@ -152,15 +151,15 @@ impl StreamTurns {
                 Ok(self.services.start(facts, interception, listeners, module, charge)?)
             });
         match started {
-            Ok(()) => self.look(scheduler, link),
+            Ok(()) => self.poll(scheduler, link),
             Err(error) => link.send(&FromCell::StartFailed(entry, Failure::of(&error))),
         }
     }
 
-    /// Begins another version in a service's place; tells the daemon when that fails.
+    /// Starts another version of a service; tells the daemon if that fails.
     ///
     /// # Errors
-    /// When its code is missing, or the daemon cannot be told.
+    /// The code is missing, or the daemon cannot be told.
     pub(crate) fn replace(
         &mut self,
         facts: StreamFacts,
@@ -176,28 +175,28 @@ impl StreamTurns {
             .prepare(&facts, &code, scheduler.pacer())
             .and_then(|(module, charge)| Ok(self.services.replace(facts, module, charge)?));
         match replaced {
-            Ok(()) => self.look(scheduler, link),
+            Ok(()) => self.poll(scheduler, link),
             Err(error) => link.send(&FromCell::ReplaceFailed(entry, Failure::of(&error))),
         }
     }
 
-    /// Ends a service, and returns its last report; `None` when it is no service of streams.
+    /// Stops a service, and returns its last report; `None` if it is no service of streams.
     pub(crate) fn stop(&mut self, entry: EntryId) -> Option<ServiceReport> {
         self.services.stop(entry)
     }
 
-    /// Has packets that a service cannot have dropped, or forwarded plainly.
+    /// Sets the failure policy of a service: its connections are reset, or relayed unchanged.
     pub(crate) fn set_closed(&mut self, entry: EntryId, closed: bool) {
         self.services.set_closed(entry, closed);
     }
 
-    /// Takes unconnected sockets.
+    /// Adds unconnected sockets to the pool.
     pub(crate) fn provide(&mut self, v6: bool, sockets: Vec<OwnedFd>) {
         self.services.provide(v6, sockets);
     }
 
-    /// Takes what a session was promised: of a core its codecs have that at most when none of its
-    /// virtual processors has more.
+    /// Applies a session's reservation: its codecs are limited to the sum of its virtual processors
+    /// if none of them has extra time.
     pub(crate) fn set_session(&self, facts: &SessionFacts) {
         let processors = &facts.reservation.processors;
         let is_bounded = !processors.is_empty() && processors.iter().all(|it| !it.extra);
@@ -205,57 +204,56 @@ impl StreamTurns {
         self.services.codecs().set_ceiling(facts.id, is_bounded.then_some(sum));
     }
 
-    /// Forgets a session that is gone.
+    /// Removes a session.
     pub(crate) fn forget_session(&self, id: SessionId) {
         self.services.codecs().set_ceiling(id, None);
     }
 
-    /// Ends all services but those of `keep`: another daemon knows no others, and nothing that the
-    /// one before was asked for will come.
+    /// Stops all services but those of `keep`, since a new daemon knows no others; requests to the
+    /// old daemon are discarded.
     pub(crate) fn retain(&mut self, keep: impl Fn(EntryId) -> bool) {
         let gone: Vec<EntryId> =
             self.all().map(|(entry, _)| entry).filter(|&entry| !keep(entry)).collect();
         for entry in gone {
             self.services.stop(entry);
         }
-        self.services.forget_asked();
+        self.services.discard_requests();
     }
 
-    /// Looks at what has happened to connections, and tells the daemon: services with something to
-    /// do wait for their turn.
+    /// Polls connections, reports events to the daemon, and marks services with work as ready.
     ///
     /// # Errors
-    /// When connections cannot be looked at, or the daemon cannot be told.
-    pub(crate) fn look(
+    /// Connections cannot be polled, or the daemon cannot be told.
+    pub(crate) fn poll(
         &mut self,
         scheduler: &mut Scheduler<impl Timer>,
         link: &mut Link,
     ) -> Result<()> {
-        if !self.services.are_there() {
+        if !self.services.has_services() {
             return Ok(());
         }
         let now = pacer::now();
-        self.services.look(now).context("hearing of connections")?;
+        self.services.poll(now).context("polling connections")?;
         for (session, task) in self.services.ready(now) {
             scheduler.sessions_mut().wake(now, session, task);
         }
-        while let Some((entry, told)) = self.services.poll_told() {
-            self.report(entry, told, link)?;
+        while let Some((entry, notice)) = self.services.poll_notice() {
+            self.report(entry, notice, link)?;
         }
         if let Some(wants) = self.services.wants() {
             link.send(&FromCell::WantsSockets(wants))?;
         }
-        while let Some(ask) = self.services.codecs().poll_ask() {
-            link.send(&match ask {
-                Ask::Start(number, parameters) => FromCell::WantsCodec(number, parameters),
-                Ask::Stop(number) => FromCell::CodecUnwanted(number),
+        while let Some(request) = self.services.codecs().poll_request() {
+            link.send(&match request {
+                CodecRequest::Start(number, parameters) => FromCell::WantsCodec(number, parameters),
+                CodecRequest::Stop(number) => FromCell::CodecUnwanted(number),
             })?;
         }
         Ok(())
     }
 
-    /// Lets a service work whose turn it is; returns until when it did. `None` when there is no
-    /// such service.
+    /// Runs a turn of a service; returns the time when it ended. `None` if there is no such
+    /// service.
     pub(crate) fn work(
         &mut self,
         begin: Nanos,
@@ -284,7 +282,7 @@ impl StreamTurns {
                     self.careful_until = now + CAREFUL_FOR;
                 }
                 self.services.charge(entry, used, call);
-                self.beside.handle_work(now);
+                self.schedule.handle_work(now);
                 let sessions = scheduler.sessions_mut();
                 sessions.charge_codecs(now, next, self.services.charge_codecs(entry));
                 sessions.charge(now, next, used, !has_more);
@@ -293,18 +291,17 @@ impl StreamTurns {
         }
     }
 
-    /// Returns whether it is time to look at the daemon and at what the kernel sends up.
-    pub(crate) fn poll_beside(&mut self) -> bool {
-        self.beside.poll()
+    /// Returns true if it is time to poll the daemon and packets from the kernel.
+    pub(crate) fn is_poll_due(&mut self) -> bool {
+        self.schedule.poll()
     }
 
-    /// Returns when there is something to do although nothing happens.
+    /// Returns the time of the next timeout of a connection.
     pub(crate) fn poll_timeout(&self) -> Option<Nanos> {
         self.services.poll_timeout()
     }
 
-    /// Makes what a service, or another version of it, is begun with: its module, and the charge of
-    /// its memory.
+    /// Loads the module of a service or a version, and charges its memory.
     fn prepare(
         &self,
         facts: &StreamFacts,
@@ -315,7 +312,7 @@ impl StreamTurns {
         Ok((module, self.accounts.charge_streams(facts)?))
     }
 
-    /// Makes what sees a service's connections; `None` when its module wants to see nothing.
+    /// Loads the module that filters a service's connections; `None` if it inspects nothing.
     fn module(
         &self,
         facts: &StreamFacts,
@@ -378,26 +375,26 @@ impl StreamTurns {
         Ok(Some(Module { filter, shared }))
     }
 
-    fn report(&mut self, entry: EntryId, told: Told, link: &mut Link) -> Result<()> {
+    fn report(&mut self, entry: EntryId, notice: StreamNotice, link: &mut Link) -> Result<()> {
         let failure = |reason: String| Failure::of(&anyhow::Error::msg(reason));
-        match told {
-            Told::Started => link.send(&FromCell::Started(entry)),
-            Told::StartFailed(reason) => {
+        match notice {
+            StreamNotice::Started => link.send(&FromCell::Started(entry)),
+            StreamNotice::StartFailed(reason) => {
                 self.services.stop(entry);
                 link.send(&FromCell::StartFailed(entry, failure(reason)))
             }
-            Told::Replaced => {
+            StreamNotice::Replaced => {
                 link.send(&FromCell::Replaced(entry, 0))?;
                 link.send(&FromCell::Kept(entry))
             }
-            Told::ReplaceFailed(reason) => {
+            StreamNotice::ReplaceFailed(reason) => {
                 link.send(&FromCell::ReplaceFailed(entry, failure(reason)))
             }
-            Told::Trapped(trap, traps) => {
+            StreamNotice::Trapped(trap, traps) => {
                 link.notice(&FromCell::Trapped(entry, 0, trap, traps));
                 Ok(())
             }
-            Told::Said(text) => {
+            StreamNotice::Logged(text) => {
                 link.notice(&FromCell::Said(entry, text));
                 Ok(())
             }
@@ -414,7 +411,7 @@ mod tests {
     use std::net::TcpListener;
 
     const ENTRY: EntryId = EntryId(6);
-    /// A module that wants to see nothing of connections.
+    /// Module that inspects nothing of connections.
     const BLIND: &str = r#"(module (memory (export "memory") 1)
         (func (export "proxy_abi_version_0_2_1"))
         (func (export "malloc") (param i32) (result i32) (i32.const 0)))"#;
@@ -437,7 +434,7 @@ mod tests {
         sealed_memory("code", &code).unwrap()
     }
 
-    /// Descriptors that come with a service: its code, what has connections come, a listener.
+    /// Returns the descriptors of a service: its code, its interception, a listener.
     fn descriptors(code: OwnedFd) -> Vec<OwnedFd> {
         let interception = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -456,29 +453,29 @@ mod tests {
         streams.replace(facts(), fds, dispatcher.scheduler_mut(), link).unwrap();
     }
 
-    fn look(rig: &mut Rig) -> Vec<String> {
+    fn poll(rig: &mut Rig) -> Vec<String> {
         let Rig { streams, dispatcher, link, .. } = rig;
-        streams.look(dispatcher.scheduler_mut(), link).unwrap();
+        streams.poll(dispatcher.scheduler_mut(), link).unwrap();
         rig.told().iter().map(|message| format!("{message:?}")).collect()
     }
 
     #[test]
     fn a_service_of_streams_starts_asks_for_sockets_is_replaced_and_stops() {
         let mut rig = Rig::new();
-        assert!(rig.streams.waited_for().is_none() && look(&mut rig).is_empty());
+        assert!(rig.streams.readable_fds().is_none() && poll(&mut rig).is_empty());
         start(&mut rig, descriptors(code(BLIND))).unwrap();
-        assert_eq!(look(&mut rig), ["Started(EntryId(6))", "WantsSockets([256, 256])"]);
-        assert!(rig.streams.are_there() && rig.streams.waited_for().is_some());
+        assert_eq!(poll(&mut rig), ["Started(EntryId(6))", "WantsSockets([256, 256])"]);
+        assert!(rig.streams.has_services() && rig.streams.readable_fds().is_some());
         replace(&mut rig);
-        assert_eq!(look(&mut rig), ["Replaced(EntryId(6), 0)", "Kept(EntryId(6))"]);
+        assert_eq!(poll(&mut rig), ["Replaced(EntryId(6), 0)", "Kept(EntryId(6))"]);
         rig.streams.set_closed(ENTRY, true);
         let report = rig.streams.stop(ENTRY).unwrap();
         assert_eq!(report.streams.unwrap().requests, 0);
-        assert!(rig.streams.stop(ENTRY).is_none() && !rig.streams.are_there());
+        assert!(rig.streams.stop(ENTRY).is_none() && !rig.streams.has_services());
     }
 
     #[test]
-    fn code_that_is_none_and_a_service_that_is_not_there_are_told() {
+    fn invalid_code_and_an_unknown_service_are_reported() {
         let mut rig = Rig::new();
         let none = sealed_memory("code", b"none").unwrap();
         start(&mut rig, descriptors(none)).unwrap();
@@ -494,7 +491,7 @@ mod tests {
     fn a_turn_of_a_service_without_connections_is_over_at_once() {
         let mut rig = Rig::new();
         start(&mut rig, descriptors(code(BLIND))).unwrap();
-        look(&mut rig);
+        poll(&mut rig);
         let Rig { streams, dispatcher, .. } = &mut rig;
         let scheduler = dispatcher.scheduler_mut();
         let task = crate::sched::sessions::Task { entry: ENTRY, pool: 0, processor: 0 };
@@ -519,8 +516,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beside_connections_is_looked_at_each_time_or_now_and_then_while_they_work() {
-        let mut beside = Beside::default();
+    fn others_are_polled_each_time_or_at_an_interval_while_connections_work() {
+        let mut beside = PollSchedule::default();
         assert!(beside.poll() && beside.poll(), "nothing is worked for");
         let mut at = |now: u64| {
             beside.handle_work(Nanos(now));

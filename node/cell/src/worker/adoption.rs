@@ -1,4 +1,4 @@
-//! Adoption: another daemon takes over a cell that has outlived the one before.
+//! Adoption: a new daemon takes over a cell that has outlived the old one.
 
 use super::Cell;
 use crate::PROTOCOL_VERSION;
@@ -10,11 +10,11 @@ use rustix::fd::AsFd;
 use std::collections::BTreeSet;
 use units::{CoarseInstant, EntryId};
 
-/// Begins to serve another daemon: all services but those that it knows go, and it gets what it
-/// cannot have otherwise.
+/// Begins to serve a new daemon: removes all services but those that it knows, and sends it the
+/// descriptors that it cannot get elsewhere.
 ///
 /// # Errors
-/// When the process has no descriptor left, or the daemon cannot be told.
+/// The process has no descriptor left, or the daemon cannot be told.
 pub(super) fn adopt<T: Timer>(
     cell: &mut Cell<T>,
     keep: &[EntryId],
@@ -22,11 +22,11 @@ pub(super) fn adopt<T: Timer>(
 ) -> Result<()> {
     let keep: BTreeSet<EntryId> = keep.iter().copied().collect();
     let Cell { link, reports, intake, dispatcher, streams, .. } = cell;
-    // Captures end with the daemon that was asked for them, and so do reports.
-    dispatcher.path_mut().set_tap(None);
+    // Captures and reports end with the daemon that requested them.
+    dispatcher.path_mut().set_capture(None);
     reports.forget();
-    dispatcher.scheduler_mut().sessions_mut().forget_told();
-    // The next daemon does not know whose they are.
+    dispatcher.scheduler_mut().sessions_mut().forget_reported();
+    // The new daemon does not know their owners.
     dispatcher.path_mut().end_associations();
     dispatcher.retain(|entry| keep.contains(&entry), &mut Round { now, link });
     streams.retain(|entry| keep.contains(&entry));

@@ -1,7 +1,6 @@
-//! Routes of the daemon's commands: each goes to the owner of what it is about.
+//! Routing of the daemon's commands to the owners of their subjects.
 //!
-//! A command that comes without what belongs to it ends the cell: the two ends do not understand
-//! each other.
+//! A command without its descriptors ends the cell: the two ends do not understand each other.
 
 use super::{AWAKE, Cell, EXPECT, adoption};
 use crate::control::round::Round;
@@ -22,15 +21,15 @@ fn descriptor(fds: &mut Vec<OwnedFd>, missing: &'static str) -> Result<OwnedFd> 
     fds.pop().context(missing)
 }
 
-/// Takes the map that a message brought.
+/// Takes the map that came with a message.
 fn map_of(message: &ToCell, fds: &mut Vec<OwnedFd>) -> Result<OwnedFd> {
     fds.pop().with_context(|| format!("{message:?} came without its map"))
 }
 
-/// Routes a command to the owner of what it is about.
+/// Routes a command to the owner of its subject.
 ///
 /// # Errors
-/// When something is missing that belongs to it, or the daemon cannot be told.
+/// A descriptor is missing, or the daemon cannot be told.
 pub(super) fn run<T: Timer>(
     cell: &mut Cell<T>,
     message: ToCell,
@@ -59,7 +58,7 @@ pub(super) fn run<T: Timer>(
         }
         ToCell::Rules(number) => {
             let fd = descriptor(&mut fds, "Rules came without their memory")?;
-            dispatcher.path_mut().set_own_rules(intake.install(number, &fd)?);
+            dispatcher.path_mut().set_packet_port_rules(intake.install(number, &fd)?);
         }
         ToCell::Counts => {
             intake.count_in(descriptor(&mut fds, "Counts came without their memory")?)?;
@@ -73,7 +72,7 @@ pub(super) fn run<T: Timer>(
             let (path, sessions) = dispatcher.path_and_sessions();
             path.remove_port(port, sessions);
         }
-        ToCell::Tap(facts) => dispatcher.path_mut().set_tap(facts),
+        ToCell::Tap(facts) => dispatcher.path_mut().set_capture(facts),
         ToCell::Up => intake.set_tap(fds.pop()),
         ToCell::Lanes | ToCell::Rooms | ToCell::Lines | ToCell::Answers | ToCell::RuleFacts => {
             take_map(dispatcher, &message, fds)?
@@ -110,18 +109,18 @@ pub(super) fn run<T: Timer>(
         }
         ToCell::Codecs(facts) => streams.codecs().set_facts(facts),
         ToCell::CodecStarted(number, pid) => {
-            // The first: it has one.
+            // The message has one descriptor, a socket.
             let socket = fds.into_iter().next();
             let socket = socket.context("CodecStarted came without its socket")?;
             streams.codecs().started(number, pid, socket);
         }
         ToCell::CodecEnded(number, why, cpu) => streams.codecs().ended(number, why, cpu),
         ToCell::Sockets { v6 } => streams.provide(v6, fds),
-        ToCell::Replace(facts, way) => {
+        ToCell::Replace(facts, transfer) => {
             if fds.is_empty() {
                 bail!("Replace came without its code");
             }
-            loader.replace((*facts, way), &fds, dispatcher, round)?;
+            loader.replace((*facts, transfer), &fds, dispatcher, round)?;
             cell.stay_awake(now + EXPECT);
         }
         ToCell::Edges(entry, edges) => {
@@ -148,7 +147,7 @@ pub(super) fn run<T: Timer>(
             round.link.send(&FromCell::Recounting(entry))?;
         }
         ToCell::Settle(entry) => {
-            // Nothing of before the recount is anywhere.
+            // No packet counted before the recount is left in the cell.
             dispatcher.flush();
             dispatcher.recount(entry, Shared::settle);
             round.link.send(&FromCell::Settled(entry))?;
@@ -170,7 +169,7 @@ pub(super) fn run<T: Timer>(
             let service = dispatcher.services().get(entry);
             let lanes = service.map_or(0, Service::lane_count);
             let control = Control::Message(Letter::of_daemon(message.into()));
-            if !dispatcher.ask(entry, control, round) {
+            if !dispatcher.request(entry, control, round) {
                 let _ = round.link.send(&FromCell::Answered(entry, vec![None; lanes]));
             }
         }
@@ -180,8 +179,8 @@ pub(super) fn run<T: Timer>(
     Ok(())
 }
 
-/// Takes a map that the daemon shares with the front door, or the kernel's programs. Maps stay for
-/// as long as the process: each service has its own in hand, and each session.
+/// Maps a table that the daemon shares with the front door or the kernel's programs. Mappings last
+/// as long as the process: each service and session keeps references into them.
 fn take_map(
     dispatcher: &mut Dispatcher<impl Timer>,
     message: &ToCell,
@@ -194,7 +193,7 @@ fn take_map(
             dispatcher.services_mut().set_lanes(Box::leak(Box::new(lanes)));
         }
         ToCell::Rooms => {
-            let rooms = Rooms::given(&map).context("mapping what may wait for sessions")?;
+            let rooms = Rooms::given(&map).context("mapping the queue credits of sessions")?;
             let sessions = dispatcher.scheduler_mut().sessions_mut();
             sessions.share(pacer::now(), Box::leak(Box::new(rooms)));
         }
@@ -208,7 +207,7 @@ fn take_map(
             dispatcher.path_mut().set_answers(answers, device);
         }
         _ => {
-            let facts = RuleFacts::given(&map).context("mapping what rules say")?;
+            let facts = RuleFacts::given(&map).context("mapping the actions of rules")?;
             dispatcher.path_mut().set_rules(facts);
         }
     }

@@ -1,4 +1,4 @@
-//! Start of a cell's process: what it needs is made, then it is confined.
+//! Start of a cell's process: everything it needs is created, then it is confined.
 
 use super::Cell;
 use crate::control::deferred::Deferred;
@@ -22,30 +22,30 @@ use std::path::Path;
 use units::CoarseInstant;
 use xsk::Umem;
 
-/// Niceness of the process, nine times the weight of an ordinary one: a guest core is the cell's,
-/// and what shares it on a small machine still goes on.
+/// Nice value of the process, nine times the weight of an ordinary one: a guest core belongs to the
+/// cell, and what shares it on a small machine still makes progress.
 const NICE: i32 = -10;
 
-/// Makes a cell, and confines the process.
+/// Creates a cell, and confines the process.
 pub(super) fn confined(
     daemon: OwnedFd,
     directory: &Path,
     queues: u32,
     core: Option<usize>,
 ) -> Result<Cell> {
-    // Started through /proc/self/exe, it would be called "exe".
+    // Started through /proc/self/exe, the process would be called "exe".
     rustix::thread::set_name(c"tam").context("naming the process")?;
-    // A socket cannot be read by others either.
+    // A socket as standard error cannot be read by others either.
     let _ = sandbox::child::only_write_to_standard_error();
-    // On its core it comes before whatever else may run there. Without the right it does not.
+    // Without the permission, it has no priority on its core.
     let _ = rustix::process::setpriority_process(None, NICE);
-    // What is to leave at a time would come 50 µs later; the kernel allows it to be exact.
+    // The default timer slack would delay packets by 50 µs; this value makes timers exact.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     if let Some(core) = core {
         sandbox::cores::only(core).with_context(|| format!("pinning the cell to core {core}"))?;
     }
     let engine = Engine::new().context("making the engine")?;
-    // Nothing is compiled once it is confined.
+    // Nothing is compiled once the process is confined.
     engine.prepare().context("making the engine")?;
     let stream_engine = proxy_wasm::Engine::new().context("making the engine of streams")?;
     let (raised, of_streams) = (engine.clone(), stream_engine.clone());
@@ -60,7 +60,7 @@ pub(super) fn confined(
     let accounts = Memory::new();
     let streams =
         StreamTurns::new(stream_engine, accounts.clone()).context("making room for connections")?;
-    // Asked for once, in a way that a confined process cannot.
+    // The value is read once, by means that a confined process lacks.
     let _ = rustix::param::page_size();
     let role = Role::Cell { locked_bytes: umem.length() as u64 };
     let confined = sandbox::confine(role).context("confining the cell")?;

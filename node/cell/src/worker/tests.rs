@@ -1,4 +1,5 @@
-//! The root of a cell's process: each message of its daemon goes to the owner of what it is about.
+//! Unit tests of the root of a cell's process: each message of its daemon goes to the owner of its
+//! subject.
 
 use super::*;
 use crate::PROTOCOL_VERSION;
@@ -14,7 +15,7 @@ use wire::FrameBuilder;
 
 const NOW: CoarseInstant = CoarseInstant::from_millis(1_000);
 
-/// A cell, and its daemon.
+/// Cell, with its daemon's end of the link.
 struct Pair {
     cell: Cell<Noted>,
     daemon: OwnedFd,
@@ -39,23 +40,23 @@ impl Pair {
         Self { cell, daemon, buffer, _directory: directory }
     }
 
-    /// Sends a message of the daemon.
+    /// Sends a message as the daemon.
     fn send(&self, message: &ToCell, fds: &[&OwnedFd]) {
         let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
         fd_passing::send(self.daemon.as_fd(), &encode(message).unwrap(), &fds).unwrap();
     }
 
-    /// Has the cell handle what was sent.
+    /// Makes the cell handle what was sent.
     fn drain(&mut self) -> Result<bool> {
         self.cell.drain_messages(&mut self.buffer, NOW)
     }
 
-    /// Returns what the cell has told since the last call, in words.
+    /// Returns the text of the cell's messages since the last call.
     fn told(&self) -> Vec<String> {
         received(&self.daemon).iter().map(|message| format!("{message:?}")).collect()
     }
 
-    /// Sends a message, and returns what the cell tells.
+    /// Sends a message, and returns the text of the cell's messages.
     fn ask(&mut self, message: &ToCell, fds: &[&OwnedFd]) -> Vec<String> {
         self.send(message, fds);
         assert!(self.drain().unwrap());
@@ -163,7 +164,7 @@ fn a_report_comes_in_rounds_and_ends_with_the_cell() {
     }
     assert_eq!(rounds[0], ["Service"; 8], "as many as one round tells");
     assert_eq!(rounds[1..], [vec!["Service"], vec!["Sessions", "Reported"]]);
-    // Nothing but what did something since.
+    // Only sessions that did something since are reported.
     pair.ask(&ToCell::ReportSessions, &[]);
     let mut told = Vec::new();
     while pair.cell.reports.are_due() {
@@ -253,12 +254,12 @@ fn eight_busy_rounds_at_most_go_by_without_a_look_at_the_daemon() {
     }
 }
 
-/// Sends everything that a life of the cell consists of; its daemon is gone behind it.
+/// Sends a sequence of messages to a cell, whose daemon then disconnects.
 fn live(mut pair: Pair, messages: &[(ToCell, Vec<OwnedFd>)]) -> (Vec<FromCell>, Result<()>) {
     for (message, fds) in messages {
         pair.send(message, &fds.iter().collect::<Vec<_>>());
     }
-    // What the cell tells can be read after its daemon has stopped talking.
+    // The cell's messages can still be read after the daemon has stopped sending.
     rustix::net::shutdown(&pair.daemon, rustix::net::Shutdown::Write).unwrap();
     let ended = pair.cell.serve();
     (received(&pair.daemon), ended)
@@ -289,7 +290,7 @@ fn the_loop_takes_frames_of_a_port_through_a_service_and_ends_with_its_daemon() 
             (ToCell::Counts, vec![counts.as_fd().try_clone_to_owned().unwrap()]),
             (ToCell::Rules(3), vec![rules]),
             (start, vec![code]),
-            // All that has come by it is handled before it goes.
+            // Frames that arrived by the port are handled before it is removed.
             (ToCell::RemovePort(left), Vec::new()),
             (ToCell::Stop(ENTRY), Vec::new()),
         ],
@@ -343,12 +344,12 @@ fn the_loop_ends_with_what_keeps_it_from_going_on() {
 fn maps_that_are_none_are_named() {
     for (message, what) in [
         (ToCell::Lanes, "mapping the lanes"),
-        (ToCell::Rooms, "mapping what may wait for sessions"),
+        (ToCell::Rooms, "mapping the queue credits of sessions"),
         (ToCell::Lines, "mapping the accounts of ports' shares"),
-        (ToCell::RuleFacts, "mapping what rules say"),
+        (ToCell::RuleFacts, "mapping the actions of rules"),
     ] {
         let mut pair = Pair::new();
-        // A socket is no memory.
+        // A socket instead of memory.
         let (other, _) = fd_passing::pair().unwrap();
         pair.send(&message, &[&other]);
         assert_eq!(pair.drain().unwrap_err().to_string(), what);
@@ -374,7 +375,7 @@ fn another_daemon_finds_no_packets_memory_and_no_watch_of_services_that_are_gone
     pair.ask(&ToCell::Start(Box::new(facts(ENTRY))), &[&code]);
     let session = SessionFacts { id: SessionId(2), reservation: Default::default() };
     pair.ask(&ToCell::Session(Box::new(session)), &[]);
-    // Some wait for their turn.
+    // Some messages wait for their turn.
     for _ in 0..3 {
         let dispatcher = &mut pair.cell.dispatcher;
         let packet = dispatcher.path_mut().packet_of(&[0; 60]).unwrap();
@@ -383,12 +384,12 @@ fn another_daemon_finds_no_packets_memory_and_no_watch_of_services_that_are_gone
             then: [bpf_maps::RULE_NONE; 2],
             ..Default::default()
         };
-        let way = crate::service::Way::from_door(meta, Default::default(), 1);
-        dispatcher.on_packet(packet, way, &mut Round { now: NOW, link: &mut pair.cell.link });
+        let origin = crate::service::Origin::from_door(meta, Default::default(), 1);
+        dispatcher.on_packet(packet, origin, &mut Round { now: NOW, link: &mut pair.cell.link });
     }
     let report = |pair: &mut Pair| {
         let sessions = pair.cell.dispatcher.scheduler_mut().sessions_mut();
-        let queue = sessions.tell(1, Bytes::ZERO, true).unwrap().queue;
+        let queue = sessions.poll_report(1, Bytes::ZERO, true).unwrap().queue;
         let mut report = crate::protocol::CellReport::default();
         pair.cell.dispatcher.report(&mut report);
         (queue, report.frames_total - report.frames_free)

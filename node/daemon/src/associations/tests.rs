@@ -17,7 +17,7 @@ struct World {
     cell: FakeCell,
     neighbour: Associations,
     socket: UdpSocket,
-    /// Associations that the neighbour has, and those that it has no more.
+    /// Established associations of the neighbour, and those that have ended.
     established: Vec<AssociationId>,
     ended: Vec<AssociationId>,
     _folder: tempfile::TempDir,
@@ -71,7 +71,7 @@ impl World {
         }
     }
 
-    /// Handles one datagram at the node, and returns whether cells were told of an association.
+    /// Handles one datagram at the node, and returns whether cells got keys of an association.
     async fn node_hears(&mut self) -> bool {
         let news = receive(&self.node.sockets, &mut self.node.buffer).await;
         self.node.handle_news(&mut self.control, &self.cells, news);

@@ -1,15 +1,15 @@
-//! The file of a backup: a tar archive (POSIX ustar) of plain files, in this order.
+//! Archive of a backup: a tar file (POSIX ustar) of plain files, in this order.
 //!
 //! ```text
 //! backup.json                        the state, as GET /v1/backup answers it
 //! node.key.pem                       PKCS#8, encrypted with a passphrase if one was given
 //! ledger/NAME.ledger …               as they lie in the state directory
 //! store/oci-layout, index.json, blobs/sha256/HEX …
-//! SHA256SUMS                         of all files above, as `sha256sum` writes and checks them
+//! SHA256SUMS                         digests of all files above, as `sha256sum` writes them
 //! ```
 //!
-//! Nothing else is read: no links, no other names, nothing beyond a limit, nothing whose digest
-//! is not in the last file.
+//! Nothing else is accepted: no links, no other names, nothing beyond a limit, no file whose digest
+//! is not in the last one.
 
 use api::NodeBackup;
 use sha2::{Digest, Sha256};
@@ -17,51 +17,51 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use tar::{Builder, EntryType, Header};
 
-/// Files of one backup: some 20,000 modules with their manifests, and a ledger.
+/// Most files of one backup: some 20,000 modules with their manifests, and a ledger.
 pub const ENTRIES_MAX: usize = 131_072;
-/// Largest file of a backup, in bytes: what a segment of a ledger and a node's state may have.
+/// Largest file of a backup in bytes: the limit of a ledger's segment and of a node's state.
 pub const FILE_LENGTH_MAX: u64 = 256 << 20;
-/// Bytes of all files.
+/// Bytes of all files together.
 const LENGTH_MAX: u64 = 16 << 30;
 const STATE: &str = "backup.json";
 const SUMS: &str = "SHA256SUMS";
 
-/// Why a file is no backup.
+/// Cause for which a file is no backup.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
-    /// It cannot be read or written. The host's fault.
+    /// The file cannot be read or written: a fault of the host.
     #[error("the backup cannot be read or written: {0}")]
     Io(#[from] io::Error),
-    /// Something that a backup does not have.
+    /// The archive has an entry that no backup has.
     #[error("this is no backup: '{0}' has no place in one; `tam backup` makes one")]
     Stranger(String),
-    /// Not all of it is there.
+    /// A part of the backup is missing.
     #[error("the backup is not whole: {0}; use another copy")]
     Incomplete(String),
-    /// Its bytes are not those that were written.
+    /// A file has other bytes than were written.
     #[error("the backup is damaged: '{0}' is not what was written; use another copy")]
     Damaged(String),
-    /// Beyond a limit.
+    /// The archive exceeds a limit.
     #[error("the backup is too large: {0}")]
     TooLarge(String),
-    /// The document in it is none.
+    /// The state document cannot be parsed.
     #[error("the backup's state is not understood: {0}; was it written by a newer version of tam?")]
     State(serde_json::Error),
 }
 
-/// A file of a backup beside its state.
+/// File of a backup beside its state.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Entry {
-    /// The node's key.
+    /// Key of the node.
     Key,
-    /// A segment of the ledger, by its name.
+    /// Segment of the ledger, by its name.
     Ledger(String),
-    /// A file of the module store, by its path there.
+    /// File of the module store, by its path there.
     Store(String),
 }
 
 impl Entry {
-    /// Its path in the archive.
+    /// Returns the path in the archive.
     #[must_use]
     pub fn path(&self) -> String {
         match self {
@@ -71,7 +71,7 @@ impl Entry {
         }
     }
 
-    /// By a path, if a backup has such a file.
+    /// Returns the entry of a path, if a backup has such a file.
     #[must_use]
     pub fn of(path: &str) -> Option<Self> {
         if path == super::KEY_FILE {
@@ -92,26 +92,26 @@ impl Entry {
     }
 }
 
-/// What a backup holds.
+/// Contents of a backup.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contents {
-    /// The node's state.
+    /// State of the node.
     pub backup: NodeBackup,
-    /// Everything else.
+    /// All other files.
     pub files: BTreeMap<Entry, Vec<u8>>,
 }
 
-/// A backup that is being written.
+/// Backup that is being written.
 pub struct Archive<W: Write> {
     builder: Builder<W>,
     sums: String,
 }
 
 impl<W: Write> Archive<W> {
-    /// Begins one with the node's state.
+    /// Begins a backup with the node's state.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// The file cannot be written.
     pub fn begin(to: W, backup: &NodeBackup) -> Result<Self, ArchiveError> {
         let mut archive = Self { builder: Builder::new(to), sums: String::new() };
         let state = serde_json::to_vec_pretty(backup).map_err(ArchiveError::State)?;
@@ -122,15 +122,15 @@ impl<W: Write> Archive<W> {
     /// Adds a file.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// The file cannot be written.
     pub fn add(&mut self, entry: &Entry, bytes: &[u8]) -> Result<(), ArchiveError> {
         self.append(&entry.path(), bytes)
     }
 
-    /// Ends it with the digests of its files.
+    /// Completes the backup with the digests of its files.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// The file cannot be written.
     pub fn end(mut self) -> Result<W, ArchiveError> {
         let sums = std::mem::take(&mut self.sums);
         self.append(SUMS, sums.as_bytes())?;
@@ -156,10 +156,10 @@ fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Reads a backup, whole.
+/// Reads a whole backup.
 ///
 /// # Errors
-/// When it is none, not whole, damaged, or beyond a limit.
+/// The file is no backup, incomplete, damaged, or beyond a limit.
 pub fn read(from: impl Read) -> Result<Contents, ArchiveError> {
     let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     let mut length = 0;
@@ -193,7 +193,8 @@ pub fn read(from: impl Read) -> Result<Contents, ArchiveError> {
     Ok(Contents { backup, files: files.into_iter().filter_map(entry).collect() })
 }
 
-/// Each file is what the last one says, and the last one says each.
+/// Checks that each file has the digest in the last one, and that the last one lists exactly these
+/// files.
 fn verify(files: &mut BTreeMap<String, Vec<u8>>) -> Result<(), ArchiveError> {
     let missing = |path: &str| ArchiveError::Incomplete(format!("'{path}' is missing"));
     let sums = files.remove(SUMS).ok_or_else(|| missing(SUMS))?;
@@ -214,7 +215,7 @@ fn verify(files: &mut BTreeMap<String, Vec<u8>>) -> Result<(), ArchiveError> {
             return Err(missing(needed));
         }
     }
-    // A line twice would hide a file without one.
+    // A repeated line would hide a file without one.
     let mut lines: Vec<&str> = sums.lines().collect();
     lines.sort_unstable();
     lines.dedup();
@@ -225,7 +226,7 @@ fn verify(files: &mut BTreeMap<String, Vec<u8>>) -> Result<(), ArchiveError> {
     }
 }
 
-/// A name of a stranger, fit for a message.
+/// Returns a foreign name in a form fit for a message.
 fn shown(text: &str) -> String {
     text.chars().take(96).flat_map(char::escape_debug).collect()
 }

@@ -123,7 +123,7 @@ proptest! {
 
 type File<'a> = (tar::EntryType, &'a str, &'a [u8]);
 
-/// Returns a tar archive of entries whose paths are written as they are.
+/// Returns a tar archive of entries whose paths are stored unchanged.
 fn tarred(entries: &[File<'_>]) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
     for (kind, path, bytes) in entries {
@@ -277,7 +277,7 @@ fn a_node_is_restored_whole_or_not_at_all_and_nothing_is_written_over() {
     }
     assert_eq!(fs::read_dir(&places.state).unwrap().count(), 0, "it was empty before");
     fs::remove_file(&places.store).unwrap();
-    // What an earlier try left is in nobody's way.
+    // Leftovers of an earlier attempt do no harm.
     fs::create_dir_all(folder.path().join("state.restoring/ledger")).unwrap();
     restore(&contents, &places).unwrap();
     assert_eq!(left(), ["state", "store"]);

@@ -6,9 +6,9 @@
 //!        ◀─ CodecEnded ──────────────────────────┘
 //! ```
 //!
-//! A codec ends with its socket, whoever holds the other end: so one whose daemon has died goes on,
-//! as its connection does. The daemon ends those that its cell does not want any more, and all of
-//! them when the cell is gone, or the node stops.
+//! A codec ends with its socket, whichever process holds the other end: so one whose daemon has
+//! died continues, as its connection does. The daemon ends those that its cell no longer wants, and
+//! all of them when the cell is gone, or the node stops.
 
 use super::number::CellNumber;
 use crate::completion::Completion;
@@ -32,7 +32,7 @@ const CODEC: &str = "ffmpeg";
 /// Codecs at a time, whatever a cell asks for: two for each of its streams, of which there are at
 /// most half as many.
 const CODECS_MAX: usize = 256;
-/// Bytes of a codec's last words that are told: a line.
+/// Bytes of a codec's last error output that are reported: a line.
 const WORDS_MAX: usize = 300;
 /// Bytes of what a codec says that are read at once.
 const READ_LENGTH: usize = 4_096;
@@ -65,10 +65,10 @@ pub(super) struct Codecs {
     program: Option<PathBuf>,
     guest_core: usize,
     news: Completion<(CodecNumber, CodecNews)>,
-    /// Processes by the cells' numbers; `None` while one is being started, and while one is that is
-    /// not wanted any more.
+    /// Processes by cell and number; `None` while one is being started, and while one that is no
+    /// longer wanted is being started.
     running: BTreeMap<(CellNumber, u64), Option<ForeignProcess>>,
-    /// Number of times that cells were lost: codecs of an earlier one belong to nobody.
+    /// Number of cell losses, which identifies codecs of an earlier cell.
     life: u64,
 }
 
@@ -94,7 +94,7 @@ impl Codecs {
     /// Starts a codec that a cell asks for.
     ///
     /// # Errors
-    /// What the cell is told when there is none.
+    /// The message to the cell that no codec runs.
     pub(super) fn handle_wish(
         &mut self,
         cell: CellNumber,
@@ -146,7 +146,7 @@ impl Codecs {
                 let pid = process.pid();
                 match self.running.get_mut(&(cell, number)).filter(|_| is_known) {
                     Some(place) => *place = Some(process),
-                    // Nobody wants it any more.
+                    // The codec is no longer wanted.
                     None => drop(process.kill()),
                 }
                 (ToCell::CodecStarted(number, pid), Some(socket))

@@ -28,7 +28,7 @@ impl Process for Nobody {
     }
 }
 
-/// Cell of a test: it answers as a cell does, unless it is told to be quiet.
+/// Mock of a cell: it answers as a cell does, unless it is set to be quiet.
 #[derive(Clone, Default)]
 pub(crate) struct FakeCell(Arc<Mutex<State>>);
 
@@ -74,7 +74,7 @@ impl FakeCell {
         self.state().refuses = refuses;
     }
 
-    /// Sets whether it only hears from now on.
+    /// Sets whether it receives without answering.
     pub(crate) fn be_quiet(&self, is_quiet: bool) {
         self.state().is_quiet = is_quiet;
     }
@@ -89,12 +89,12 @@ impl FakeCell {
         self.state().starts
     }
 
-    /// Returns the number of messages that it has heard since it started of which this is true.
+    /// Returns the number of messages received since its start for which `is_it` is true.
     pub(crate) fn count(&self, is_it: impl Fn(&ToCell) -> bool) -> usize {
         self.state().heard.iter().filter(|it| is_it(it)).count()
     }
 
-    /// Returns what it has heard since it started, or since this was last called, in words.
+    /// Returns the text of the messages received since its start, or since the last call.
     pub(crate) fn take_words(&self) -> Vec<String> {
         let words = |message: ToCell| {
             let text = format!("{message:?}");
@@ -104,7 +104,7 @@ impl FakeCell {
         self.state().heard.drain(..).map(words).collect()
     }
 
-    /// Returns the description of a service that it was told to start.
+    /// Returns the description of a service that it was asked to start.
     pub(crate) fn started(&self, service: &str) -> Option<ServiceFacts> {
         let facts = |message: &ToCell| match message {
             ToCell::Start(facts) if facts.name == service => Some((**facts).clone()),
@@ -145,7 +145,7 @@ impl FakeCell {
         self.state().socket = None;
     }
 
-    /// Hears what it was told, and answers.
+    /// Receives all pending messages, and answers them.
     pub(crate) fn turn(&self) {
         let mut state = self.state();
         let mut buffer = vec![0; fd_passing::MESSAGE_LENGTH_MAX];

@@ -21,21 +21,21 @@ use tokio::time::Duration;
 use units::Nanos;
 use zeroize::Zeroizing;
 
-/// Messages that are heard while there is no room to send: a cell that has so much to say, and
-/// reads nothing, is broken.
+/// Messages that are queued while the send buffer is full: a cell that sends so many, and reads
+/// none, is broken.
 const HEARD_MAX: usize = 65_536;
 
-/// A cell that has not read for so long what it is told is ended: the daemon does nothing else
+/// Time after which a cell that does not read its messages is ended: the daemon does nothing else
 /// meanwhile.
 const READ_WITHIN: Nanos = Nanos::from_millis(10_000);
 
 /// Reason of a connection that was closed because the cell does not read.
-const NOT_READ: &str = "it has not read what it was told for 10 s";
+const NOT_READ: &str = "it has not read its messages for 10 s";
 
-/// How much a process of the node logs.
+/// Environment variable with the log level of the node's processes.
 const LOG_VARIABLE: &str = "TAM_LOG";
 
-/// A process that was told to end at once has ended within this, on a busy machine.
+/// Time within which a killed process ends on a busy machine.
 const END_WITHIN: Duration = Duration::from_secs(10);
 
 /// Process at the other end of a link.
@@ -76,13 +76,13 @@ impl Process for ForeignProcess {
 #[derive(Debug)]
 pub(crate) struct CellLink {
     process: Box<dyn Process>,
-    /// Where the next daemon finds it.
+    /// Path of the socket by which the next daemon finds the cell.
     known_at: PathBuf,
-    /// Called a stream; it keeps messages apart.
+    /// Connection to the cell; typed as a stream, but it preserves message boundaries.
     socket: tokio::net::UnixStream,
-    /// Room for a message.
+    /// Buffer for one message.
     buffer: RefCell<Vec<u8>>,
-    /// Heard while there was no room to send.
+    /// Messages received while the socket's send buffer was full.
     heard: RefCell<VecDeque<FromCell>>,
     /// Watchdog of the cell's answers.
     pub(crate) watch: CellWatch,
@@ -90,7 +90,7 @@ pub(crate) struct CellLink {
     is_given_up: Cell<bool>,
 }
 
-/// What there was to hear.
+/// Result of a non-blocking receive.
 enum Heard {
     Message(Box<FromCell>),
     Nothing,
@@ -103,7 +103,7 @@ impl CellLink {
         let (ours, theirs) = fd_passing::pair().context("making the cell's socket")?;
         let mut command = Command::new(crate::deploy::PROGRAM);
         let number = sandbox::child::inherit(&mut command, theirs);
-        // Of what the daemon was given, the cell hears only how much to log.
+        // The only variable of the daemon's environment that the cell gets is the log level.
         command.env_clear().envs(std::env::var_os(LOG_VARIABLE).map(|value| (LOG_VARIABLE, value)));
         crate::deploy::away_from_terminal(&mut command);
         let child = command
@@ -121,7 +121,8 @@ impl CellLink {
         Self::join(Box::new(child), known_at, ours)
     }
 
-    /// Takes over the process of a daemon before, whose end of the connection is `socket`.
+    /// Takes over the cell process of an earlier daemon, with `socket` as the daemon's end of the
+    /// connection.
     pub(crate) fn take_over(
         left: ForeignProcess,
         directory: &Path,
@@ -137,7 +138,7 @@ impl CellLink {
         known_at: PathBuf,
         socket: OwnedFd,
     ) -> Result<Self> {
-        // Both ends wait for the other's answers only: none needs a thread to hear.
+        // Both ends wait only for the other's answers, so none needs a reader thread.
         let socket = UnixStream::from(socket);
         socket.set_nonblocking(true).context("preparing the cell's socket")?;
         let socket =
@@ -154,18 +155,18 @@ impl CellLink {
         })
     }
 
-    /// Sends a message. While there is no room for it what the cell says is heard: it may be
-    /// waiting for room itself. One that says nothing and reads nothing for [`READ_WITHIN`] is
-    /// given up: [`CellLink::poll_receive`] says so.
+    /// Sends a message. While the send buffer is full, messages of the cell are received and
+    /// queued, since it may be waiting for buffer space itself. A cell that sends and reads nothing
+    /// for [`READ_WITHIN`] is given up, which [`CellLink::poll_receive`] reports.
     pub(crate) fn send(&self, message: &ToCell, fds: &[BorrowedFd<'_>]) -> Result<()> {
         // Some are secret.
         let bytes = Zeroizing::new(encode(message)?);
         let socket = self.socket.as_fd();
-        while !fd_passing::try_send(socket, &bytes, fds).context("telling the cell")? {
+        while !fd_passing::try_send(socket, &bytes, fds).context("sending a message to the cell")? {
             let waited = fd_passing::wait_readable_or_writable(socket, READ_WITHIN);
             if !waited.context("waiting for room to tell the cell")? {
                 self.is_given_up.set(true);
-                // Whoever listens to it hears that it is gone.
+                // Readers of the link get an end of file.
                 rustix::net::shutdown(socket, Shutdown::Both).context("leaving the cell")?;
                 bail!(NOT_READ);
             }
@@ -218,7 +219,7 @@ impl CellLink {
         })
     }
 
-    /// What there is, whether or not the runtime has noticed.
+    /// Receives a message, without waiting for the runtime's readiness event.
     fn hear(&self) -> io::Result<Heard> {
         let mut buffer = self.buffer.borrow_mut();
         Ok(match fd_passing::receive(self.socket.as_fd(), &mut buffer)? {
@@ -231,10 +232,10 @@ impl CellLink {
         })
     }
 
-    /// How the process ended, in words; kills it when it still runs.
+    /// Kills the process if it still runs; returns the text of how it ended.
     pub(crate) fn end(self) -> String {
         let ended = self.process.end();
-        // It may not have come so far as to make it.
+        // The cell may have ended before it created the socket.
         let _ = std::fs::remove_file(&self.known_at);
         match ended {
             Ok(status) => format!("the cell ended: {status}"),
@@ -257,11 +258,11 @@ pub(crate) fn end(cell: &ForeignProcess) -> io::Result<()> {
     }
 }
 
-/// The cell that was made known under this process number in a node's folder, with a
-/// connection to it; `None` when it is gone, and then it is known no more.
+/// Returns the cell whose socket in a node's run directory has this process id, with a connection
+/// to it; `None`, and removes the socket, if the process is gone.
 pub(crate) fn find(directory: &Path, pid: u32) -> Option<(ForeignProcess, OwnedFd)> {
     let path = cell::socket_in(directory, pid);
-    // Its number first: as long as the connection finds its process, nobody else has it.
+    // The process is opened first: while the connection finds it, its process id cannot be reused.
     let stranger = ForeignProcess::open(pid);
     let found = stranger.and_then(|stranger| {
         let (socket, listener) = fd_passing::connect(&path)?;

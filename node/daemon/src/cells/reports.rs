@@ -4,8 +4,8 @@
 //!  AfterReport ─ ask ─▶ waits ─ every cell has reported, is lost, or is late ─▶ poll
 //! ```
 //!
-//! Whoever asks while a question is on its way is answered with it: a report is one moment for all
-//! who asked before it began to come.
+//! A request made while a question is under way is answered by it: a report is one snapshot for all
+//! requests made before its first part arrived.
 
 use super::number::CellNumber;
 use crate::control::authority::Sight;
@@ -93,8 +93,8 @@ impl Reports {
         self.services.remove(&entry);
     }
 
-    /// Queues an action for the next reports of these cells. Returns the number of a question
-    /// that is to be asked now; `None` when one is on its way, or there is nobody to ask.
+    /// Queues an action for the next reports of these cells. Returns the number of the question to
+    /// send now; `None` if one is under way, or there is no cell.
     pub(super) fn ask(
         &mut self,
         then: AfterReport,

@@ -6,15 +6,15 @@
 //!                             ▼ 30: it is ended, and another one starts
 //! ```
 //!
-//! Looks are counted, and time is not: a machine that stood still has asked nobody meanwhile.
+//! Polls are counted instead of time: a machine that was suspended has sent no questions meanwhile.
 
-/// Looks without a word until operators hear of it.
+/// Polls without an answer after which operators are notified.
 const TOLD_AFTER: u32 = 5;
 /// Looks without a word until the cell is ended. On a busy machine a cell says something within a
 /// second; a debugger that holds it has half a minute.
 pub(crate) const ENDED_AFTER: u32 = 30;
 
-/// Action that a look at the watchdog asks for.
+/// Result of a poll of the watchdog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
     /// Send the cell a question.
@@ -46,13 +46,13 @@ impl CellWatch {
         }
     }
 
-    /// Returns true when it has been silent for so long that operators were told.
+    /// Returns true if the cell has been silent for so long that operators were notified.
     pub(crate) const fn is_silent(&self) -> bool {
         self.silent >= TOLD_AFTER
     }
 
-    /// Takes note of a message, or of another cell. True when operators were told that there was
-    /// none.
+    /// Records a message, or another cell. Returns true if operators had been notified of its
+    /// silence.
     pub(crate) fn handle_word(&mut self) -> bool {
         std::mem::take(&mut self.silent) >= TOLD_AFTER
     }

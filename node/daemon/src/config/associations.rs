@@ -1,21 +1,21 @@
-//! Where a node has associations, as the node file says it.
+//! `[associations]` of the node file: addresses at which a node accepts associations.
 
 use serde::{Deserialize, Deserializer, de};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Addresses of one node: each is a rule of the front door.
+/// Most addresses of one node: each is a rule of the front door.
 const LISTEN_MAX: usize = 8;
 
-/// Where others find this node, and what it shows them.
+/// Addresses of the node's associations, and its token for other nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AssociationsText {
     /// Addresses of the node, each with its UDP port.
     #[serde(deserialize_with = "listen")]
     pub listen: Vec<SocketAddr>,
-    /// A file with the token that says what this node may at others.
+    /// File with the token that grants this node's permissions at others.
     #[serde(default)]
     pub token: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! `[[repository]]`: where modules come from that the node does not hold.
+//! Repositories of modules that the node does not hold (`[[repository]]`).
 //!
 //! ```toml
 //! [[repository]]                              [[repository]]
@@ -7,8 +7,8 @@
 //!                                             token = "neighbour.token"
 //! ```
 //!
-//! Files of secrets are named and not read here: they are read when they are shown, so that they
-//! can be replaced while the node runs.
+//! Files with secrets are only named here. They are read for each use, so that they can be replaced
+//! while the node runs.
 
 use oci_client::Registry;
 use serde::{Deserialize, Deserializer, de};
@@ -16,44 +16,44 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use trust::PublicKey;
 
-/// Repositories of one node: what a site, its neighbours and some registries are. Each may cost
-/// its time for each module that none of them has.
+/// Most repositories of one node: a site, its neighbours and some registries. Each may cost its
+/// timeout for every module that none of them has.
 pub const REPOSITORIES_MAX: usize = 8;
 
-/// Where modules come from.
+/// Source of modules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repository {
-    /// Whom to ask.
+    /// Registry or node.
     pub source: Source,
-    /// The file of a token, which is shown with each request.
+    /// File of a token, which is sent with each request.
     pub token: Option<PathBuf>,
 }
 
-/// Whom to ask.
+/// Registry or node that is asked for modules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// An OCI registry.
+    /// OCI registry.
     Registry {
-        /// Whom.
+        /// Host and L4 port.
         registry: Registry,
-        /// The name there under which modules are found by their digest.
+        /// Name in the registry under which modules are found by their digest.
         name: String,
-        /// Without TLS.
+        /// Set to connect without TLS.
         plain_http: bool,
-        /// The file of a user's name and password, as docker keeps them.
+        /// File with a user's name and password, in docker's format.
         auth_file: Option<PathBuf>,
     },
     /// Another node.
     Node {
-        /// Its host and L4 port.
+        /// Host and L4 port.
         address: Registry,
-        /// By which it is known.
+        /// Public key that identifies the node.
         key: PublicKey,
     },
 }
 
 impl Repository {
-    /// As it is named in messages.
+    /// Returns the name used in messages.
     #[must_use]
     pub fn name(&self) -> String {
         match &self.source {
@@ -62,7 +62,7 @@ impl Repository {
         }
     }
 
-    /// The key of a node.
+    /// Returns the key of a node; `None` for a registry.
     #[must_use]
     pub const fn key(&self) -> Option<PublicKey> {
         match &self.source {
@@ -79,7 +79,7 @@ impl Repository {
     }
 }
 
-/// All of a node.
+/// Repositories of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Repositories(pub(super) Vec<Repository>);
 
@@ -105,7 +105,7 @@ impl<'de> Deserialize<'de> for Repositories {
     }
 }
 
-/// One as it is written.
+/// Syntax of a repository.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Text {

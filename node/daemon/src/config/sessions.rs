@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use toml::Spanned;
 use units::Name;
 
-/// A session as it is written.
+/// Syntax of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SessionText {
-    /// Its name.
+    /// Name of the session.
     pub name: Spanned<Name>,
     /// Virtual processors.
     #[serde(default)]
@@ -27,13 +27,13 @@ pub struct SessionText {
     /// Shares of ports' rates.
     #[serde(default)]
     send: BTreeMap<Name, Share>,
-    /// Its part of what nobody reserved or uses.
+    /// Weight for what nobody reserved or uses.
     #[serde(default)]
     weight: Weight,
 }
 
 impl SessionText {
-    /// What it shall be promised.
+    /// Returns the reservation that is desired.
     #[must_use]
     pub fn reservation(&self) -> Reservation {
         Reservation {

@@ -1,8 +1,8 @@
-//! How large and how often, as the node file says it.
+//! Sizes and intervals in the node file.
 
 use serde::Deserialize;
 
-/// The room of the large flow cache on each CPU, in flows.
+/// Capacity of the large flow cache on each CPU, in flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "u32")]
 pub struct FlowCache(pub u32);
@@ -28,12 +28,12 @@ impl TryFrom<u32> for FlowCache {
     }
 }
 
-/// How often what principals use is written down, in seconds.
+/// Interval at which usage is written to the ledger, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "u64")]
 pub struct LedgerEvery(pub u64);
 
-/// Longer would make the bill of a machine that lost its power too short by as much.
+/// Longest interval in seconds: it bounds what a power failure takes from the bill.
 const LEDGER_EVERY_MAX: u64 = 3600;
 
 impl Default for LedgerEvery {

@@ -202,7 +202,7 @@ fn what_a_node_reads_when_it_starts_cannot_be_applied_and_what_is_the_same_can()
         let said = said.to_string();
         assert!(said.starts_with(&format!("edge.toml, line {line}, column ")), "{said}");
         assert!(said.ends_with(&format!(": {here} {restart}")), "{said}");
-        // The same line on a node whose file does not have it.
+        // The same line on a node whose file lacks it.
         let alone: String = text.split('\n').filter(|it| it.contains(from)).collect();
         let table = here.split(' ').next().unwrap_or_default();
         let is_listen = alone.starts_with("listen");

@@ -1,4 +1,4 @@
-//! Complaints of the TOML and JSON readers in the words of who wrote the file.
+//! Translation of the TOML and JSON readers' errors into terms of the node file.
 //!
 //! The readers speak of Rust's types: "invalid type: map, expected a sequence".
 

@@ -16,9 +16,9 @@ use units::{Bytes, EntryId, Name, Nanos, RuleId, SessionId};
 pub(crate) enum Action {
     /// Effect of `core/node`; never a report.
     Effect(Effect),
-    /// Event for the operator and whoever it belongs to.
+    /// Event for the operator and the owner of its subject.
     Note(Note),
-    /// Write of the desired state; its end is told with `handle_written`.
+    /// Write of the desired state; its end is reported to `handle_written`.
     Write(JournalWrite),
     /// Write of something else to the journal.
     Keep(Keep),
@@ -32,7 +32,7 @@ pub(crate) enum Action {
     ExpectService,
     /// Return of a service to the level that the node says it is at.
     Stay(EntryId, Level),
-    /// Draining of a service; its end is told with `handle_drained`.
+    /// Draining of a service; its end is reported to `handle_drained`.
     Drain(EntryId),
     /// Return of a drained service whose removal was refused.
     CancelDrain(EntryId),
@@ -48,7 +48,7 @@ pub(crate) enum Action {
     FetchMissing,
     /// Bill for modules of the node that were fetched, by their sizes.
     BillFetched(Vec<Bytes>),
-    /// End of associations whose capability counts no more.
+    /// End of associations whose capability is no longer valid.
     CheckAssociations,
     /// Release of what is kept of a session that is gone.
     ForgetSession(Name),

@@ -81,7 +81,7 @@ pub(super) fn handle_apply(
     }
 }
 
-/// Refuses a state with services that are not there while nobody can be billed for them.
+/// Refuses a state with new services while the ledger cannot bill them.
 fn check_billing(state: &mut NodeState, wanted: &DesiredState) -> Answer<()> {
     let is_new = |name: &Name| state.node.service(name).is_none();
     if wanted.services.keys().any(is_new) { state.check_billing() } else { Ok(()) }
@@ -137,7 +137,7 @@ fn target(state: &mut NodeState, request: &ApplyRequest) -> Answer<Target> {
     let resolved = resolve(&wanted, &modules).map_err(wrong)?;
     let shadowed =
         resolved.check(&state.file.ports, state.node.capacity(), &wanted).map_err(wrong)?;
-    // Of a module whose memory the client did not describe nothing can be said yet.
+    // A module whose memory the client did not describe cannot be judged yet.
     let unsure = given.values().filter(|it| it.manifest.is_some() && it.memory_image.is_none());
     let unsure: BTreeSet<&str> = unsure.map(|module| module.digest.as_str()).collect();
     let losses = resolved.losses(&state.node, |digest| !unsure.contains(digest));
@@ -318,7 +318,7 @@ fn found(module: Option<&ApplyModule>) -> Result<Found, String> {
         manifest,
         hands_state_over,
         image,
-        // They are looked at when its bytes are here.
+        // The imports are checked when the module's bytes have arrived.
         imports: HostFunctions::NONE,
         granted: HostFunctions::ALL,
     };

@@ -55,7 +55,7 @@ pub(crate) type Capabilities = BTreeMap<CapabilityId, Capability>;
 )]
 pub(crate) struct RevokeError(String);
 
-/// Revocations: what counts no more.
+/// Revocation ids that are in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Revoked {
     /// Blocks of tokens.
@@ -102,7 +102,7 @@ pub(crate) struct Authority {
     /// Highest versions that ran here.
     versions: Versions,
     next_capability: u32,
-    /// True when the wall clock was odd when that was told.
+    /// Set once an implausible wall clock has been reported.
     clock_told: bool,
     /// The latest time that was written down.
     time_kept: UnixTime,
@@ -412,7 +412,7 @@ impl Rights<'_> {
 /// Things of a node that a client may see.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sight {
-    /// Everybody's, and what is nobody's.
+    /// Set if things of all owners, and things without an owner, may be seen.
     pub(crate) everything: bool,
     principal: Option<PrincipalId>,
     pub(crate) sessions: BTreeSet<String>,

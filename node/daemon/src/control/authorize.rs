@@ -144,7 +144,7 @@ pub(super) fn check_deployment(
     Asker::new(state, caller).deploy(request)
 }
 
-/// Loads the module that a request names into memory, so that it can be looked at.
+/// Loads the module that a request names into memory, so that it can be examined.
 fn load_asked(
     state: &mut NodeState,
     caller: &Caller,
@@ -239,7 +239,7 @@ impl<'a> Asker<'a> {
         self.rights.check(ask).map_err(|problem| denied(&problem, self.caller))
     }
 
-    /// Something that is nobody's, or everybody's.
+    /// Authorizes an operation on something that belongs to everybody or to nobody.
     fn everybodys(&self, operation: Operation) -> Answer<()> {
         let session = Some(EVERYBODY.to_owned());
         self.check(&AccessRequest { session, ..AccessRequest::to(operation) })
@@ -452,8 +452,8 @@ impl<'a> Asker<'a> {
         Ok(())
     }
 
-    /// Checks that a rule of a session may name a port: the session was promised a share of it, so
-    /// that nobody sends by one of which nothing was granted.
+    /// Checks that a rule of a session may name a port: the session must have a share of it, so
+    /// that no session sends by a port of which it was granted nothing.
     fn port_of(&self, session: &Name, port: &Name) -> Answer<()> {
         let of = self.state.node.sessions().find(|it| it.name == *session);
         if of.is_some_and(|it| it.reservation.send.contains_key(port)) {

@@ -57,7 +57,7 @@ pub(super) struct Called {
 struct Service {
     /// Questions that wait for its start.
     waiting: Vec<CallQuestion>,
-    /// Time of the last call, as far as that was looked at, and the packets until then.
+    /// Time of the last observed call, and the packet count at that time.
     used: Nanos,
     packets: u64,
 }
@@ -224,7 +224,8 @@ impl Called {
         found.map_or_else(Vec::new, |found| std::mem::take(&mut found.waiting))
     }
 
-    /// Stops services that nobody calls any more; `packets_of` is what cells have just reported.
+    /// Stops services that are no longer called; `packets_of` returns packet counts that cells have
+    /// just reported.
     pub(super) fn end_idle(&mut self, state: &mut NodeState, packets_of: &dyn Fn(EntryId) -> u64) {
         let now = state.now();
         let mut idle = Vec::new();
@@ -272,8 +273,8 @@ impl Calls<'_> {
         self.called.forget(id);
     }
 
-    /// Stops services that packets do not call any more; `packets_of` is what cells have just
-    /// reported.
+    /// Stops services that packets no longer call; `packets_of` returns packet counts that cells
+    /// have just reported.
     pub(crate) fn end_idle(&mut self, packets_of: &dyn Fn(EntryId) -> u64) {
         self.called.end_idle(self.state, packets_of);
     }

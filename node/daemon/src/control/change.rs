@@ -71,7 +71,7 @@ impl Change {
     }
 }
 
-/// Change whose turn has not come.
+/// Change that waits for its turn.
 pub(crate) struct Queued {
     pub(crate) caller: Caller,
     pub(crate) change: Change,

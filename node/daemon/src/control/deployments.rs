@@ -24,9 +24,9 @@ use units::{Name, Nanos, RuleId};
 /// Deployment that has begun.
 pub(super) struct Begun {
     pub(super) service: Name,
-    /// Its rules that no packet can reach, each with one that hides it.
+    /// Rules of the service that no packet can reach, each with one that hides it.
     shadowed: Vec<(u32, u32)>,
-    /// Version whose place it takes.
+    /// Version that it replaces.
     replaces: Option<Replaced>,
 }
 
@@ -35,8 +35,8 @@ pub(super) struct Begun {
 pub(crate) struct Deployments {
     /// Requests whose services do not run yet, by service.
     waiting: BTreeMap<Name, Waiting>,
-    /// Services that run and are being recorded. Another version would have to be told from that
-    /// one by then.
+    /// Services that run and are being recorded. Another version must not be mistaken for that one
+    /// meanwhile.
     recording: BTreeSet<Name>,
 }
 

@@ -5,8 +5,8 @@
 //!    └─ what cannot be undone: recorded first
 //! ```
 //!
-//! Nothing is written here but at the start of a node; a change that cannot be recorded is undone by
-//! whoever made it.
+//! This module writes only at the start of a node. A change that cannot be recorded is undone by
+//! the code that made it.
 
 use super::authority::{Authority, Capabilities, Capability, Revoked};
 use super::edit::Edit;
@@ -46,12 +46,12 @@ const NOT_UNDONE: &str = "a change was refused after it was recorded, and stays 
 
 /// State of a change that is recorded before anything else may change.
 enum Ahead {
-    /// There is none.
+    /// No change.
     None,
-    /// It waits to be written, or is.
+    /// A change that is queued to be written, or is being written.
     Queued,
-    /// It is in the journal, which had this state before, and its command has yet to be done. No
-    /// other change is written meanwhile: what that says of the node would be of before.
+    /// A change that is in the journal, which had this state before, and whose command has yet to
+    /// run. No other change is written meanwhile, since it would be based on the old state.
     Recorded(Arc<DesiredState>),
 }
 
@@ -238,7 +238,7 @@ impl Desired {
         Some(then)
     }
 
-    /// Writes at once, while nobody else does: when the node starts.
+    /// Writes at once, at the start of a node, when there is no other writer.
     pub(crate) fn write_now(
         &mut self,
         state: DesiredState,
@@ -252,7 +252,7 @@ impl Desired {
         Ok(())
     }
 
-    /// Returns the journal, for whoever may wait for it.
+    /// Returns the journal, for threads that may block on it.
     pub(crate) fn journal(&self) -> Arc<Mutex<Journal>> {
         Arc::clone(&self.journal)
     }

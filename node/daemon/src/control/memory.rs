@@ -13,9 +13,9 @@ use ::session::memory::{Account, Use};
 /// Session for which a change wants memory promised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum MemoryWanted {
-    /// One that the change creates.
+    /// Session that the change creates.
     OfNew,
-    /// One that may be there, by its name.
+    /// Session that may exist, by its name.
     Of(String),
 }
 

@@ -25,14 +25,14 @@ use trust::Signer;
 /// on their way.
 const UNSTORED_MAX: usize = 64;
 
-/// Result of a write of the store, for whoever has to wait for it.
+/// Receiver for the result of a write to the store.
 pub(crate) type Stored = Receiver<Answer<()>>;
 
 /// Modules in memory, in front of the store.
 pub(crate) struct Modules {
     store: Store,
     held: BTreeMap<Digest, Module>,
-    /// Signers whom the node believes.
+    /// Signers that the node trusts.
     known: BTreeSet<Signer>,
     unsigned: Unsigned,
     /// Writes of the store under way: nothing that may name their modules is recorded before they
@@ -127,8 +127,8 @@ impl Modules {
         Ok(module)
     }
 
-    /// Returns those whom the node believes who have signed a module. The store is read for a
-    /// module in memory until it has one.
+    /// Returns the trusted signers of a module. For a module in memory, the store is read until one
+    /// is found.
     pub(crate) fn signers_of(&mut self, digest: &Digest) -> Answer<BTreeSet<Signer>> {
         let held = self.held.get(digest).map(|module| module.signers.clone());
         match held {
@@ -161,7 +161,7 @@ impl Modules {
         }
     }
 
-    /// Returns the refusal of a module that nobody has signed whom the node believes.
+    /// Returns the refusal of a module without a trusted signature.
     fn unsigned(&self, digest: &Digest, name: &str) -> ErrorInfo {
         let message = format!(
             "nobody whom this node believes has signed the module '{name}' ({}…)",
@@ -178,7 +178,7 @@ impl Modules {
         error(ErrorCode::Refused, message, Some(help))
     }
 
-    /// Returns the signers whom the node believes.
+    /// Returns the signers that the node trusts.
     pub(crate) const fn known_signers(&self) -> &BTreeSet<Signer> {
         &self.known
     }
@@ -209,7 +209,7 @@ impl Modules {
         sender
     }
 
-    /// Removes and returns the writes under way, for whoever waits for them.
+    /// Removes and returns the writes under way, for the caller to wait for.
     pub(crate) fn take_stores(&mut self) -> Vec<Stored> {
         std::mem::take(&mut self.stores)
     }

@@ -1,4 +1,4 @@
-//! Reports of `core/node`: events for the operator, and answers to whoever waits.
+//! Handling of `core/node`'s reports: events for the operator, and answers to pending requests.
 
 use super::Control;
 use super::action::Action;
@@ -96,7 +96,7 @@ pub(super) fn handle(control: &mut Control, notice: Notice, is_short: bool) {
         Notice::ServiceRemoved { service } => {
             let text = format!("the service '{service}' is gone");
             state.note(Note::new(EventKind::ServiceRemoved, text).service(&service));
-            // Whoever hears of it may rely on it: behind the last closed service all is open.
+            // The answer promises that: with the last closed service gone, all ports are open.
             state.push(Action::ClosePorts);
             let removed = format!("the service '{service}' was removed");
             movers.refuse(&service, &removed);

@@ -16,9 +16,9 @@
 //!  leave ─▶ a move to nic, where no program is ─▶ Left
 //! ```
 //!
-//! When a lane changes hands is decided by the front door and the cell alone; here it is asked for,
-//! and looked at. A service that goes leaves first: if its rules went at once, packets behind them
-//! would overtake those that still lie in the cell's rings.
+//! The front door and the cell alone decide when a lane changes hands; placement requests it, and
+//! polls the outcome. A removed service is drained first: if its rules were removed at once, later
+//! packets would overtake those that are still in the cell's rings.
 
 #[cfg(test)]
 pub(super) mod fake;
@@ -37,9 +37,9 @@ use units::{EntryId, Name, Nanos};
 const MOVE_WITHIN: Nanos = Nanos::from_millis(20);
 /// Time for a held lane to become idle before the move is given up.
 const HELD_MAX: Nanos = Nanos::from_millis(100);
-/// Longest time for draining a service that is removed; after half of it the count is
-/// made anew, as packets may have been lost on their way up. Longer than a move has: the service
-/// goes on meanwhile, and a cell that shares its core with a busy machine does not come sooner.
+/// Longest time for draining a service that is removed; after half of it the count is restarted, as
+/// packets may have been lost on their way up. It is longer than that of a move: the service runs
+/// meanwhile, and a cell that shares its core with a busy machine needs time.
 const LEAVE_WITHIN: Nanos = Nanos::from_millis(200);
 /// Reason of a service's level after a move.
 const MOVED: &str = "it was moved there";
@@ -65,7 +65,7 @@ pub(crate) enum Action {
     Refuse { is_short: bool, event: Event },
     /// Have the cell handle a service's packets at a level from the next one on that can be.
     Target(EntryId, Level),
-    /// Have the cell count a service's packets anew.
+    /// Restart of the cell's count of a service's packets.
     Recount(EntryId),
     /// Acknowledge the cell's change of a service's version.
     VersionKnown(EntryId),
@@ -197,7 +197,7 @@ pub(crate) struct Placement {
     entries: BTreeMap<EntryId, Transit>,
     /// New versions that stay and have not been reported yet.
     kept: BTreeSet<EntryId>,
-    /// Services below user level whose packets went by user level at the last check.
+    /// Services below user level whose packets were handled at user level at the last check.
     kept_up: BTreeSet<EntryId>,
     actions: VecDeque<Action>,
 }
@@ -223,8 +223,8 @@ impl Placement {
         self.entries.values().any(|it| it.loads == Some(Level::Kernel))
     }
 
-    /// Begins placing a service that the cell has been told to start: it is to run at the first of
-    /// these levels that it fits. One whose program is there already goes there at once.
+    /// Begins placing a service that the cell was asked to start: it shall run at the first of
+    /// these levels that it fits. If its program is loaded already, it moves there at once.
     pub(crate) fn handle_given(
         &mut self,
         around: &mut Around<'_>,
@@ -278,8 +278,8 @@ impl Placement {
             (transit.begins, transit.asked) = (None, Some(level));
             return;
         }
-        // A new version that was to go to a level of its own goes here instead. A move that is under
-        // way goes on until this one sets out: it may yet be refused.
+        // A new version that was to move to a level of its own moves to this one instead. A move
+        // under way continues until this one begins, which may yet be refused.
         (transit.begins, transit.loads) = (None, None);
         match level {
             Level::User => self.set_out(around, entry, level, MOVED.to_owned(), MoveKind::Moves),
@@ -312,7 +312,7 @@ impl Placement {
         }
     }
 
-    /// Continues a move whose part in the cell is set, or could not be.
+    /// Continues a move after the cell has set its part, or failed to.
     pub(crate) fn handle_targeted(&mut self, around: &mut Around<'_>, entry: EntryId, done: bool) {
         let Some(transit) = self.entries.get_mut(&entry) else { return };
         match (&mut transit.moves, &mut transit.leaves) {
@@ -464,9 +464,9 @@ impl Placement {
         }
     }
 
-    /// Finds services below user level whose packets have gone by user level since the last look
-    /// and cannot come down again by themselves: some of them were lost, or there are too many.
-    /// Their lanes are helped as in a move. Called once a second.
+    /// Finds services below user level whose packets have been handled at user level since the last
+    /// check and cannot come down by themselves: some of them were lost, or there are too many.
+    /// Their lanes are recounted as in a move. Called once a second.
     pub(crate) fn handle_second(&mut self, around: &mut Around<'_>) {
         let below = around.node.services().filter(|service| service.level != Level::User);
         let below: Vec<_> = below.map(|it| (it.entry, it.level, it.level_reason.clone())).collect();
@@ -510,7 +510,7 @@ impl Placement {
         true
     }
 
-    /// Cancels the draining of a service: it goes on at its level.
+    /// Cancels the draining of a service, which continues at its level.
     pub(crate) fn come_back(
         &mut self,
         around: &mut Around<'_>,
@@ -536,7 +536,8 @@ impl Placement {
     /// Returns the next action.
     pub(crate) fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front().or_else(|| {
-            // When it is where it is to run: a daemon that is late hears of both at once.
+            // Also waits until the service has arrived at its level: a daemon that is late learns
+            // of both at once.
             let is_there = |entry: &&EntryId| !self.is_on_its_way(**entry);
             let entry = self.kept.iter().find(is_there).copied()?;
             self.kept.remove(&entry);

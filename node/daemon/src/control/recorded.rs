@@ -19,7 +19,7 @@ use units::{Name, Nanos, RuleId};
 
 /// Continuation of a change that is being recorded.
 pub(crate) enum Recorded {
-    /// Change that nobody waits for: what it names has stopped already. The message is logged where
+    /// Change without a waiting client: its subject has stopped already. The message is logged if
     /// it cannot be recorded.
     Noted(&'static str),
     /// Requests for a move that was made; it is taken back from `from` if it cannot be recorded.
@@ -47,7 +47,7 @@ pub(crate) struct Waiting {
     pub(super) reply: Reply<Deployed>,
     pub(super) since: Nanos,
     pub(super) shadowed: Vec<(u32, u32)>,
-    /// Version whose place it takes.
+    /// Version that it replaces.
     pub(super) replaces: Option<Replaced>,
     /// Time for which packets waited for that.
     pub(super) paused: Nanos,
@@ -60,7 +60,7 @@ pub(crate) struct Waiting {
     pub(super) failure: Option<ErrorInfo>,
 }
 
-/// State that is taken back unless somebody confirms it.
+/// State that is rolled back unless a client confirms it.
 #[derive(Clone, Debug)]
 pub(crate) struct Unconfirmed {
     /// Time by which it is to be confirmed.

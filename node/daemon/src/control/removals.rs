@@ -166,7 +166,7 @@ mod tests {
         for (stopped, told) in [("c", [false, false]), ("b", [false, true]), ("a", [true, false])] {
             assert!(!removals.is_empty());
             removals.handle_stopped(&Name::new(stopped).unwrap());
-            // Each is told once.
+            // Each client is answered once.
             assert_eq!([&mut both, &mut one].map(|it| it.try_recv().is_ok()), told, "{stopped}");
         }
         assert!(removals.is_empty());

@@ -1,4 +1,4 @@
-//! Capabilities that count no more, and what ran under them.
+//! Capabilities that are no longer valid, and the removal of what ran under them.
 //!
 //! ```text
 //! tam token revoke ─▶ refused from now on ─▶ what ran is removed ─▶ state.redb ─▶ answer
@@ -22,8 +22,8 @@ use node::{CapabilityId, Command, Owner, ServiceState};
 use std::collections::{BTreeMap, BTreeSet};
 use units::{Name, RuleId};
 
-/// Period in which the latest time is written down while capabilities are in use: whoever restarts
-/// a node and sets its clock back gains no more than this.
+/// Period in which the latest time is recorded while capabilities are in use: restarting a node
+/// with its clock set back gains no more than this.
 const TIME_KEPT_EVERY_SECONDS: u64 = 60;
 /// Largest number of revocations in one request.
 const REVOKED_AT_ONCE_MAX: usize = 1024;
@@ -63,7 +63,7 @@ pub(super) fn handle_request(
     };
     let texts = wanted.texts();
     state.authority.revoke(wanted);
-    // First what runs: it ends whether or not the disk has room.
+    // What runs is ended first, whether or not the disk has space.
     let ended = end_capabilities(state, deployments);
     state.push(Action::CheckAssociations);
     let answer = api::Revoked {
@@ -96,8 +96,7 @@ fn revocable(state: &NodeState, request: &RevokeRequest) -> Answer<Revoked> {
     Ok(wanted)
 }
 
-/// Ends capabilities whose time has come, and has the latest time written down. Called once a
-/// second.
+/// Ends expired capabilities, and records the latest time. Called once a second.
 pub(super) fn handle_second(state: &mut NodeState, deployments: &mut Deployments) {
     if state.authority.capabilities().is_empty() {
         return;
@@ -118,13 +117,13 @@ pub(super) fn handle_second(state: &mut NodeState, deployments: &mut Deployments
     }
 }
 
-/// Returns the capabilities that count no more and have not been forgotten yet.
+/// Returns the capabilities that are no longer valid and have not been removed yet.
 pub(super) fn ended(state: &mut NodeState) -> BTreeSet<CapabilityId> {
     let now = state.capability_time();
     state.authority.ended(now).into_iter().map(|(id, _)| id).collect()
 }
 
-/// Removes what runs under capabilities that count no more.
+/// Removes what runs under capabilities that are no longer valid.
 fn end_capabilities(state: &mut NodeState, deployments: &mut Deployments) -> Ended {
     let now = state.capability_time();
     let reasons = state.authority.ended(now);

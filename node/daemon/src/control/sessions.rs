@@ -157,8 +157,8 @@ pub(super) fn removed(
     }
 }
 
-/// Ends a session whose capability counts no more. With things of others in it, it becomes the
-/// operator's, and is promised nothing any more.
+/// Ends a session whose capability is no longer valid. If it contains things of other owners, it
+/// becomes the operator's, without a reservation.
 pub(super) fn end(state: &mut NodeState, session: &Name, why: &str) {
     let owner = state.node.session(session).and_then(|it| it.owner);
     let remove = Command::SessionRemove { session: session.clone(), cascade: false };

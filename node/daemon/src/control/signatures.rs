@@ -31,7 +31,7 @@ fn not_older(problem: &VersionError) -> api::ErrorInfo {
 pub(super) fn check_version(state: &mut NodeState, digest: &Digest) -> Answer<()> {
     let signers = state.modules.signers_of(digest)?;
     let module = state.modules.get(digest).filter(|_| !signers.is_empty());
-    // Of modules that nobody has signed there is no history.
+    // Unsigned modules have no version history.
     let Some(module) = module else { return Ok(()) };
     let manifest = &module.checked.manifest;
     let checked =
@@ -82,7 +82,7 @@ impl SignatureWrite {
         Ok(Self { digest, file, store, known, stores, written })
     }
 
-    /// Keeps the signatures, whoever made them, and returns those of the module that count. Blocks.
+    /// Stores the signatures, trusted or not, and returns the accepted ones of the module. Blocks.
     ///
     /// # Errors
     /// When the module or a signature could not be written.

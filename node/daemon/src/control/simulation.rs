@@ -86,7 +86,7 @@ struct World {
     runs: BTreeSet<EntryId>,
     /// Versions that are watched.
     watched: BTreeSet<EntryId>,
-    /// Programs that the verifier looks at.
+    /// Programs that the verifier is checking.
     loading: Vec<(EntryId, Level)>,
     /// Writes of the journal that have not ended.
     writes: VecDeque<JournalWrite>,
@@ -96,7 +96,7 @@ struct World {
     /// Revocations that wait for services to stop.
     revocations: Vec<Keep>,
     is_revoked: bool,
-    /// Services of which a new version runs that could not be recorded: whoever deployed it was told.
+    /// Services whose new version runs and could not be recorded, which its deployer was told.
     partial: BTreeSet<Name>,
     generation: u64,
     /// True when what happens is printed.
@@ -607,7 +607,7 @@ impl World {
         });
     }
 
-    /// Lets everything come to its end, and looks at what is left.
+    /// Runs everything to its end, and checks the final state.
     fn finish(&mut self) {
         for _ in 0..2_000 {
             self.now += Nanos::from_millis(50);

@@ -1,5 +1,5 @@
-//! State that all changes look at and alter: `core/node`, the desired state, capabilities and
-//! modules. What follows is queued as actions, in its order.
+//! State that all changes read and modify: `core/node`, the desired state, capabilities and
+//! modules. Effects are queued as actions, in order.
 
 use super::action::{Action, Keep};
 use super::authority::{Authority, capabilities_in_use};
@@ -29,7 +29,7 @@ use units::{EntryId, Name, Nanos, RuleId};
 pub(crate) struct Below {
     /// Reason for nothing being able to run there on this machine.
     pub(crate) unsupported: Option<String>,
-    /// True when whoever started the daemon lets modules run there.
+    /// Set if the option of the daemon's start allows the levels below user.
     pub(crate) is_allowed: bool,
 }
 
@@ -50,8 +50,7 @@ pub(crate) struct Parts {
 /// Queued consequence of a change.
 pub(super) enum Queued {
     Action(Action),
-    /// Report of `core/node`; whoever is refused by it is refused because there is not enough of
-    /// something if `is_short`.
+    /// Report of `core/node`. `is_short` states that a refusal in it is due to a lack of resources.
     Notice {
         notice: Notice,
         is_short: bool,
@@ -78,7 +77,7 @@ pub(crate) struct NodeState {
     queue: VecDeque<Queued>,
     /// True when `core/node` was changed since that was last asked.
     is_touched: bool,
-    /// True when somebody may have been told of a change since that was last asked.
+    /// Set if a client may have learned of a change since [`NodeState::take_urgent`].
     is_urgent: bool,
 }
 
@@ -126,7 +125,7 @@ impl NodeState {
         &self.below
     }
 
-    /// Allows or forbids the levels below user, for whoever started the daemon.
+    /// Allows or forbids the levels below user, as an option of the daemon's start.
     pub(super) fn allow_below(&mut self, is_allowed: bool) {
         self.below.is_allowed = is_allowed;
     }
@@ -162,7 +161,7 @@ impl NodeState {
         self.ledger_problem = problem;
     }
 
-    /// Refuses what would use more while nobody can be billed for it.
+    /// Refuses further usage while the ledger cannot bill it.
     pub(super) fn check_billing(&mut self) -> Answer<()> {
         let Some(problem) = self.ledger_problem.clone() else { return Ok(()) };
         // It may be mended by now.
@@ -194,7 +193,7 @@ impl NodeState {
         std::mem::take(&mut self.is_touched)
     }
 
-    /// Returns whether somebody may have been told of a change since this was last asked.
+    /// Returns true, once, if a client may have learned of a change since the last call.
     pub(super) fn take_urgent(&mut self) -> bool {
         std::mem::take(&mut self.is_urgent)
     }
@@ -346,8 +345,8 @@ impl NodeState {
         self.modules.hold(&digest.parse().map_err(failed)?)
     }
 
-    /// Has a change under way need the modules of these digests; an earlier one's are not needed
-    /// any more.
+    /// Sets the modules that the change under way needs; those of an earlier change are no longer
+    /// needed.
     pub(super) fn set_needed(&mut self, digests: BTreeSet<String>) {
         self.needed = digests;
     }

@@ -54,7 +54,7 @@ pub(super) fn set_bpf(state: &mut NodeState, enabled: bool) -> Answer<Vec<Name>>
     Ok(moving)
 }
 
-/// Moves all services at kernel level to user level: not every port has that level any more.
+/// Moves all services at kernel level to user level: one of the ports no longer has that level.
 pub(super) fn leave_kernel(state: &mut NodeState) {
     let there = state.node.services().filter(|service| service.level == Level::Kernel);
     for service in there.map(|service| service.name.clone()).collect::<Vec<_>>() {

@@ -70,8 +70,8 @@ pub(crate) fn key(number: u8) -> SecretKey {
     SecretKey::from_seed(&Seed::new([number; 32]))
 }
 
-/// Returns a client whose token the administrator has signed for the principal of a number, and
-/// whoever had it has narrowed to each of these in turn.
+/// Returns a client whose token the administrator has signed for this principal, and each holder
+/// has narrowed to one of these grants in turn.
 pub(crate) fn client(principal: u8, grant: &Grant, narrowed: &[Grant]) -> Caller {
     let token = Token::mint(&key(1), key(principal).public(), grant, &Seed::new([9; 32]));
     let mut held = token.unwrap().held().unwrap();
@@ -150,7 +150,7 @@ pub(crate) struct Bed {
     pub(crate) control: Control,
     pub(crate) effects: Vec<Effect>,
     pub(crate) notes: Vec<Note>,
-    /// Other actions that nobody has looked at.
+    /// Other actions that no test has taken.
     pub(crate) actions: Vec<Action>,
     pub(crate) deployed: Vec<DeployedAnswer>,
     writes: VecDeque<JournalWrite>,
@@ -242,7 +242,7 @@ impl Bed {
         awaited.try_answer().expect("it is answered").err().expect("it is refused")
     }
 
-    /// Writes the desired state that is next, and goes on.
+    /// Completes the next write of the desired state.
     pub(crate) fn write(&mut self) {
         let written = self.writes.pop_front().expect("something is to be recorded").run();
         self.control.handle_recorded(written);

@@ -20,11 +20,12 @@ use units::SessionId;
 /// Time within which a cell says what memory is in use; later the change is decided by what is known.
 const SAID_WITHIN: Duration = Duration::from_secs(2);
 
-/// Handles all pending actions, begins the changes that wait for them, and handles the requests whose
-/// modules have been fetched, until nothing is left; then writes down what runs, or has that done soon.
+/// Handles all pending actions, begins the changes that wait for them, and handles the requests
+/// whose modules have been fetched, until nothing is left; then writes the record of what runs, or
+/// schedules that.
 ///
-/// Replies that are given here are read by tasks of this thread, and so not before this returns:
-/// nobody hears of a change that the next daemon would not know.
+/// Replies given here are read by tasks of this thread, and so not before this returns: no client
+/// learns of a change that the next daemon would not know.
 pub(super) fn settle(daemon: &mut Daemon) {
     daemon.control.set_now(daemon.now());
     loop {
@@ -122,7 +123,7 @@ fn do_action(daemon: &mut Daemon, action: Action) {
         Action::Write(write) => {
             let done = daemon.done.clone();
             tokio::task::spawn_blocking(move || {
-                // The daemon is gone when nobody receives: nothing is left to do.
+                // A send fails only if the daemon has ended.
                 let _ = done.send(Done::Recorded(write.run()));
             });
         }
@@ -292,7 +293,7 @@ fn ask_memory(daemon: &mut Daemon, number: u64, session: Option<SessionId>) {
     let done = daemon.done.clone();
     tokio::spawn(async move {
         tokio::time::sleep(SAID_WITHIN).await;
-        // The daemon is gone when nobody receives: nothing is left to do.
+        // A send fails only if the daemon has ended.
         let _ = done.send(Done::MemoryOverdue(number));
     });
 }

@@ -56,8 +56,7 @@ struct Serves {
 /// Adopts what runs already, and returns its daemon; `None` when nothing runs.
 ///
 /// # Errors
-/// When it cannot go on with it: then nothing has been changed for good, and it is to be
-/// taken down.
+/// The node cannot be adopted: then nothing has been changed for good, and it has to be taken down.
 pub(super) fn adopt(
     start: &Start,
     store: &Store,
@@ -198,9 +197,9 @@ pub(super) fn hold_all(daemon: &mut Daemon) {
 /// Checks that a node can start here, before anything that it has left is touched.
 ///
 /// # Errors
-/// When the file wants something new that cannot be, when ports that go on are another network
-/// namespace's or their pins another file system's, or when devices of ports are not here, or cannot
-/// be ports as they are, and there is nothing that could be adopted without them.
+/// The file wants something new that is impossible; or ports to be adopted belong to another
+/// network namespace, or their pins to another file system; or devices of ports are missing here,
+/// or are unfit as ports, and nothing could be adopted without them.
 pub(crate) fn check_place(file: &NodeFile, config: &Path) -> Result<()> {
     // One that cannot be read is taken down.
     if let Ok(Some(record)) = Record::read(&file.name) {
@@ -243,13 +242,13 @@ fn has_front_door(record: &Record) -> bool {
 fn has_devices(name: &Name, record: Record) -> Result<bool> {
     let node = Node::restore(name.clone(), record.ports, record.node)?;
     let ports: Vec<PortId> = node.ports().iter().map(|port| port.id).collect();
-    // Of another version, or taken down in part: nothing goes on that could be lost.
+    // The pins are of another version, or partly removed: nothing that still works can be lost.
     let Ok(front) = FrontDoor::adopt(name, &ports) else { return Ok(false) };
     Ok(ports.into_iter().any(|port| front.device_of(port).is_some()))
 }
 
-/// Returns all ports, and those that are away: their devices are not those any more that their
-/// programs are on. They come back like any port.
+/// Returns all ports, and those that are away: their devices are no longer those with their
+/// programs. They come back like any port.
 fn adopt_ports(
     netlink: &Netlink,
     front: &FrontDoor,
@@ -325,7 +324,7 @@ pub(crate) fn end_cells(node: &Name, but: Option<u32>) -> Result<Vec<u32>> {
 /// Takes down what a daemon before left, but for what is closed by the names of its ports; returns
 /// the names of what there was.
 pub(crate) fn take_down(node: &Name) -> Result<Vec<String>> {
-    // First: from now on there is nothing to go on with.
+    // The record is removed first: from now on nothing can be adopted.
     Record::remove(node);
     let ended = end_cells(node, None)?;
     let mut removed: Vec<String> = ended.iter().map(|pid| format!("cell {pid}")).collect();

@@ -64,18 +64,18 @@ pub(super) fn join(
     let authority = parts.desired.authority(clock, start.file.trust.anyone.clone())?;
     let billed_done = done.clone();
     let billed = Completion::new(move |billed| {
-        // The daemon is gone when nobody receives: nothing is left to do.
+        // A send fails only if the daemon has ended.
         let _ = billed_done.send(Done::Billed(billed));
     });
     let billing = Billing::begin(&start.file.state, &start.key, billed)?;
     let codec_done = done.clone();
     let codec_news = Completion::new(move |(number, news)| {
-        // The daemon is gone when nobody receives: nothing is left to do.
+        // A send fails only if the daemon has ended.
         let _ = codec_done.send(Done::Codec(number, news));
     });
     let compiled_done = done.clone();
     let compiled = Completion::new(move |completed| {
-        // The daemon is gone when nobody receives: nothing is left to do.
+        // A send fails only if the daemon has ended.
         let _ = compiled_done.send(Done::Compiled(completed));
     });
     let (fetched_done, stored_done) = (done.clone(), done.clone());

@@ -4,8 +4,8 @@ use super::Daemon;
 use crate::cells::CellNumber;
 use crate::record::{self, RecordView};
 
-/// Writes down what runs, or does so later with what else happens until then: of thousands of
-/// services it takes a tenth of a second. Nobody has been told, and the daemon after this one
+/// Writes the record of what runs, or schedules that together with later changes: for thousands of
+/// services it takes a tenth of a second. No client has learned of the change, and the next daemon
 /// stops what it does not know.
 pub(super) fn soon(daemon: &mut Daemon) {
     if daemon.recorder.due(daemon.control.is_changing()).is_some_and(|due| due <= daemon.now()) {

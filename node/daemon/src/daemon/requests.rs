@@ -159,7 +159,7 @@ fn explain(daemon: &Daemon, request: &ExplainRequest, reply: Reply<Explanation>)
             tokio::task::spawn_blocking(move || {
                 let (question, explained) = run.run();
                 let asked = Box::new(Asked { question, reply });
-                // The daemon is gone when nobody receives: nothing is left to do.
+                // A send fails only if the daemon has ended.
                 let _ = done.send(Done::Explained(asked, explained));
             });
         }
@@ -271,9 +271,9 @@ fn add_signatures(
     }
 }
 
-/// Answers a request to hand over when no change is under way and no new version is watched, or
-/// when that takes too long. Nobody hears then what became of a change, and the next daemon goes
-/// on with what a snapshot has, which is the version before.
+/// Answers a request to hand over when no change is under way and no new version is on probation,
+/// or when that takes too long. Then no client learns the outcome of a change, and the next daemon
+/// continues from a snapshot, which has the old version.
 pub(super) fn hand_over_settled(daemon: &mut Daemon) {
     let (is_settled, now) = (daemon.control.is_settled(), daemon.now());
     let is_due = |(until, _): &mut (Nanos, _)| is_settled || *until <= now;

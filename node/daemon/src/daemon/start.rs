@@ -1,4 +1,4 @@
-//! Starts of a daemon: over what runs already, or anew.
+//! Start of a daemon: adoption of what runs, or a fresh start.
 
 use super::Daemon;
 use super::join::{Parts, Start, join};
@@ -29,7 +29,7 @@ pub(crate) struct Found {
     pub(crate) stays_closed: bool,
 }
 
-/// Adopts what runs already, or starts the node anew.
+/// Adopts what runs already, or starts the node afresh.
 ///
 /// # Errors
 /// When the node cannot start.

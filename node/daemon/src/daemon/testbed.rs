@@ -78,7 +78,7 @@ impl Bed {
         timers::handle(&mut self.daemon, timers::Tick::Checks).unwrap();
     }
 
-    /// Has sessions' usage looked at.
+    /// Samples the usage of sessions.
     pub(crate) async fn look_at_use(&mut self) {
         let Daemon { control, runtime, .. } = &mut self.daemon;
         runtime.look_at_use(control);
@@ -265,7 +265,7 @@ impl Bed {
     /// Has the cell say something, and the daemon handle it.
     pub(crate) async fn hear(&mut self, message: FromCell) {
         self.cell.say(&message);
-        // A question whose answer is behind it.
+        // This request is answered after all pending messages have been handled.
         let stats = self.get(Request::Stats).await;
         assert_eq!(stats.node, "bed");
     }

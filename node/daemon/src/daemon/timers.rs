@@ -8,8 +8,7 @@ use crate::sessions;
 use anyhow::Result;
 use tokio::time::{Duration, Interval, MissedTickBehavior, interval};
 
-/// Period in which the front door is told that this daemon listens; the lease is ten times as long
-/// on the fastest clock.
+/// Period of the heartbeat to the front door; the lease is ten times as long on the fastest clock.
 const HEARTBEAT: Duration = Duration::from_millis(100);
 /// Period of polling lanes that move.
 const LANES_EVERY: Duration = Duration::from_millis(1);
@@ -22,7 +21,7 @@ pub(super) enum Tick {
     Heartbeat,
     /// Comparison of all drop counters with their previous values.
     Drops,
-    /// Look at what the kernel does not tell of.
+    /// Poll of settings for which the kernel sends no notifications.
     Settings,
     /// Checks on which nothing depends at once.
     Checks,
@@ -107,7 +106,7 @@ impl Timers {
 /// Does the work that is due.
 ///
 /// # Errors
-/// When the kernel does not describe its devices, or the front door is not told.
+/// The kernel does not describe its devices, or the front door cannot be written to.
 pub(super) fn handle(daemon: &mut Daemon, tick: Tick) -> Result<()> {
     let now = daemon.now();
     daemon.control.set_now(now);

@@ -5,8 +5,8 @@
 //!  sessions, services, what is left to promise ─────────────┴▶ terms ─▶ tam_accounts, lanes
 //! ```
 //!
-//! The kernel fills accounts and has packets pay (`levels/bpf/c/service.h`), also while nobody
-//! is here. `core/node` says who pays from which.
+//! The kernel fills accounts and charges packets (`levels/bpf/c/service.h`), also without a daemon.
+//! `core/node` assigns payers to accounts.
 
 use super::budgets::word_of;
 use bpf::FrontDoor;
@@ -69,8 +69,7 @@ impl Accounts {
         std::mem::replace(&mut self.is_dirty, false)
     }
 
-    /// Tells the front door what is in each account, and who pays from it. What somebody has or
-    /// owes he keeps.
+    /// Writes accounts and their payers to the front door. Balances of existing accounts are kept.
     pub(super) fn settle(&self, front: &FrontDoor, node: &Node) {
         let tick = Nanos(u64::from(bpf::front_door::tick_ns()));
         let accounts = node.accounts(self.speed(), tick);

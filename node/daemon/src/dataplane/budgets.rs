@@ -1,5 +1,5 @@
-//! Budgets of services below user level: their counters are compared with what they may use, and
-//! lanes are told.
+//! Budgets of services below user level: their counters are compared with the budgets, and the
+//! result is written to their lanes.
 
 use bpf_maps::{OVER_DROP, OVER_NOT, OVER_RAISE, ServiceStats};
 use node::budget::{self, Budget, Meter, OverBudget, Used};
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use tokio::time::Duration;
 use units::{EntryId, Nanos};
 
-/// Period by which budgets are looked at.
+/// Period at which budgets are checked.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_nanos(budget::LOOK_EVERY.0);
 
 /// Accounts of services with a budget.
@@ -20,8 +20,8 @@ impl Budgets {
         self.0.is_empty()
     }
 
-    /// Compares what services have used with what they may. Returns the words that lanes are to
-    /// have; those of services that have no budget any more are among them.
+    /// Compares usage with budgets. Returns the flags of lanes, including those of services without
+    /// a budget now.
     pub(super) fn look<'a>(
         &mut self,
         now: Nanos,

@@ -37,7 +37,7 @@ pub(super) struct Closing {
     desired: Option<Arc<DesiredState>>,
     /// Devices by number, with their names.
     devices: BTreeMap<u32, String>,
-    /// Devices that may come by these names.
+    /// Devices that may appear under these names.
     names: Vec<KnownDevice>,
 }
 
@@ -82,8 +82,8 @@ impl Tables for Nftables<'_> {
 }
 
 impl Closing {
-    /// Closes ports while a service that runs or shall run is closed, and opens them when none is
-    /// any more: the kernel forwards nothing past it.
+    /// Closes ports while a running or desired service is closed, and opens them when none is: the
+    /// kernel forwards nothing past a closed service.
     pub(super) fn settle(
         &mut self,
         tables: &mut impl Tables,
@@ -128,9 +128,9 @@ impl Closing {
         *self = Self { has_begun: true, has_failed, is_wanted, desired, devices, names };
     }
 
-    /// Forgets tables that somebody else has removed: `nft flush ruleset`, as a firewall's reload
-    /// does it, takes every table that no process owns. Returns true when there are such:
-    /// [`Closing::settle`] restores them.
+    /// Discards the record of tables that another program has removed: `nft flush ruleset`, as in a
+    /// firewall's reload, removes every table without an owner process. Returns true if there are
+    /// such: [`Closing::settle`] restores them.
     pub(super) fn look(&mut self, tables: &impl Tables) -> bool {
         if self.devices.is_empty() && self.names.is_empty() {
             return false;
@@ -154,8 +154,8 @@ impl Closing {
         is_lost
     }
 
-    /// Returns true when a service that runs or shall run is closed. Called with each thing that
-    /// happens: thousands of services are looked at only when one of them may have changed.
+    /// Returns true if a running or desired service is closed. Called for each event: thousands of
+    /// services are only checked when one of them may have changed.
     pub(super) fn is_wanted(
         &self,
         desired: &Arc<DesiredState>,
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
     use crate::dataplane::fake::{absent, served};
 
-    /// Tables of a kernel that refuses when it is told to.
+    /// Mock of tables, of a kernel that refuses on request.
     #[derive(Default)]
     struct Fake {
         devices: BTreeSet<u32>,
@@ -279,7 +279,8 @@ mod tests {
         }
     }
 
-    /// One port by XDP, one by packet sockets, one whose device is there and unfit, one without.
+    /// Returns four ports: served by XDP, served by packet sockets, with an unfit device, and
+    /// without a device.
     fn ports() -> Vec<LivePort> {
         let mut unfit = absent(3);
         unfit.leave("it is too wide".to_owned(), Some((3, 9001)));

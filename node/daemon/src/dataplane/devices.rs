@@ -15,7 +15,8 @@ pub(crate) const DEVICE_MTU: u32 = 9216;
 
 /// Letters of a node's name that fit into a device's name, behind a prefix of four.
 const NODE_IN_DEVICE: usize = 11;
-/// Letters among those of a digest, which tells apart nodes whose longer names begin alike.
+/// Characters of a digest in a device's name, which distinguishes nodes whose longer names begin
+/// alike.
 const DIGEST_IN_DEVICE: usize = 5;
 
 /// Returns the name of a device of the node's own.
@@ -46,7 +47,7 @@ pub(crate) fn kernel_index(netlink: &Netlink, node: &Name) -> Result<u32> {
 /// cell, has ended.
 const DEVICE_FREE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Makes a device that the node itself has, when nobody holds one of that name any more.
+/// Creates a device of the node, once no process holds one of that name.
 fn own_device(name: &str, kind: sockets::tun::Kind) -> io::Result<OwnedFd> {
     let begun = Instant::now();
     loop {
@@ -74,9 +75,9 @@ pub(crate) fn kernel_device(netlink: &Netlink, node: &Name) -> Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Address of the device by which packets go from the cell to the kernel: of this machine alone,
-/// and nobody sends from it. Without one, a loose reverse path filter lets nothing in whose route
-/// back is by another device (`__fib_validate_source`, Linux).
+/// Address of the device by which packets go from the cell to the kernel: a loopback address from
+/// which nothing is sent. Without one, a loose reverse path filter drops packets whose route back
+/// is by another device (`__fib_validate_source`, Linux).
 const KERNEL_DEVICE_ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 84, 65, 77);
 
 /// Prepares a device by which packets come in from foreign sources.

@@ -6,8 +6,8 @@
 //!          counters ◀─ └──────┘ ─▶ memory, for the cell ───▶ packet ports
 //! ```
 //!
-//! A node has one of the two, or both. Without a front door nothing of BPF is there: what would
-//! be told to it is left out, and no service is below user level.
+//! A node has one of the two, or both. Without a front door there is nothing of BPF: writes to it
+//! are left out, and no service is below user level.
 
 use super::mode::may_be_packets;
 use super::port_shares::Payers;
@@ -38,7 +38,7 @@ pub(crate) struct Door {
     packets: Option<PacketDoor>,
     /// Rules that hold before the ports are there.
     first: RuleSet,
-    /// True when all ports were there once: the kind of the node does not change any more.
+    /// Set once all ports were present: the kind of the node is then final.
     is_settled: bool,
     /// Counter of kernel drops of a node without a front door, where the kernel lets us have it.
     counter: Option<StackCounter>,
@@ -53,7 +53,7 @@ pub(crate) struct PacketDoor {
     installed: RuleSet,
     own: OwnSources,
     number: u64,
-    /// Decides as the cell does, for whoever asks.
+    /// Classifier equal to the cell's, for explanations.
     decider: Decider,
 }
 
@@ -219,10 +219,10 @@ impl Door {
         self.front.as_mut().map_or(Ok(()), |front| front.set_vlans(vlans))
     }
 
-    /// Has these addresses of the machine itself; returns whether the cell must be told.
+    /// Sets the machine's own addresses; returns true if the cell must be told.
     ///
     /// # Errors
-    /// When the front door cannot be told.
+    /// The front door cannot be written to.
     pub(crate) fn set_own(&mut self, own: OwnSources) -> Result<bool, FrontDoorError> {
         self.with_front(|front| front.set_own(own.prefixes()))?;
         let Some(packets) = self.packets.as_mut().filter(|packets| packets.own != own) else {
@@ -265,7 +265,7 @@ impl Door {
         self.uncounted = counted.err().map(|problem| problem.to_string());
     }
 
-    /// Returns the reason for nobody counting what the kernel drops of what it is left.
+    /// Returns the reason for which drops by the kernel, of packets left to it, are not counted.
     pub(crate) fn uncounted(&self) -> Option<&str> {
         self.uncounted.as_deref()
     }
@@ -299,7 +299,7 @@ impl Door {
         self.with_front(|front| front.set_socket(port, queue, socket))
     }
 
-    /// Returns who pays from which account for what is sent by ports, as a previous daemon left it.
+    /// Returns the payers of port share accounts, as a previous daemon left them.
     pub(crate) fn payers_of_lines(&self) -> Payers {
         let payers = self.front.as_ref().map(|front| front.accounts().payers_of_lines());
         let payers = payers.and_then(Result::ok).unwrap_or_default();
@@ -311,7 +311,7 @@ impl Door {
         self.front.as_ref()?.lanes().lane(entry)
     }
 
-    /// Installs rules; for packet ports the cell has to be told.
+    /// Installs rules; those of packet ports must also be sent to the cell.
     pub(crate) fn install(&mut self, rules: &RuleSet) -> Result<(), FrontDoorError> {
         if let Some(packets) = &mut self.packets {
             packets.install(rules);
@@ -401,7 +401,7 @@ impl PacketDoor {
         &self.decider
     }
 
-    /// Returns the rules in memory that nobody can change any more.
+    /// Returns the rules in sealed memory.
     ///
     /// # Errors
     /// When the kernel does not make it.

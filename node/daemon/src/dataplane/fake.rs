@@ -82,7 +82,7 @@ pub(crate) fn serve_packets(plane: &mut DataPlane) {
         let (id, described) = (port.id(), port.described());
         let mut mac = MAC;
         mac[5] = id.0.to_be_bytes()[1];
-        // No machine has so many devices.
+        // An interface index beyond those of any machine.
         let ifindex = 1_000_000 + u32::from(id.0);
         let config = PortConfig { ifindex, mac, mtu: 1500, ..PortConfig::default() };
         let served = LivePort::absent(described, None, String::new()).served(config);

@@ -327,8 +327,8 @@ impl Instances {
         })
     }
 
-    /// Has the front door call a program that the kernel has accepted. Returns `None` when
-    /// it is not this service's any more, else why it is not called.
+    /// Makes the front door call a program that the kernel has accepted. Returns `None` if it is no
+    /// longer this service's, else the reason for which it is not called.
     pub(crate) fn handle_loaded(
         &mut self,
         front: &Door,
@@ -497,7 +497,7 @@ fn set_program(front: &Door, entry: EntryId, level: Level, shared: &Shared) -> R
     Ok(())
 }
 
-/// Has the front door call none of a version's programs any more.
+/// Makes the front door stop calling a version's programs.
 fn clear_programs(front: &Door, entry: EntryId, shared: Option<&Shared>) {
     let loaded = shared.into_iter().flat_map(|shared| shared.loaded.keys());
     for at in loaded.filter_map(|level| below_of(*level)) {
@@ -509,7 +509,7 @@ fn clear_programs(front: &Door, entry: EntryId, shared: Option<&Shared>) {
     }
 }
 
-/// Has the front door call nothing of an entry any more, and keeps nothing of it.
+/// Makes the front door stop calling the programs of an entry, and removes them.
 pub(crate) fn clear_entry(front: &Door, entry: EntryId) {
     for at in bpf::front_door::Below::ALL {
         if let Err(error) =

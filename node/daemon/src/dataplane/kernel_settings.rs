@@ -19,7 +19,7 @@ use tokio::time::Duration;
 pub(crate) const LOOK: Duration = Duration::from_millis(400);
 /// Time within which a change is followed (docs/reference/kernel.md).
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(1);
-/// As much again is left for a reading that is slow.
+/// Half of the time is left for a slow reading.
 const _: () = assert!(2 * LOOK.as_millis() < FOLLOWED_WITHIN.as_millis());
 
 /// Settings of the whole namespace that are read: those of `all` beside those of each device, and
@@ -73,7 +73,7 @@ impl KernelSettings {
     /// Reads the settings that the kernel sends no notification of. Returns true when one changed.
     pub(super) fn look(&mut self, netlink: &Netlink) -> bool {
         let namespace = NAMESPACE.iter().map(|key| sysctl::read(key).ok()).collect();
-        // Of a device that is gone netlink tells.
+        // The removal of a device is notified by netlink.
         self.compare(namespace, |index| Some(netlink.link_at(index).ok()?.settings))
     }
 

@@ -44,7 +44,7 @@ pub(crate) struct LivePort {
     mode_reason: Option<String>,
     offloads_off: Vec<String>,
     away: Option<Away>,
-    /// Slow reasons that an event has told of.
+    /// Slow reasons that an event has reported.
     slow_told: u32,
     /// Drops of sockets that are closed: ring full, and the rest.
     socket_drops: (u64, u64),
@@ -65,13 +65,13 @@ struct Away {
 /// Findings about the slow reasons of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slowed {
-    /// True when the front door is to be told.
+    /// Set if the front door must be updated.
     pub(super) is_changed: bool,
     /// True when an event is to be reported.
     pub(super) is_news: bool,
 }
 
-/// Returns true when a device has somebody else's XDP program: then it is theirs.
+/// Returns true if a device has an XDP program of another owner, who keeps it.
 fn is_taken(error: &anyhow::Error) -> bool {
     let error = error.downcast_ref::<FrontDoorError>();
     matches!(error, Some(FrontDoorError::Attach(AttachError::Busy { .. })))
@@ -487,7 +487,7 @@ impl LivePort {
         }
     }
 
-    /// Returns the port without its device, to serve it anew.
+    /// Returns the description of the port without its device, to put it into service again.
     pub(super) fn described(&self) -> Port {
         self.port.clone()
     }

@@ -1,4 +1,4 @@
-//! Sockets of packet ports: devices without XDP, whose frames the cell takes by packet sockets.
+//! Sockets of packet ports: devices without XDP, whose frames the cell receives by packet sockets.
 //!
 //! ```text
 //!  wire ─▶ device ─▶ packet socket ─▶ cell ─▶ a service, or
@@ -65,13 +65,13 @@ impl PacketQueue {
         Ok(copy)
     }
 
-    /// Returns the number of frames for which the socket had no room.
+    /// Returns the number of frames dropped because the socket's buffer was full.
     pub(super) fn dropped(&self) -> u64 {
         self.socket.counted().map_or(0, |counted| counted.dropped)
     }
 
-    /// Gives the port's frames to the kernel again. Returns the number of those that waited for the
-    /// cell, and of those for which there was no room.
+    /// Returns the port's frames to the kernel. Returns the number of frames that waited for the
+    /// cell, and of those dropped because the buffer was full.
     pub(super) fn close(self, door: &Door, port: &LivePort) -> (u64, u64) {
         let Self { socket, taken, before } = self;
         drop(taken);

@@ -19,11 +19,12 @@ use netlink::Link;
 pub(super) enum Step {
     /// Nothing has changed.
     Stay,
-    /// Its device is served, and may have another address or MTU.
+    /// The port's device is served, and may have another address or MTU.
     Refresh,
-    /// It goes away, for this reason; its device is there and unfit if `tried` says which.
+    /// The port is taken out of service, for this reason; `tried` names a device that is there and
+    /// unfit.
     Leave { reason: String, tried: Tried },
-    /// It goes away, and another device of its name is tried at once.
+    /// The port is taken out of service, and another device of its name is tried at once.
     Replace { reason: String },
     /// A device of its name is there, and has not been tried.
     Return,

@@ -1,12 +1,12 @@
-//! Shares of ports below user level: accounts in the kernel, and who pays from which.
+//! Shares of ports below user level: accounts in the kernel, and their payers.
 //!
 //! ```text
 //!  sessions, ports' rates ─▶ terms ─▶ tam_lines ◀─ pay ─┬─ modules at nic and kernel
 //!           which account ─▶ tam_line_of, the cell      └─ the cell, and what waits there
 //! ```
 //!
-//! The first accounts are those of all sessions without a share, one for each port: what can still
-//! be promised of it. Packets look at none of this while nobody has a share of their port.
+//! The first accounts are those of all sessions without a share, one for each port: they hold what
+//! can still be promised of it. Packets read no account while no session has a share of their port.
 
 use ::session::in_kernel::BucketParams;
 use ::session::port_bucket;
@@ -29,7 +29,7 @@ pub(super) struct PortShares {
 /// Difference between the accounts of two moments.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Changes {
-    /// Payers that have no account any more, or another one, with the account.
+    /// Payers that have lost their account or have another one, with the old account.
     gone: Vec<((PortId, SessionId), u32)>,
     /// Payers that have begun to pay from an account.
     begun: BTreeSet<(PortId, SessionId)>,
@@ -41,7 +41,7 @@ impl PortShares {
         self.payers = payers;
     }
 
-    /// Returns the ports of which somebody has a share.
+    /// Returns the ports with shares.
     pub(super) fn ports(&self) -> BTreeSet<PortId> {
         self.payers.keys().map(|(port, _)| *port).collect()
     }
@@ -57,8 +57,8 @@ impl PortShares {
         Changes { gone, begun: begun.map(|(payer, _)| *payer).collect() }
     }
 
-    /// Settles what sessions may send by ports below user level, with the front door. What somebody
-    /// has or owes he keeps. Returns what cells are to be told.
+    /// Writes the accounts of port shares to the front door. Balances of existing accounts are
+    /// kept. Returns the messages for cells.
     pub(super) fn settle(&mut self, front: Option<&FrontDoor>, node: &Node) -> Vec<ToCell> {
         let terms = terms(node);
         let Changes { gone, begun } = self.assign(terms.keys().copied());
@@ -92,13 +92,14 @@ impl PortShares {
         told
     }
 
-    /// Returns the messages by which another cell hears who pays from which account.
+    /// Returns the messages that assign accounts to payers, for another cell.
     pub(super) fn messages(&self) -> impl Iterator<Item = ToCell> {
         let line = |(&(port, session), &account)| ToCell::Line(port, session, Some(account));
         self.payers.iter().map(line)
     }
 
-    /// Returns the terms of those without a share together, of ports of which somebody has one.
+    /// Returns the parameters of the common accounts of sessions without a share, for ports with
+    /// shares.
     fn terms_of_rest(&self, node: &Node) -> Vec<(PortId, BucketParams)> {
         let left = node.left();
         let of = |id: PortId| {
@@ -124,13 +125,13 @@ impl PortShares {
     }
 }
 
-/// Returns the accounts that nobody pays from.
+/// Returns the accounts without a payer.
 fn free_accounts(payers: &Payers) -> impl Iterator<Item = u32> {
     let used: BTreeSet<u32> = payers.values().copied().collect();
     (PORTS_MAX as u32..LINES_MAX as u32).filter(move |number| !used.contains(number))
 }
 
-/// Returns the accounts of payers; those of before go on.
+/// Assigns accounts to payers; existing assignments are kept.
 fn payers(wanted: impl Iterator<Item = (PortId, SessionId)>, before: &Payers) -> Payers {
     let mut after = Payers::new();
     let mut new = Vec::new();

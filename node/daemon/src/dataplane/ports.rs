@@ -1,6 +1,6 @@
 //! Ports of a node, in the order of the node file.
 //!
-//! Each is served or away ([`LivePort`]); the front door is told what changes at one.
+//! Each is in service or away ([`LivePort`]); changes of a port are written to the front door.
 
 use super::action::Actions;
 use super::cables::cabled;
@@ -141,11 +141,11 @@ impl Ports {
         }
     }
 
-    /// Stores the slow reasons that `find` has for each port with a fast path, and tells the front
-    /// door.
+    /// Stores the slow reasons that `find` returns for each port with a fast path, and writes them
+    /// to the front door.
     ///
     /// # Errors
-    /// When the front door is not told.
+    /// The front door cannot be written to.
     pub(super) fn set_slow(
         &mut self,
         door: &Door,

@@ -25,20 +25,20 @@ impl Promises<'_> {
         self.accounts.mark();
     }
 
-    /// Tells the front door who pays from which account, if that has changed.
+    /// Writes the payers of port share accounts to the front door, if they have changed.
     pub(crate) fn settle_changed(&mut self, node: &Node) {
         if self.accounts.take_dirty() {
             self.settle_promises(node);
         }
     }
 
-    /// Tells the front door and cells who pays from which account.
+    /// Writes the payers of port share accounts to the front door, and sends them to cells.
     pub(crate) fn settle_promises(&mut self, node: &Node) {
         self.settle_accounts(node);
         self.settle_shares(node);
     }
 
-    /// Tells the front door what is in each account of fuel, and who pays from it.
+    /// Writes the accounts of fuel and their payers to the front door.
     pub(crate) fn settle_accounts(&self, node: &Node) {
         if let (true, Ok(front)) = (self.is_supported, self.front.front()) {
             self.accounts.settle(front, node);

@@ -39,7 +39,8 @@ struct Queue {
 }
 
 impl Queue {
-    /// Creates the queue of a socket: nobody has a reservation yet, and so a queue of its own.
+    /// Creates the queue of a socket, which has no session yet: no session has a reservation at
+    /// first.
     const fn new(socket: OwnedFd) -> Self {
         Self { socket, session: SessionId::BEST_EFFORT }
     }
@@ -144,7 +145,7 @@ impl Queues {
     }
 
     /// Closes the packet socket of a port. Returns the number of frames that waited for the cell,
-    /// and of those for which there was no room.
+    /// and of those dropped because the buffer was full.
     fn close_packets(&mut self, door: &Door, port: &LivePort) -> (u64, u64) {
         self.packets.remove(&port.id()).map_or((0, 0), |queue| queue.close(door, port))
     }

@@ -12,8 +12,8 @@ use netlink::{Link, Netlink, NetlinkError};
 use node::{PortKind, PortSpec};
 use units::PortId;
 
-/// Largest L3 MTU of a port, in bytes, that all levels serve: five frames of packet memory, and the
-/// node's own devices, have room for it.
+/// Largest L3 MTU of a port, in bytes, that all levels support: five frames of packet memory, and
+/// the node's own devices, can hold it.
 pub const MTU_MAX: u32 = 9000;
 
 /// Reason for a device not being able to be a port as it is now. All are the operator's to change.
@@ -67,8 +67,8 @@ pub(super) fn port_config(link: &Link, bridge: Option<PortId>, kind: PortKind) -
     let SourceChecks { rpf, flags } = source_checks(link);
     PortConfig {
         ifindex: link.index,
-        // The other slow reasons are read at the next look at kernel settings. This one cannot wait:
-        // packets redirected to such a device are lost.
+        // The other slow reasons are read at the next poll of kernel settings. This one cannot
+        // wait: packets redirected to such a device are lost.
         slow: if bpf::takes_redirects(link.index) { 0 } else { SLOW_NO_REDIRECT },
         mac: link.mac.unwrap_or_default(),
         rpf,

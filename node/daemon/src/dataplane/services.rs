@@ -60,8 +60,8 @@ impl Services<'_> {
         Ok(())
     }
 
-    /// Has the front door call a program that the kernel has accepted. Returns `None` when it is not
-    /// this service's any more, else why it is not called.
+    /// Makes the front door call a program that the kernel has accepted. Returns `None` if it is no
+    /// longer this service's, else the reason for which it is not called.
     pub(crate) fn handle_loaded(&mut self, loaded: Loaded) -> Option<Result<(), String>> {
         self.instances.handle_loaded(self.front, loaded)
     }
@@ -99,14 +99,14 @@ impl Services<'_> {
         *self.lost_with_cells += instances::take_counters(self.front, entry);
     }
 
-    /// Has the front door call nothing of an entry any more, and forgets what it counted.
+    /// Makes the front door stop calling the programs of an entry, and discards its counters.
     pub(crate) fn clear_entry(&mut self, entry: EntryId) {
         instances::clear_entry(self.front, entry);
         self.clear_counters(entry);
     }
 
-    /// Compares what services have used with what they may, and tells the front door who has used
-    /// it up.
+    /// Compares the usage of services with their budgets, and marks exhausted ones in the front
+    /// door.
     pub(crate) fn look_at_budgets(&mut self, node: &Node, now: Nanos) {
         let used = |service: &Service| {
             let below = self.instances.report(self.front, service.entry)?;

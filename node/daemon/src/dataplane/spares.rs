@@ -7,8 +7,8 @@
 //!            the cell empties the memory, the block begins anew ◀── same module, entry ┘
 //! ```
 //!
-//! Programs name addresses of their entry: a service of that module is given that entry, if
-//! nobody has it meanwhile.
+//! Programs contain addresses of their entry: a service of that module gets that entry, if it is
+//! still free.
 
 use super::shared::{Programs, Shared};
 use cell::Compiled;
@@ -26,7 +26,7 @@ struct Spare {
     /// Compiled module.
     compiled: Arc<Compiled>,
     shared: Shared,
-    /// True once no packet is in its programs any more.
+    /// Set once no packet is in its programs.
     ready: bool,
 }
 
@@ -58,10 +58,10 @@ impl Spares {
         self.0.remove(at).map(|spare| spare.shared)
     }
 
-    /// Keeps the instance of a version that nothing calls any more. Returns the kernel's map ID of
-    /// its memory: it is ready when no packet is in its programs any more
-    /// ([`Spares::handle_ready`]). `None` of one that is not kept: it is too large, or the kernel
-    /// looks at a program of it.
+    /// Keeps the instance of a version that is no longer called. Returns the kernel's map ID of its
+    /// memory, which identifies it when no packet is in its programs any more
+    /// ([`Spares::handle_ready`]); `None` if it is not kept: it is too large, or the kernel is
+    /// verifying a program of it.
     pub(super) fn keep(&mut self, entry: EntryId, shared: Shared) -> Option<u32> {
         let Programs::Compiled(compiled) = &shared.programs else { return None };
         if shared.is_being_loaded() || shared.arena_pages() > SPARE_PAGES_MAX {

@@ -83,8 +83,8 @@ impl Undo {
     }
 }
 
-/// Returns the devices whose packets come to this one: those of a bridge or bond, and the one that a
-/// macvlan or VLAN device lies on.
+/// Returns the devices below this one: those of a bridge or bond, and the one that a macvlan or
+/// VLAN device lies on.
 fn below<'a>(link: &Link, links: &'a [Link]) -> Vec<&'a Link> {
     let lies_on = |other: &Link| {
         let beside = link.kind.as_deref() == Some("veth") || link.parent_elsewhere;

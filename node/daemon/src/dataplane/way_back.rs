@@ -49,7 +49,7 @@ pub(super) fn make(netlink: &Netlink, port: u32, mac: [u8; 6]) -> Result<String>
     netlink.create_veth(ends, PAIR_MTU)?;
     let made = connect(netlink, [&ours, &theirs], port, mac);
     made.inspect_err(|_| {
-        // The first failure is the one to tell.
+        // The first failure is the one that is reported.
         let _ = netlink.link(&ours).and_then(|link| netlink.delete_link(link.index));
     })?;
     Ok(ours)

@@ -31,7 +31,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
 use trust::{PublicKey, Signer};
 
-/// Longest time of one fetch, with everything in it: whoever waits for it has not gone yet.
+/// Longest time of a whole fetch: shorter than clients wait.
 pub(crate) const FETCH_TIME_MAX: Duration = Duration::from_secs(30);
 /// Longest time of it at one repository.
 const REPOSITORY_TIME_MAX: Duration = Duration::from_secs(10);
@@ -47,14 +47,14 @@ const _: () = assert!(REPOSITORY_TIME_MAX.as_secs() * 2 < FETCH_TIME_MAX.as_secs
 /// Module that is to be fetched.
 pub(crate) struct Job {
     pub(crate) fetch: Fetch<Digest>,
-    /// Node whose packet named it.
+    /// Node whose packet named the module.
     pub(crate) previous: Option<PublicKey>,
 }
 
 /// Module that has come.
 pub(crate) struct Come {
     pub(crate) pulled: Pulled,
-    /// Signers whom the node believes.
+    /// Signers that the node trusts.
     pub(crate) signers: BTreeSet<Signer>,
     /// Repository that had it.
     pub(crate) from: String,
@@ -95,7 +95,7 @@ impl Fetcher {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let work = move || {
             runtime.block_on(work(asking, to_do, done));
-            // Those under way end with it: nobody waits for them any more.
+            // Fetches under way end with it: their requesters are gone.
             runtime.shutdown_background();
         };
         std::thread::Builder::new()
@@ -126,7 +126,7 @@ async fn work(asking: Arc<Asking>, mut jobs: UnboundedReceiver<Job>, done: Compl
             let begin = Instant::now();
             let came = asking.fetch(&job).await;
             let fetched = Fetched { fetch: job.fetch, came, took: begin.elapsed() };
-            // The daemon is gone when nobody receives: nothing is left to do.
+            // A send fails only if the daemon has ended.
             done.send(fetched);
         });
     }
@@ -136,7 +136,7 @@ async fn work(asking: Arc<Asking>, mut jobs: UnboundedReceiver<Job>, done: Compl
 pub(crate) fn fetch_now(file: &NodeFile, config: &Path, job: &Job) -> Result<Come, Failure> {
     let failed = |error: anyhow::Error| Failure { miss: Miss::Failed, text: format!("{error:#}") };
     let asking = Asking::new(file, config).map_err(failed)?;
-    // On a thread of its own: whoever asks may be on one of a runtime.
+    // Runs on a thread of its own, since the caller may be on one of a runtime.
     let fetched = std::thread::scope(|scope| {
         let work = || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -152,7 +152,7 @@ pub(crate) fn fetch_now(file: &NodeFile, config: &Path, job: &Job) -> Result<Com
 struct Asking {
     repositories: Mutex<Mirrors<Known>>,
     transport: Arc<dyn Transport>,
-    /// Where files of secrets are that are not named with their whole path.
+    /// Directory of secret files that are named by a relative path.
     directory: PathBuf,
     signers: BTreeSet<Signer>,
     begin: Instant,
@@ -295,7 +295,8 @@ struct Said {
     text: String,
 }
 
-/// Returns true when others would say the same: nobody has other bytes of that digest.
+/// Classifies the error of a repository: it lacks the module, or it failed. Bytes that are no
+/// module count as a lack, since no repository has other bytes of that digest.
 const fn miss_of(problem: &RepositoryError) -> Miss {
     match problem {
         RepositoryError::NotFound { .. } | RepositoryError::NotAModule { .. } => Miss::NotThere,
@@ -343,7 +344,7 @@ impl Transport for Ways {
             return self.network.connect(target, reach);
         };
         Box::pin(async move {
-            // A registry sends nobody to a node that is here, either.
+            // `reach` holds for nodes, too: a registry must not redirect to a node on this machine.
             let (stream, peer) = self.network.open(target, reach).await?;
             Ok(Connected { stream: Box::new(node.connect(stream).await?), peer })
         })

@@ -99,7 +99,7 @@ impl Bench {
         self.end(job, Err(Failure { miss, text: "registry.test: no".to_owned() }));
     }
 
-    /// Returns the clients whose requests go on.
+    /// Returns the clients whose requests continue.
     fn released(&mut self) -> Vec<&'static str> {
         let released = std::iter::from_fn(|| self.demand.poll_released());
         let of = |(incoming, tried): (Incoming, Tried)| {
@@ -113,7 +113,7 @@ impl Bench {
         released.map(of).collect()
     }
 
-    /// Returns who pays for how many fetches, of how many bytes.
+    /// Returns payers, with the number of their fetches and bytes.
     fn bills(&self) -> Vec<(PublicKey, u64, u64)> {
         let (_, readings) = self.billing.meters().readings();
         let of = |it: ledger::Reading| {

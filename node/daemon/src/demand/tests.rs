@@ -1,4 +1,4 @@
-//! Unit tests of fetches: the thread that asks repositories is a channel, whose jobs the test does.
+//! Unit tests of fetches: a channel replaces the fetching thread, and the test does its jobs.
 
 use super::fetcher::Failure;
 use super::*;
@@ -191,7 +191,7 @@ async fn one_payer_has_half_of_all_places_and_some_fetches_at_a_time() {
     assert!(codes.iter().all(|code| *code == ErrorCode::Limit));
     let begun: Vec<Job> = std::iter::from_fn(|| world.job()).collect();
     assert_eq!(begun.len(), FETCHES_MAX / 2);
-    // There is room for another payer, whose fetch begins at once.
+    // The limit is per payer: another one's fetch begins at once.
     let (mut other, _) = world.deploy(testbed::holder(), 255);
     assert!(other.try_answer().is_none());
     assert_eq!(world.job().expect("it begins").fetch.digest, digest(255));

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 type Requests = mpsc::Sender<super::Incoming>;
 
-/// Those of `api::ENDPOINTS` that begin with `/v1/sessions`.
+/// Returns the routes of `api::ENDPOINTS` that begin with `/v1/sessions`.
 pub(super) fn routes() -> Router<Requests> {
     Router::new()
         .route("/v1/sessions", get(list).post(create))

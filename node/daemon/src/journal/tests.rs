@@ -11,7 +11,7 @@ fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
-/// A state that is told from others by its number of rules.
+/// Returns a state that differs from others by its number of rules.
 fn state(rules: usize) -> DesiredState {
     let mut state = DesiredState::default();
     let rule = |n: usize| {
@@ -203,8 +203,8 @@ impl Platter {
         self.power_could_fail();
     }
 
-    /// Each write since the last sync is on the disk or is not, in any order; a torn one is
-    /// there in its first half.
+    /// Records every disk image that a power failure may leave now: each write since the last sync
+    /// is there or not, in any combination; a torn one is there in its first half.
     fn power_could_fail(&mut self) {
         if !self.collect {
             return;
@@ -327,7 +327,7 @@ fn wherever_the_power_fails_the_last_acknowledged_state_or_the_next_is_there() {
         let acknowledged = acknowledged as u64;
         assert!((acknowledged..=acknowledged + 1).contains(&newest), "point {number}: {newest}");
         assert_eq!(state, numbered(newest).state, "point {number}");
-        // And it goes on from there.
+        // The journal continues from there.
         write(&database, &numbered(newest + 1), None, None).unwrap();
         assert_eq!(newest_state(&database).0, newest + 1);
     }
@@ -559,7 +559,7 @@ fn after_an_error_the_file_is_opened_anew_without_what_was_refused() {
         journal.database = Some(disk.open().unwrap());
         disk.platter().fails_after = Some((0, 28));
     };
-    // The fourth came to the disk, and its caller is told that it did not.
+    // The fourth reaches the disk, and its caller gets an error.
     fail(&mut journal);
     let error = journal.write(&numbered(4), None, None).unwrap_err();
     assert!(error.to_string().starts_with("cannot write "), "{error}");
@@ -580,7 +580,7 @@ fn after_an_error_the_file_is_opened_anew_without_what_was_refused() {
 }
 
 proptest! {
-    /// What makes room for a record: all from its number on, then the oldest beyond a limit.
+    /// Removed generations: all from the record's number on, then the oldest beyond a limit.
     #[test]
     fn the_newest_generations_are_kept_within_the_limits(
         sizes in prop::collection::vec(prop_oneof![0..BYTES_MAX / 8, Just(u64::MAX)], 0..100),
@@ -602,7 +602,7 @@ proptest! {
         let others: Vec<u64> = stays.iter().filter(|(it, _)| free(*it)).map(|it| it.1).collect();
         prop_assert!(stays.len() <= GENERATIONS_MAX);
         prop_assert!(others.iter().try_fold(bytes, |sum, it| sum.checked_add(*it)).unwrap() <= BYTES_MAX);
-        // Nothing is dropped that has room: one more would be beyond a limit.
+        // No generation is dropped that fits the limits.
         let older = kept.iter().rev().filter(|(it, _)| *it < at);
         let (mut count, mut sum) = (1, bytes);
         for &(it, bytes) in older {

@@ -33,7 +33,7 @@ const DIGITS: usize = 8;
 /// Larger than any segment: a file beyond that is none.
 const FILE_LENGTH_MAX: u64 = 64 << 20;
 const _: () = assert!(FILE_LENGTH_MAX > ledger::chain::SEGMENT_LENGTH_MAX as u64);
-/// Principals' readings are nobody else's business.
+/// Readings of principals are confidential.
 const MODE: u32 = 0o600;
 
 /// Reason for a ledger not being read or written.
@@ -49,33 +49,33 @@ pub enum FilesError {
         /// Error of the system.
         source: io::Error,
     },
-    /// Bytes that nobody wrote.
+    /// The files have bytes that no node wrote.
     #[error(
         "the ledger in {} is damaged: {damage}; keep it as evidence (mv {0} {0}.damaged): the node then begins another one",
         directory.display()
     )]
     Damaged {
-        /// Where it is.
+        /// Directory of the ledger.
         directory: PathBuf,
         /// Description of the damage, and its place.
         damage: Box<Damage>,
     },
-    /// Another process appends to it. The operator's fault.
+    /// Another process appends to the ledger: a fault of the operator.
     #[error("{} is in use by another process; each node needs a directory of its own", directory.display())]
     InUse {
-        /// Where it is.
+        /// Directory of the ledger.
         directory: PathBuf,
     },
-    /// A file that was read while somebody changed it.
+    /// The file was changed while it was read.
     #[error("{} is no segment of a ledger; `tam ledger verify` says where the damage is", path.display())]
     NotASegment {
         /// The file.
         path: PathBuf,
     },
-    /// A sum has no room.
+    /// A sum overflows.
     #[error(transparent)]
     Overflow(Overflow),
-    /// There is no such receipt.
+    /// The receipt does not exist.
     #[error(transparent)]
     Receipt(ReceiptError),
 }
@@ -117,8 +117,8 @@ impl Drop for Lock {
 }
 
 impl Files {
-    /// Reads the ledger of a directory, cuts off what was not written to its end, and goes on with
-    /// it; begins one with this id where there is none.
+    /// Opens the ledger of a directory for appending, and truncates an incomplete record; creates
+    /// one with this id if there is none.
     ///
     /// # Errors
     /// When it cannot be read, is damaged, another node's, or in use.
@@ -145,7 +145,7 @@ impl Files {
         Ok(Self { directory: directory.to_owned(), key, ledger, file, _lock: lock })
     }
 
-    /// Where it is.
+    /// Returns the ledger in memory.
     #[must_use]
     pub const fn ledger(&self) -> &Ledger {
         &self.ledger
@@ -275,7 +275,7 @@ fn first_frame(path: &Path) -> Result<u64, FilesError> {
 /// Returns what each account used in a period, as far as the ledger goes.
 ///
 /// # Errors
-/// When it cannot be read, or a sum has no room.
+/// The ledger cannot be read, or a sum overflows.
 pub fn totals(directory: &Path, until: u64, period: Period) -> Result<Totals, FilesError> {
     let (mut totals, mut overflow) = (Totals::default(), None);
     scan(directory, 0, until, |_, usage| {
@@ -287,7 +287,7 @@ pub fn totals(directory: &Path, until: u64, period: Period) -> Result<Totals, Fi
     overflow.map_or(Ok(totals), |overflow| Err(FilesError::Overflow(overflow)))
 }
 
-/// Returns a receipt for a principal's records from this own number on, as many as it has room for.
+/// Returns a receipt for a principal's records from `from` on, as many as it can hold.
 ///
 /// # Errors
 /// When the ledger cannot be read, or there are no such records.
@@ -338,7 +338,7 @@ fn path_of(directory: &Path, segment: u64) -> PathBuf {
     directory.join(format!("{segment:0DIGITS$}.{SUFFIX}"))
 }
 
-/// Leaves so many bytes of a segment; one of which nothing is left goes.
+/// Truncates a segment to this length; removes it if nothing is left.
 fn cut(directory: &Path, path: &Path, length: usize) -> Result<(), FilesError> {
     if length == 0 {
         std::fs::remove_file(path).map_err(io("remove", path))?;

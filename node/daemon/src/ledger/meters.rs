@@ -6,10 +6,10 @@
 //! | below | packets, bytes, fuel | the same, or a lane that begins anew | the daemon |
 //! | account | modules fetched and compiled | the node's start | the daemon |
 //!
-//! What they show is kept in the record of what runs (`record`), before the ledger hears of it:
-//! so the daemon that comes next goes on with the same meters, and no reading is below one that
-//! was billed. Counters can show a packet too many for an instant, between two that belong
-//! together: a meter then stays, until they have passed it.
+//! Readings are stored in the record of what runs (`record`) before they are billed: so the next
+//! daemon continues with the same meters, and no reading is below one that was billed. Counters can
+//! show a packet too many for an instant, between two related updates: a meter then keeps its
+//! value, until they have passed it.
 
 use crate::dataplane::instances::BelowReport;
 use cell::protocol::ServiceReport;
@@ -175,14 +175,14 @@ impl Meters {
         }
     }
 
-    /// Ends the meters of a service, whose counters end or begin anew; they were read.
+    /// Ends the meters of a service, whose counters end or restart, after they were read.
     pub(crate) fn end(&mut self, entry: EntryId) {
         if let Some(metered) = self.services.remove(&entry) {
             self.keep_last(metered);
         }
     }
 
-    /// Begins the meter below user level anew; it was read.
+    /// Restarts the meter below user level, after it was read.
     pub(crate) fn begin_below(&mut self, ids: &mut Ids, entry: EntryId) {
         let Some(metered) = self.services.get_mut(&entry) else { return };
         let new = Meter { id: ids.next(), shows: [0; amounts::FIELDS], ..metered.below.clone() };
@@ -302,7 +302,7 @@ mod tests {
         look(&mut meters, 10, &user, &BelowReport::default(), false);
         user.memory_bytes = 131_072;
         look(&mut meters, 15, &user, &BelowReport::default(), false);
-        // A clock of the node that stands still, or that a machine's restart set back.
+        // A clock of the node that stops, or that a machine's restart set back.
         look(&mut meters, 15, &user, &BelowReport::default(), false);
         look(&mut meters, 1, &user, &BelowReport::default(), false);
         let (_, readings) = meters.readings();

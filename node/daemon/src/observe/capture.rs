@@ -1,4 +1,4 @@
-//! Captures: taps on ports and in the cell, what they see made whole, and given to who asks.
+//! Captures: taps on ports and in the cell, reassembly of what they see, and delivery to clients.
 //!
 //! ```text
 //!  taps on ports, and behind ─▶ ring buffer ─┐ each 20 ms  ┌─▶ GET /v1/captures/N
@@ -7,7 +7,7 @@
 //!  watches of packet ports ─▶ their sockets ─┘
 //! ```
 //!
-//! Without a capture there is no tap. One that nobody asks for its packets ends by itself.
+//! Without a capture there is no tap. A capture that is not polled ends by itself.
 
 mod seen;
 mod taps;
@@ -35,13 +35,13 @@ use units::{Name, Nanos, PortId, RuleId};
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Captures at a time: a port's program is replaced by one with taps, and that by none.
 const CAPTURES_MAX: usize = 1;
-/// Packets that wait for who asks: some 20 MiB of JSON.
+/// Packets that may wait for a client: some 20 MiB of JSON.
 const WAITING_MAX: usize = 4096;
 /// Packets taken from a ring before others have their turn.
 const TURN: usize = 4096;
 /// Packets of one answer.
 const ANSWER_MAX: usize = 1024;
-/// Time after which a capture that nobody asks for ends.
+/// Time after which a capture that is not polled ends.
 const ASKED_WITHIN: Nanos = Nanos::from_millis(10_000);
 /// Longest wait of one question.
 const WAIT_SECONDS_MAX: u32 = 5;
@@ -59,7 +59,7 @@ struct Filter {
     dropped: bool,
 }
 
-/// Capture that goes on.
+/// Running capture.
 #[derive(Default)]
 struct Capture {
     id: u32,
@@ -134,12 +134,12 @@ impl Capture {
     }
 }
 
-/// Captures that go on.
+/// Running captures.
 #[derive(Default)]
 pub(super) struct Captures {
     running: Vec<Capture>,
     last_id: u32,
-    /// True when cells have not been told what captures want of them since that changed.
+    /// Set if the settings of captures have changed since they were sent to cells.
     is_untold: bool,
 }
 
@@ -149,7 +149,7 @@ impl Captures {
         !self.running.is_empty()
     }
 
-    /// Returns the rule whose packets a capture has, if there is the capture and it is one rule's.
+    /// Returns the rule of a capture, if it exists and captures one rule's packets.
     pub(super) fn rule_of(&self, id: u32) -> Option<RuleId> {
         self.find(id)?.filter.rule.map(RuleId)
     }
@@ -235,7 +235,7 @@ impl Captures {
         self.last_id
     }
 
-    /// Takes the packets that taps have seen, and ends captures that nobody asks for.
+    /// Takes captured packets, and ends captures that are not polled.
     pub(super) fn handle_tick(&mut self, view: &View<'_>) {
         self.end_forgotten(view.now);
         for capture in &mut self.running {
@@ -303,7 +303,7 @@ impl Captures {
         Ok(CaptureEnded { schema_version: SCHEMA_VERSION, packets, lost })
     }
 
-    /// Ends captures that nobody asked for in time.
+    /// Ends captures that were not polled in time.
     fn end_forgotten(&mut self, now: Nanos) {
         let before = self.running.len();
         self.running.retain(|capture| {
@@ -312,7 +312,7 @@ impl Captures {
         self.is_untold |= self.running.len() != before;
     }
 
-    /// Answers clients for whom there is a packet, and those whose time is over.
+    /// Answers clients for which there is a packet, or whose time is over.
     fn answer_due(&mut self, now: Nanos, cell_lost: u64) {
         for capture in &mut self.running {
             let due = capture.follower.as_ref().is_some_and(|(until, _)| *until <= now);
@@ -351,8 +351,8 @@ fn filter_of(view: &View<'_>, request: &CaptureRequest) -> Answer<Filter> {
     Ok(Filter { ports, rule: request.rule, session, direction, dropped: request.dropped })
 }
 
-/// Returns the nanoseconds from the kernel's monotonic clock to 1970: the wall clock between two looks at
-/// the other, which are as close as they came in a few tries.
+/// Returns the offset in nanoseconds from the kernel's monotonic clock to the wall clock: read
+/// between two readings of the former, of a few tries the closest.
 fn clock_offset() -> u64 {
     const TRIES: u32 = 5;
     let tries = (0..TRIES).map(|_| {

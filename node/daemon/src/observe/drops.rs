@@ -1,4 +1,4 @@
-//! Drops by reason: counters are compared with their previous values, and what grew is told.
+//! Drops by reason: counters are compared with their previous values, and growth is reported.
 //!
 //! ```text
 //!  front door, sockets, devices, kernel's stack, services, cell ─▶ Readings ─▶ Drops ─▶ events, `tam why`
@@ -13,9 +13,9 @@ use std::collections::{BTreeMap, VecDeque};
 use tokio::time::Duration;
 use units::{Name, Nanos};
 
-/// Period in which counters are compared: a drop is told within this.
+/// Period at which counters are compared, and drops reported.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Comparisons for each reading of the devices, whose counters are asked for over netlink.
+/// Number of comparisons for each reading of the devices' counters, which come by netlink.
 const DEVICES_EVERY: u32 = 2;
 /// Window of recent drops.
 const LATELY: Nanos = Nanos::from_millis(60_000);
@@ -52,8 +52,8 @@ impl Counted {
         self.steps.iter().filter(young).map(|(_, count)| count).sum()
     }
 
-    /// Takes a reading; returns the growth since the one before. A counter that is smaller began
-    /// anew.
+    /// Takes a reading; returns the growth since the last one. A counter that is smaller has
+    /// restarted.
     fn grow(&mut self, now: Nanos, now_ms: u64, read: u64) -> u64 {
         let more = if read < self.read { read } else { read - self.read };
         self.read = read;
@@ -72,7 +72,7 @@ impl Counted {
     }
 }
 
-/// Packets that a device drops on their way in, of which the kernel's stack counts a part.
+/// Packets that a device drops on reception, of which the kernel's stack counts a part.
 #[derive(Clone, Copy, Debug, Default)]
 struct Device {
     counted: u64,
@@ -80,9 +80,9 @@ struct Device {
 }
 
 impl Device {
-    /// Takes a reading; returns what the device alone counts. The two are not read at one moment,
-    /// and a part that is read later may be ahead; what was said stays said, unless the device
-    /// counts anew.
+    /// Takes a reading; returns the drops that only the device counts. The two counters are not
+    /// read at the same moment, and the one read later may be ahead; the result never decreases,
+    /// unless the device's counter restarts.
     fn read(&mut self, counted: u64, by_stack: u64) -> u64 {
         let before = if counted < self.counted { 0 } else { self.alone };
         self.counted = counted;

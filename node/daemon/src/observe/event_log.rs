@@ -7,7 +7,7 @@
 //!                 counted, one a second              └▶ the oldest make room, counted
 //! ```
 //!
-//! It reads no clock: whoever notes says when it is.
+//! It reads no clock: callers pass the time.
 
 use crate::answer::error;
 use crate::control::authority::Sight;
@@ -23,13 +23,13 @@ use units::Nanos;
 const EVENTS_MAX: usize = 4096;
 /// Events of one answer; the next question has the rest.
 const ANSWER_EVENTS_MAX: usize = 1000;
-/// Period in which an event that comes again and again is told.
+/// Period at which a repeated event is reported.
 const REPEATS_EVERY: Nanos = Nanos::from_millis(1000);
 /// Kinds of repeated events that are counted apart at a time: the reasons of all services and
 /// ports of a busy node. Further ones share one entry for each kind.
 const REPEATS_MAX: usize = 1024;
-/// Different lines of a service's module in [`REPEATS_EVERY`] that are told apart: what one call says when
-/// it is asked for much. Further ones are one event, with the last of them.
+/// Different lines of a service's module in [`REPEATS_EVERY`] that are separate events: what one
+/// verbose call logs. Further ones are one event, with the last of them.
 const LINES_MAX: usize = 16;
 /// Longest wait of one question; the client asks again.
 const WAIT_SECONDS_MAX: u32 = 60;
@@ -54,7 +54,7 @@ pub(crate) struct EventLog {
     followers: Vec<Follower>,
 }
 
-/// An event, and whose business it is.
+/// Event, with its owner.
 #[derive(Debug)]
 struct Told {
     event: Event,
@@ -81,7 +81,7 @@ impl EventLog {
         }
     }
 
-    /// Writes down a note: for the log, for who follows it, and for the log of the process.
+    /// Records an event: in the log, for its followers, and in the log of the process.
     pub(super) fn note(&mut self, now: Nanos, time_ms: u64, note: Note) {
         let before = self.last;
         self.take(now, time_ms, note);
@@ -138,7 +138,8 @@ impl EventLog {
         true
     }
 
-    /// Returns true when a service's module has said as many different lines as are told apart.
+    /// Returns true if a service's module has logged as many different lines as are separate
+    /// events.
     fn is_talkative(&self, key: &RepeatKey) -> bool {
         self.repeats.keys().filter(|it| it.is_of_same_service(key)).count() >= LINES_MAX
     }
@@ -215,7 +216,7 @@ impl EventLog {
         self.followers.push(Follower { since, until, sight, reply });
     }
 
-    /// Answers those who wait: all when there is something new, else whose time is over.
+    /// Answers waiting clients: all if there is something new, else those whose time is over.
     fn answer(&mut self, now: Nanos) {
         for follower in std::mem::take(&mut self.followers) {
             let over = follower.until <= now;
@@ -323,7 +324,7 @@ mod tests {
         };
         let line = |count, line: &str| (count, format!("the module says: {line}"));
         assert_eq!(told(&events), [line(1, "one"), line(1, "two"), line(2, "one")]);
-        // Who says very much is told with the last of it.
+        // A verbose module is reported with its last line.
         let mut events = EventLog::new(0);
         for number in 0..LINES_MAX + 5 {
             events.take(Nanos(0), 0, says(&number.to_string()));

@@ -37,7 +37,7 @@ const SENDER: [u8; 6] = [0x02, 0, 0, 0, 0, 0x01];
 
 /// First step of an explanation.
 pub(crate) enum Explaining {
-    /// It is complete.
+    /// The explanation is complete.
     Done(Box<Explanation>),
     /// The kernel has to run the front door over the frame.
     Run(Run),

@@ -1,5 +1,5 @@
-//! `GET /metrics`: the node's counters as OpenMetrics text, for Prometheus; `exposition` makes the
-//! older text format of it for who does not ask for OpenMetrics.
+//! `GET /metrics`: the node's counters as OpenMetrics text, for Prometheus; `exposition` converts
+//! it to the older text format for clients that do not accept OpenMetrics.
 //!
 //! Made from the documents of the API, so that it says what `tam stats` says. Nothing is counted
 //! for it: times of calls are sampled in the cell (`node/cell/src/timing.rs`).
@@ -33,7 +33,7 @@ struct Page {
 
 type Labels = Vec<(&'static str, String)>;
 
-/// Returns the counters as OpenMetrics text; `events` is the number of events that were told.
+/// Returns the counters as OpenMetrics text; `events` is the number of reported events.
 ///
 /// # Errors
 /// When a counter cannot be read.

@@ -1,8 +1,8 @@
 //! Schedule of the record: when it is written again after something has changed.
 //!
-//! A small record is written at once. While one change of thousands of services goes on, or where
-//! writing takes long, it has a twentieth of the daemon's time: whoever asked for the change hears
-//! nothing before its end, and the next daemon stops what it does not know.
+//! A small record is written at once. While a change of thousands of services is under way, or
+//! where writing takes long, the record gets a twentieth of the daemon's time: the client of the
+//! change is answered at its end, and the next daemon stops what it does not know.
 
 use std::path::{Path, PathBuf};
 use units::Nanos;
@@ -39,8 +39,8 @@ impl Recorder {
         &self.path
     }
 
-    /// Returns when a change is to be written at the latest; `None` when nothing has changed.
-    /// `is_busy` is true while one change of several steps goes on.
+    /// Returns the latest time at which a change must be written; `None` if nothing has changed.
+    /// `is_busy` states that a change of several steps is under way.
     pub(crate) fn due(&self, is_busy: bool) -> Option<Nanos> {
         let (at, took) = self.last;
         let is_quick = !is_busy && took < RECORD_QUICK;

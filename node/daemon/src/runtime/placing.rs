@@ -51,8 +51,7 @@ pub(super) fn do_placement(runtime: &mut Runtime, control: &mut Control, action:
     }
 }
 
-/// Loads a service's program for a level. The verifier may take seconds over it,
-/// and the daemon goes on meanwhile.
+/// Loads a service's program for a level on another thread, as the verifier may take seconds.
 fn load(runtime: &mut Runtime, control: &mut Control, entry: EntryId, level: Level) {
     if level == Level::Kernel {
         // Before the first packet comes there.
@@ -63,7 +62,7 @@ fn load(runtime: &mut Runtime, control: &mut Control, entry: EntryId, level: Lev
         Ok(load) => {
             let done = runtime.done.clone();
             tokio::task::spawn_blocking(move || {
-                // The daemon is gone when nobody receives: nothing is left to do.
+                // A send fails only if the daemon has ended.
                 let _ = done.send(Done::Loaded(Box::new(load())));
             });
         }
@@ -91,7 +90,7 @@ pub(super) fn wait_for_packets(runtime: &Runtime, then: Done, must: bool) {
             tracing::error!(%error, "packets in flight were not waited for");
         }
         if waited.is_ok() || must {
-            // The daemon is gone when nobody receives: nothing is left to do.
+            // A send fails only if the daemon has ended.
             let _ = done.send(then);
         }
     });

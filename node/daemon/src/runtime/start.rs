@@ -71,7 +71,7 @@ pub(super) fn start_service(
         let reason = format!("the module {digest} is no longer held");
         return not_begun(runtime, control, *entry, replaces, reason);
     };
-    // Whoever compiled it, and for whom: each who is to run it is asked.
+    // The code is shared by all who run the module, so each one's permissions are checked.
     let imports = module.checked.imports.iter().copied().collect();
     if let Err(refused) = start.functions.permit(imports) {
         return not_begun(runtime, control, *entry, replaces, refused.to_string());
@@ -174,7 +174,7 @@ fn begin_streams(
             runtime.event(control, Event::ServiceListens { entry, port });
             runtime.settle_gro(control, None);
         }
-        // Its loss has been told; another one starts the service anew.
+        // The loss of the cell has been reported; the next one starts the service afresh.
         Ok(None) => {}
         Err(error) => not_begun(runtime, control, entry, None, format!("{error:#}")),
     }
@@ -261,7 +261,7 @@ fn try_start_in_cell(
         .context("making the memory that it shares with the kernel")?;
     let mut fds = vec![compiled.code.as_fd()];
     fds.extend(runtime.plane.instances().fds(entry));
-    // Without one its loss has been told; it starts the service anew when it is back.
+    // Without a cell, its loss has been reported; the next one starts the service afresh.
     if runtime.cells.has_cell_of(entry) {
         runtime.cells.send(entry, &ToCell::Start(Box::new(facts)), &fds)?;
     }

@@ -17,7 +17,7 @@ const GUEST_CORES: u16 = 1;
 
 /// Returns the capacity of a node with these ports. `before` has what was known of ports that are
 /// away. The daemon has left the guest core to the cell, if there was another. Without a front door
-/// nobody knows by which port the kernel sends what services leave to it.
+/// the ports are unknown by which the kernel sends what services leave to it.
 pub(crate) fn capacity_of(
     ports: &[LivePort],
     guest_core: usize,

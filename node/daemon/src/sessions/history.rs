@@ -5,9 +5,9 @@
 //!                                                         └▶ minutes ▢▢▢…▢ 60
 //! ```
 //!
-//! A session that never did anything has none. One that does nothing any more costs nothing: what
-//! is missing since its last step is filled in when somebody asks, or when it does something
-//! again. It is in the daemon's memory only, and begins anew with each daemon.
+//! A session that has never done anything has none. An idle session costs nothing: the steps since
+//! its last one are filled in on a request, or when it becomes active again. The history is in the
+//! daemon's memory only, and begins afresh with each daemon.
 
 use api::{SessionCounts, SessionHistory, SessionStep};
 use std::collections::BTreeMap;
@@ -16,14 +16,14 @@ use units::{Bytes, Name, Nanos};
 
 /// Period of looks: the shorter of the two steps.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Steps of each length: a minute of seconds is what fits on a line of a terminal, and sixty of the
-/// longer steps go on where it ends. Both are 3,840 bytes for a session, 47 MB for 12,288.
+/// Number of steps of each length: a minute of seconds fits on a line of a terminal, and sixty of
+/// the longer steps continue where it ends. Both take 3,840 bytes for a session, 47 MB for 12,288.
 const STEPS: usize = 60;
-/// Looks have one part of so many of the daemon's time: with thousands of sessions there are fewer,
-/// and what was used between two is spread over the seconds in between.
+/// Divisor for the part of the daemon's time that samples may take: with thousands of sessions
+/// there are fewer, and the usage between two is spread over the seconds in between.
 const LOOK_PART: u64 = 100;
 const SECOND: u64 = 1_000_000_000;
-/// Memory is counted in these, so that a number of 32 bits has room for 16 TiB.
+/// Unit of memory in bytes, so that 32 bits can count 16 TiB.
 const PAGE: u64 = 4096;
 
 /// Usage of one step. Sums stay where their numbers end: 71 minutes of processor time,

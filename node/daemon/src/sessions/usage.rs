@@ -5,8 +5,8 @@
 //! cell ─ SessionReport ─ time, queue ──┴─▶ totals ─ less those of a look before ─▶ the window
 //! ```
 //!
-//! Nothing is measured for it: it reads counters once a second, when the cell has reported, and when
-//! somebody asks, so that a window is a second or two long.
+//! Nothing is measured for it: it reads counters once a second, when the cell has reported, and on
+//! a request, so that a window is a second or two long.
 
 use super::history::History;
 use crate::control::memory::used_by;
@@ -147,13 +147,14 @@ impl Sessions {
         self.reports.get(&session).map(|report| report.queue)
     }
 
-    /// Begins a look at what sessions use, which follows when cells have told. Returns true when the
-    /// look before is overdue: they have not answered for a second. `None` while no look is due.
+    /// Begins a sample of sessions' usage, which is taken when cells have reported. Returns true if
+    /// the last sample is overdue: they have not answered for a second. `None` while no sample is
+    /// due.
     pub(crate) fn start_look(&mut self, now: Nanos) -> Option<bool> {
         self.history.is_due(now).then(|| std::mem::replace(&mut self.is_use_asked, true))
     }
 
-    /// Returns true when a look waits for cells, which have told now.
+    /// Returns true if a sample waits for cells, which have reported now.
     pub(crate) fn handle_told(&mut self) -> bool {
         std::mem::take(&mut self.is_use_asked)
     }
@@ -187,7 +188,7 @@ impl Sessions {
         }
     }
 
-    /// Returns true when the last look was so long ago that another one is a beginning, too.
+    /// Returns true if the last sample was so long ago that a new window begins.
     pub(crate) fn is_due(&self, at: Nanos) -> bool {
         self.windows.back().is_none_or(|last| at.saturating_sub(last.at) >= LOOK_MIN)
     }

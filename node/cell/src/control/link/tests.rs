@@ -1,16 +1,16 @@
-//! The cell's end of the link, with a daemon's end that says what a test wants.
+//! Unit tests of the cell's end of the link, with a daemon's end that the test controls.
 
 use super::*;
 
-/// Makes a link; returns it with the daemon's end and the folder in which the next daemon finds
-/// the cell.
+/// Creates a link; returns it with the daemon's end and the directory in which the next daemon
+/// finds the cell.
 fn linked() -> (Link, OwnedFd, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let (daemon, cell) = fd_passing::pair().unwrap();
     (Link::new(cell, directory.path()).unwrap(), daemon, directory)
 }
 
-/// Receives the messages that have come to a daemon's end.
+/// Receives the messages that have arrived at the daemon's end.
 pub(crate) fn received(daemon: &OwnedFd) -> Vec<FromCell> {
     let mut buffer = vec![0; fd_passing::MESSAGE_LENGTH_MAX];
     std::iter::from_fn(|| match fd_passing::receive(daemon.as_fd(), &mut buffer).unwrap() {
@@ -30,7 +30,7 @@ fn a_storm_of_notices_is_cut_each_round_and_counted() {
     for _ in 0..NOTICES_PER_ROUND_MAX + 3 {
         link.notice(&FromCell::SessionsReported);
     }
-    // What the daemon waits for is no notice.
+    // Replies are not limited like notices.
     link.send(&FromCell::Started(EntryId(1))).unwrap();
     assert_eq!((received(&daemon).len(), link.dropped()), (NOTICES_PER_ROUND_MAX + 1, 3));
     link.handle_round();
@@ -75,8 +75,8 @@ fn a_cell_whose_daemon_is_gone_does_not_begin() {
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "it is not found");
 }
 
-/// Takes over a cell that answers so, each answer with a descriptor or without; returns what became
-/// of that in words.
+/// Adopts a cell that sends these answers, each with a descriptor or without; returns the number of
+/// descriptors, or the text of the error.
 fn adopted(answers: &[(FromCell, bool)]) -> Result<usize, String> {
     let (daemon, cell) = fd_passing::pair().unwrap();
     let (one, _other) = fd_passing::pair().unwrap();
@@ -119,8 +119,8 @@ fn a_cell_that_is_not_understood_is_not_taken_over_and_the_reason_is_said() {
         (vec![there(GIVEN_MAX as u32 + 1)], "descriptors, and"),
         (vec![there(u32::MAX)], "descriptors, and"),
         (vec![there(1), up(false)], "a descriptor is missing"),
-        (vec![there(1), there(1)], "the cell answers something else"),
-        (vec![up(true)], "the cell answers something else"),
+        (vec![there(1), there(1)], "the cell sent an unexpected message"),
+        (vec![up(true)], "the cell sent an unexpected message"),
         (vec![there(2), up(true)], "does not answer within 0 ms"),
         (Vec::new(), "does not answer within 0 ms"),
     ] {

@@ -1,6 +1,6 @@
-//! Any frame, as one that came for the node's associations: for fuzzers.
+//! Entry point for fuzzers: treats any frame as one that arrived for the node's associations.
 
-use super::{Associations, Taken};
+use super::{ActiveDecision, Associations};
 use crate::protocol::Answer;
 use bpf_maps::{META_FRAGMENT, META_LATER_FRAGMENT, PacketMeta};
 use std::rc::Rc;
@@ -8,13 +8,13 @@ use units::CoarseInstant;
 use wire::{Fragment, parse_frame};
 use xsk::{Packet, Umem};
 
-/// Frames of memory: of one packet, and of its answer's head.
+/// Frames of memory: for one packet, and the head of its answer.
 const FRAMES: u32 = 16;
-/// The longest answer.
+/// Longest answer in bytes.
 const MTU: usize = 9000;
 
-/// What a frame without an association calls with, and the frame that answers it, when its service
-/// bounces it. None when it calls nobody.
+/// Returns the payload of a call in a frame without an association, and the frame of the answer, if
+/// its service bounces it. Returns `None` if the frame is no call.
 #[must_use]
 pub fn bounced(frame: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
     let parsed = parse_frame(frame).ok()?;
@@ -36,7 +36,8 @@ pub fn bounced(frame: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
     abi::PacketBytes::store(&mut packet, 0, frame).ok()?;
     let mut associations = Associations::default();
     let bytes = |packet: &Packet| packet.chunks().flatten().copied().collect::<Vec<u8>>();
-    let Taken::Wait(Some(question)) = associations.take(&mut packet, &meta, CoarseInstant::ZERO)
+    let ActiveDecision::Wait(Some(question)) =
+        associations.take(&mut packet, &meta, CoarseInstant::ZERO)
     else {
         return None;
     };

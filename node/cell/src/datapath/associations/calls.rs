@@ -1,13 +1,14 @@
-//! Which service a digest means, for one association or for anyone: what the daemon has said.
+//! Cache of the daemon's answers: the service of a digest, for one association or for
+//! unauthenticated packets.
 
 use super::WAIT_MAX;
 use crate::protocol::Answer;
 use units::{CoarseInstant, EntryId, Millis};
 
-/// Digests that are remembered for one association: as many modules as one client calls.
+/// Digests cached for one association: as many modules as one client calls.
 const CALLS_MAX: usize = 64;
 
-/// Who is called.
+/// Result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Callee {
     Service(EntryId),
@@ -29,11 +30,11 @@ struct Known {
     state: State,
 }
 
-/// The digests of one caller, in the order in which they were first called.
+/// Digests of one caller, in the order in which they were first called.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     known: Vec<Known>,
-    /// Where the last one was found: most callers call one module.
+    /// Index of the last hit: most callers call one module.
     last: usize,
 }
 
@@ -82,7 +83,7 @@ impl Calls {
             return;
         }
         if self.known.len() >= CALLS_MAX {
-            // What runs is not forgotten for what does not: strangers make up digests.
+            // Running services are not evicted for unknown digests, which strangers can forge.
             let idle = |known: &Known| !matches!(known.state, State::Service(_));
             let gone = self.known.iter().position(idle).unwrap_or(0);
             self.known.remove(gone);
@@ -100,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_is_not_forgotten_for_digests_that_somebody_makes_up() {
+    fn running_services_are_not_evicted_by_forged_digests() {
         let mut calls = Calls::default();
         calls.answered([1; 32], Answer::Service(EntryId(7)), at(0));
         for number in 0..1000u16 {
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gets_no_answer_asks_again() {
+    fn an_unanswered_question_is_repeated() {
         let mut calls = Calls::default();
         calls.asked([1; 32], at(5));
         assert_eq!(calls.find(&[1; 32], at(WAIT_MAX.0 + 4)), Callee::Asked);

@@ -1,5 +1,5 @@
-//! The headers that carry an active packet: where its datagram lies, and the same turned round
-//! for the answer.
+//! Headers that carry an active packet: the position of its datagram, and the headers of the
+//! answer.
 //!
 //! ```text
 //! ┌──────────────┬──────┬──────────┬─────┬──────────────────────┬─────────┬─────┐
@@ -20,33 +20,33 @@ use xsk::Packet;
 const UDP_LENGTH: usize = 8;
 const IPV4_LENGTH: usize = 20;
 const IPV6_LENGTH: usize = 40;
-/// An Ethernet header, two VLAN tags, IPv6 and UDP.
+/// Bytes of an Ethernet header, two VLAN tags, IPv6 and UDP.
 const HEADERS_MAX: usize = 14 + 2 * 4 + IPV6_LENGTH + UDP_LENGTH;
 const _: () = assert!(HEADERS_MAX + PAYLOAD_AT <= abi::packet::RESIZE_ROOM, "put on in one go");
-/// Hops that an answer may take (RFC 1700's default).
+/// TTL of an answer (RFC 1700's default).
 const HOPS: u8 = 64;
 
-/// What a frame is.
+/// Kind of a frame.
 pub(super) enum Datagram {
-    /// A UDP datagram, whole.
-    Whole(Place),
-    /// A fragment, or a datagram with IP options or extension headers: the kernel makes it whole.
+    /// Whole UDP datagram.
+    Whole(Position),
+    /// Fragment, or datagram with IP options or extension headers: the kernel reassembles it.
     Other,
-    /// It says of its length what is not true.
+    /// Frame whose UDP length is wrong.
     Malformed,
 }
 
-/// Where the datagram lies in its frame.
+/// Position of a datagram in its frame.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct Position {
     l3: usize,
-    /// Where UDP's payload begins; all before it is in the packet's head.
+    /// Offset of the UDP payload; the headers before it are in the packet's head.
     pub(super) payload_at: usize,
     is_v6: bool,
 }
 
-impl Place {
-    /// Finds it, and takes off what is behind it.
+impl Position {
+    /// Finds the datagram, and removes padding behind it.
     #[inline]
     pub(super) fn of(packet: &mut Packet, meta: &PacketMeta) -> Datagram {
         let (version, protocol) = (meta.flags >> 8 & 0xff, meta.flags >> 16 & 0xff);
@@ -75,7 +75,7 @@ impl Place {
         Datagram::Whole(Self { l3, payload_at, is_v6: version == 6 })
     }
 
-    /// Whether UDP's checksum is right over these bytes behind it; over IPv4 it may be left out.
+    /// Returns true if the UDP checksum over `datagram` is right, or is omitted over IPv4.
     #[inline]
     pub(super) fn has_right_checksum(&self, head: &[u8], datagram: &[u8]) -> bool {
         let udp = &head[self.payload_at - UDP_LENGTH..self.payload_at];
@@ -87,11 +87,11 @@ impl Place {
     }
 }
 
-/// The headers of the packet that is handled, and what they carried.
+/// Headers of the packet being handled, and the fields of its active packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Carrier {
     headers: [u8; HEADERS_MAX],
-    place: Place,
+    position: Position,
     pub(super) association: Option<AssociationId>,
     pub(super) protection: Protection,
     pub(super) digest: [u8; 32],
@@ -99,39 +99,39 @@ pub(super) struct Carrier {
 
 impl Default for Carrier {
     fn default() -> Self {
-        let place = Place { l3: 0, payload_at: 0, is_v6: false };
+        let position = Position { l3: 0, payload_at: 0, is_v6: false };
         let (association, protection) = (None, Protection::Encrypted);
-        Self { headers: [0; HEADERS_MAX], place, association, protection, digest: [0; 32] }
+        Self { headers: [0; HEADERS_MAX], position, association, protection, digest: [0; 32] }
     }
 }
 
 impl Carrier {
-    /// Keeps the headers of a packet.
+    /// Copies the headers of a packet.
     #[inline]
-    pub(super) fn keep(&mut self, packet: &Packet, place: &Place) {
-        self.place = *place;
-        // `Place::of` has seen that the head has them.
-        self.headers[..place.payload_at].copy_from_slice(&packet.head()[..place.payload_at]);
+    pub(super) fn keep(&mut self, packet: &Packet, position: &Position) {
+        self.position = *position;
+        // `Position::of` has checked that the head contains them.
+        self.headers[..position.payload_at].copy_from_slice(&packet.head()[..position.payload_at]);
     }
 
-    /// Where the datagram begins behind these headers.
+    /// Returns the offset of the datagram behind these headers.
     pub(super) const fn payload_at(&self) -> usize {
-        self.place.payload_at
+        self.position.payload_at
     }
 
-    /// Bytes that an IP packet has beside its payload and tag.
+    /// Returns the bytes of an IP packet beside its payload and tag.
     pub(super) const fn overhead(&self) -> usize {
-        self.place.payload_at - self.place.l3 + PAYLOAD_AT
+        self.position.payload_at - self.position.l3 + PAYLOAD_AT
     }
 
-    /// The headers turned round, for this datagram.
+    /// Returns the headers of the answer with this datagram, addresses and ports swapped.
     pub(super) fn swapped(&self, datagram: &[u8]) -> [u8; HEADERS_MAX] {
-        let Place { l3, payload_at, is_v6 } = self.place;
+        let Position { l3, payload_at, is_v6 } = self.position;
         let mut headers = self.headers;
         let l4 = payload_at - UDP_LENGTH;
         swap(&mut headers, 0, 6, 6);
         swap(&mut headers, l4, l4 + 2, 2);
-        // No longer than the MTU of its port, as was seen.
+        // The caller has checked the length against the port's MTU.
         let udp_length = (UDP_LENGTH + datagram.len()) as u16;
         headers[l4 + 4..l4 + 6].copy_from_slice(&udp_length.to_be_bytes());
         headers[l4 + 6..payload_at].fill(0);
@@ -139,14 +139,15 @@ impl Carrier {
         if is_v6 {
             swap(ip, 8, 24, 16);
             ip[4..6].copy_from_slice(&udp_length.to_be_bytes());
-            // The traffic class stays but for congestion: the answer's way is another.
+            // The traffic class is kept, but for the congestion bits: the answer takes another
+            // path.
             ip[1] &= !0x30;
             ip[7] = HOPS;
         } else {
             swap(ip, 12, 16, 4);
             ip[1] &= !0x03;
             ip[2..4].copy_from_slice(&(IPV4_LENGTH as u16 + udp_length).to_be_bytes());
-            // Whole, and not to be taken apart: its identification says nothing (RFC 6864).
+            // Don't-fragment is set, and the identification is meaningless (RFC 6864).
             ip[4..8].copy_from_slice(&[0, 0, 0x40, 0]);
             ip[8] = HOPS;
             ip[10..12].fill(0);
@@ -155,7 +156,7 @@ impl Carrier {
         }
         let sum = pseudo_header(&headers[l3..], is_v6, usize::from(udp_length));
         let sum = sum.with(&headers[l4..payload_at]).with(datagram).checksum();
-        // 0 would mean that there is none (RFC 768).
+        // A checksum of 0 would mean that there is none (RFC 768).
         let sum = if sum == 0 { u16::MAX } else { sum };
         headers[l4 + 6..payload_at].copy_from_slice(&sum.to_be_bytes());
         headers
@@ -168,7 +169,7 @@ fn swap(bytes: &mut [u8], one: usize, other: usize, length: usize) {
     }
 }
 
-/// The sum of UDP's pseudo-header; `ip` begins with the IP header.
+/// Returns the sum of UDP's pseudo-header; `ip` begins with the IP header.
 fn pseudo_header(ip: &[u8], is_v6: bool, length: usize) -> Sum {
     let addresses = if is_v6 { &ip[8..40] } else { &ip[12..20] };
     let length = (length as u32).to_be_bytes();

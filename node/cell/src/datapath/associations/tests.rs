@@ -1,5 +1,5 @@
-//! Frames as the front door brings them: opened once, counted, answered by a frame that is right
-//! in every byte.
+//! Unit tests of active packets with frames as the front door delivers them: opened once, counted,
+//! and answered with correct frames.
 
 use super::*;
 use ::association::{Associations as Table, Budget, Config, Effect, Peer, Protection};
@@ -15,7 +15,7 @@ const DIGEST: [u8; 32] = [7; 32];
 const SERVICE: EntryId = EntryId(3);
 const MTU: usize = 1500;
 
-/// Both sides of an association: of a node, as its cell gets it, and of a client.
+/// Creates both sides of an association: a node's, as its cell gets it, and a client's.
 fn associated() -> (Associations, AssociationId, Opener, Sealer) {
     let mut seed = 0u8;
     let mut random = |into: &mut [u8]| {
@@ -49,7 +49,7 @@ fn associated() -> (Associations, AssociationId, Opener, Sealer) {
                 Effect::Ended { .. } => panic!("it ended"),
             }
         }
-        // What each handler gave back is the other side's.
+        // The answer of each handler is for the other side.
         from = 1 - from;
         effects = next;
     }
@@ -72,7 +72,7 @@ impl Memory {
         Self { umem: Rc::new(umem), pool }
     }
 
-    /// A frame with its metadata, as the front door hands it over.
+    /// Returns a frame with its metadata, as the front door delivers it.
     fn packet(&mut self, frame: &[u8]) -> (Packet, PacketMeta, Parsed) {
         let parsed = parse_frame(frame).unwrap();
         let mut packet = Packet::allocate(&self.umem, &mut self.pool, frame.len()).unwrap();
@@ -108,8 +108,12 @@ fn sealed(sealer: &mut Sealer, protection: Protection, payload: &[u8]) -> Vec<u8
     datagram
 }
 
-/// Answers what the cell asks, and says what became of a frame.
-fn taken(associations: &mut Associations, packet: &mut Packet, meta: &PacketMeta) -> Taken {
+/// Answers the cell's questions, and returns the decision on a frame.
+fn taken(
+    associations: &mut Associations,
+    packet: &mut Packet,
+    meta: &PacketMeta,
+) -> ActiveDecision {
     if let Some(calls) = associations.calls_of(None) {
         calls.answered(DIGEST, Answer::Service(SERVICE), CoarseInstant::ZERO);
     }
@@ -125,7 +129,7 @@ fn a_call_is_opened_and_its_answer_is_a_right_frame_back() {
         (false, 1, Protection::Encrypted),
         (true, 64, Protection::Authenticated),
         (false, 1300, Protection::Encrypted),
-        // Several frames of memory.
+        // Packets of several frames of memory.
         (false, 6000, Protection::Encrypted),
     ] {
         let (mut associations, _, mut opener, mut sealer) = associated();
@@ -133,11 +137,11 @@ fn a_call_is_opened_and_its_answer_is_a_right_frame_back() {
         let payload: Vec<u8> = (0..length).map(|at| at as u8).collect();
         let frame = carried(&sealed(&mut sealer, protection, &payload), v6).build();
         let (mut packet, meta, asked) = memory.packet(&frame);
-        let Taken::Call(SERVICE) = taken(&mut associations, &mut packet, &meta) else {
+        let ActiveDecision::Call(SERVICE) = taken(&mut associations, &mut packet, &meta) else {
             panic!("{:?}", associations.report);
         };
         assert_eq!(bytes(&packet), payload);
-        // A service makes it longer, and another.
+        // The service makes the payload longer, and changes it.
         packet.resize_tail(20).unwrap();
         packet.store(0, b"!").unwrap();
         let mtu = if length > MTU { 9000 } else { MTU };
@@ -174,31 +178,34 @@ fn what_comes_twice_or_changed_or_for_nobody_is_counted_and_ends() {
     for bit in 0..datagram.len() * 8 {
         let mut changed = datagram.clone();
         changed[bit / 8] ^= 1 << (bit % 8);
-        // What becomes another message is the daemon's, which will not have it, either.
+        // A packet changed into another kind of message goes to the daemon, which refuses it.
         let taken = give(&mut associations, &changed);
-        assert!(matches!(taken, Taken::End | Taken::Kernel), "bit {bit}");
+        assert!(matches!(taken, ActiveDecision::End | ActiveDecision::Kernel), "bit {bit}");
     }
     assert_eq!(associations.report.calls, 0);
-    assert!(matches!(give(&mut associations, &datagram), Taken::Call(SERVICE)));
-    assert!(matches!(give(&mut associations, &datagram), Taken::End));
+    assert!(matches!(give(&mut associations, &datagram), ActiveDecision::Call(SERVICE)));
+    assert!(matches!(give(&mut associations, &datagram), ActiveDecision::End));
     let report = associations.report;
     assert!(report.forged > 0 && report.unknown > 0 && report.malformed > 0, "{report:?}");
     assert_eq!((report.stale, report.calls), (1, 1));
-    // Its time is over, and then its keys are gone.
+    // The association expires, and then its keys are removed.
     let later = sealed(&mut sealer, Protection::Encrypted, b"payload");
     let (mut packet, meta, _) = memory.packet(&carried(&later, false).build());
     let end = associations.held[&id].until;
-    assert!(matches!(associations.take(&mut packet, &meta, end), Taken::End));
+    assert!(matches!(associations.take(&mut packet, &meta, end), ActiveDecision::End));
     associations.end(id, &mut memory.pool);
     let (mut packet, meta, _) = memory.packet(&carried(&later, false).build());
-    assert!(matches!(associations.take(&mut packet, &meta, CoarseInstant::ZERO), Taken::End));
+    assert!(matches!(
+        associations.take(&mut packet, &meta, CoarseInstant::ZERO),
+        ActiveDecision::End
+    ));
     let sum: u64 = associations.report.dropped().iter().map(|(_, count)| count).sum();
     let AssociationReport { received, calls, to_kernel, waiting, .. } = associations.report;
     assert_eq!(received, calls + to_kernel + waiting + sum);
 }
 
 #[test]
-fn what_nobody_vouches_for_needs_a_right_checksum_and_is_answered_without_a_tag() {
+fn an_unauthenticated_packet_needs_a_right_checksum_and_is_answered_without_a_tag() {
     let mut associations = Associations::default();
     let mut memory = Memory::new();
     let datagram = [&FromAnyone::head(Role::Call, &DIGEST)[..], b"payload"].concat();
@@ -206,19 +213,19 @@ fn what_nobody_vouches_for_needs_a_right_checksum_and_is_answered_without_a_tag(
     let mut wrong = frame.clone();
     *wrong.last_mut().unwrap() ^= 1;
     let (mut packet, meta, _) = memory.packet(&wrong);
-    assert!(matches!(taken(&mut associations, &mut packet, &meta), Taken::End));
+    assert!(matches!(taken(&mut associations, &mut packet, &meta), ActiveDecision::End));
     assert_eq!(associations.report.checksum, 1);
     let (mut packet, meta, _) = memory.packet(&frame);
-    assert!(matches!(taken(&mut associations, &mut packet, &meta), Taken::Call(SERVICE)));
+    assert!(matches!(taken(&mut associations, &mut packet, &meta), ActiveDecision::Call(SERVICE)));
     assert_eq!(bytes(&packet), b"payload");
     associations.answer(&mut packet, MTU).unwrap();
     let mut answer = bytes(&packet);
     assert!(::wire::checksum::verify_l4(&answer, &parse_frame(&answer).unwrap()));
     let read = FromAnyone::read(&mut answer[42..]).unwrap();
     assert_eq!((read.role, &*read.payload), (Role::Answer, &b"payload"[..]));
-    // An answer is not run: two nodes would answer each other for ever.
+    // An answer is not run: two nodes would answer each other forever.
     let (mut packet, meta, _) = memory.packet(&carried(&answer[42..], false).build());
-    assert!(matches!(taken(&mut associations, &mut packet, &meta), Taken::End));
+    assert!(matches!(taken(&mut associations, &mut packet, &meta), ActiveDecision::End));
     assert_eq!(associations.report.answers, 1);
 }
 
@@ -229,11 +236,11 @@ fn an_answer_that_does_not_fit_its_port_is_not_sent() {
     let payload = vec![0; MTU - 28 - OVERHEAD];
     let datagram = sealed(&mut sealer, Protection::Encrypted, &payload);
     let (mut packet, meta, _) = memory.packet(&carried(&datagram, false).build());
-    assert!(matches!(taken(&mut associations, &mut packet, &meta), Taken::Call(SERVICE)));
+    assert!(matches!(taken(&mut associations, &mut packet, &meta), ActiveDecision::Call(SERVICE)));
     let (mut longer, meta, _) = memory
         .packet(&carried(&sealed(&mut sealer, Protection::Encrypted, &payload), false).build());
     associations.answer(&mut packet, MTU).unwrap();
-    assert!(matches!(taken(&mut associations, &mut longer, &meta), Taken::Call(SERVICE)));
+    assert!(matches!(taken(&mut associations, &mut longer, &meta), ActiveDecision::Call(SERVICE)));
     longer.resize_tail(1).unwrap();
     assert_eq!(associations.answer(&mut longer, MTU), Err(Unanswered::TooLong));
 }
@@ -248,7 +255,8 @@ fn packets_wait_for_their_service_in_order_and_within_bounds() {
     let mut give = |associations: &mut Associations, memory: &mut Memory, number: u8| {
         let datagram = sealed(&mut sealer, Protection::Encrypted, &[number]);
         let (mut packet, meta, _) = memory.packet(&carried(&datagram, false).build());
-        let Taken::Wait(question) = associations.take(&mut packet, &meta, CoarseInstant::ZERO)
+        let ActiveDecision::Wait(question) =
+            associations.take(&mut packet, &meta, CoarseInstant::ZERO)
         else {
             panic!("nobody has said whom it calls");
         };
@@ -272,7 +280,7 @@ fn packets_wait_for_their_service_in_order_and_within_bounds() {
         packet.recycle(&mut memory.pool);
     }
     assert!(associations.next_ready().is_none());
-    // A service that goes is forgotten; what waits for the next is dropped in time.
+    // A removed service is forgotten; packets that wait for the next are dropped in time.
     associations.forget_service(SERVICE);
     give(&mut associations, &mut memory, 0);
     associations.expire(CoarseInstant::from_millis(WAIT_MAX.0 - 1), &mut memory.pool);
@@ -290,11 +298,11 @@ fn packets_wait_for_their_service_in_order_and_within_bounds() {
     give(&mut associations, &mut memory, 0);
     associations.end_all(&mut memory.pool);
     assert_eq!((associations.report.gone, memory.pool.free()), (1, free));
-    // Asked at first, after the service had gone, and after the refusal had ended.
+    // Questions: at first, after the service was removed, and after the refusal had expired.
     assert_eq!(questions, vec![question; 3]);
 }
 
-/// A datagram that nobody vouches for, which calls this digest.
+/// Returns an unauthenticated datagram that calls this digest.
 fn from_anyone(digest: [u8; 32]) -> Vec<u8> {
     [&FromAnyone::head(Role::Call, &digest)[..], b"payload"].concat()
 }
@@ -317,7 +325,7 @@ fn each_frame_is_counted_where_it_ended_whatever_it_is() {
         (carried(&handshake, true).build(), Box::new(as_it_is), [1, 0]),
         (whole.build(), Box::new(fragment(bpf_maps::META_FRAGMENT)), [1, 0]),
         (whole.build(), Box::new(fragment(bpf_maps::META_LATER_FRAGMENT)), [1, 0]),
-        // IP options, or no UDP: the kernel makes something of it.
+        // IP options, or no UDP: for the kernel to handle.
         (whole.build(), Box::new(|meta| meta.l4_offset += 4), [1, 0]),
         (whole.build(), Box::new(|meta| meta.flags = meta.flags & 0xffff | 6 << 16), [1, 0]),
         (carried(&later_version, false).build(), Box::new(as_it_is), [0, 1]),
@@ -335,26 +343,26 @@ fn each_frame_is_counted_where_it_ended_whatever_it_is() {
         let AssociationReport { received, .. } = associations.report;
         let ends = [associations.report.to_kernel, associations.report.malformed];
         assert_eq!((received, ends), (1, [to_kernel, malformed]), "case {number}");
-        assert_eq!(matches!(taken, Taken::Kernel), to_kernel == 1, "case {number}");
+        assert_eq!(matches!(taken, ActiveDecision::Kernel), to_kernel == 1, "case {number}");
         packet.recycle(&mut memory.pool);
     }
 }
 
 #[test]
-fn a_udp_length_that_is_not_true_is_malformed_and_what_is_behind_the_datagram_is_taken_off() {
+fn a_wrong_udp_length_is_malformed_and_padding_is_removed() {
     let frame = carried(&from_anyone(DIGEST), false).build();
     let length = frame.len() - 34;
     for (said, is_taken) in [(length, true), (length + 1, false), (8, false), (0, false)] {
         let mut frame = frame.clone();
         frame[38..40].copy_from_slice(&(said as u16).to_be_bytes());
-        // Over IPv4 the checksum may be left out.
+        // The checksum is optional over IPv4.
         frame[40..42].fill(0);
         frame.extend([0; 3]);
         let (mut associations, mut memory) = (Associations::default(), Memory::new());
         let (mut packet, meta, _) = memory.packet(&frame);
-        // Three bytes behind it, and one more that it says it has.
+        // Three bytes of padding, and a UDP length that is one too large.
         let taken = taken(&mut associations, &mut packet, &meta);
-        let is_call = matches!(taken, Taken::Call(SERVICE));
+        let is_call = matches!(taken, ActiveDecision::Call(SERVICE));
         if said == length + 1 {
             assert!(is_call, "it is there, if not the sender's");
             assert_eq!(bytes(&packet), b"payload\0");
@@ -375,7 +383,7 @@ fn no_more_is_asked_in_a_second_than_the_daemon_can_answer() {
         let (mut packet, meta, _) = memory.packet(&carried(&from_anyone(digest), false).build());
         let taken = associations.take(&mut packet, &meta, now);
         packet.recycle(&mut memory.pool);
-        matches!(taken, Taken::Wait(Some(Question { association: None, digest: asked })) if asked == digest)
+        matches!(taken, ActiveDecision::Wait(Some(Question { association: None, digest: asked })) if asked == digest)
     };
     let second = |number: u64| CoarseInstant::from_millis(10_000 + number * 1_000);
     let mut asked = [0; 2];
@@ -385,11 +393,11 @@ fn no_more_is_asked_in_a_second_than_the_daemon_can_answer() {
     for number in 100..200 {
         asked[1] += u32::from(ask(&mut associations, number, second(1)));
     }
-    assert_eq!(asked, [ASKED_BY_ANYONE_MAX; 2]);
-    assert_eq!(associations.report.not_asked, 2 * (100 - u64::from(ASKED_BY_ANYONE_MAX)));
-    // One that was asked is not asked again while the answer may come.
+    assert_eq!(asked, [QUESTIONS_UNAUTHENTICATED_MAX; 2]);
+    assert_eq!(associations.report.not_asked, 2 * (100 - u64::from(QUESTIONS_UNAUTHENTICATED_MAX)));
+    // A question is not repeated while its answer may arrive.
     assert!(!ask(&mut associations, 163, second(2)));
-    assert_eq!(associations.report.not_asked, 2 * (100 - u64::from(ASKED_BY_ANYONE_MAX)));
+    assert_eq!(associations.report.not_asked, 2 * (100 - u64::from(QUESTIONS_UNAUTHENTICATED_MAX)));
 }
 
 #[test]
@@ -400,7 +408,7 @@ fn one_association_that_has_too_much_waiting_takes_no_room_of_another() {
     let now = CoarseInstant::ZERO;
     let mut give = |associations: &mut Associations, datagram: &[u8]| {
         let (mut packet, meta, _) = memory.packet(&carried(datagram, false).build());
-        assert!(matches!(associations.take(&mut packet, &meta, now), Taken::Wait(_)));
+        assert!(matches!(associations.take(&mut packet, &meta, now), ActiveDecision::Wait(_)));
         associations.keep(packet, meta, now, &mut memory.pool);
     };
     for _ in 0..WAITING_EACH_MAX + 5 {

@@ -1,5 +1,4 @@
-//! Shares of a port by a clock of the test: who sends how much, in which order, and what becomes of
-//! what waits.
+//! Unit tests of port shares by a manual clock: amounts, order, and outcomes of waiting packets.
 
 use super::*;
 use crate::datapath::tests::Wire;
@@ -12,11 +11,11 @@ const PORT: PortId = PortId(0);
 const GOLD: SessionId = SessionId(2);
 const SILVER: SessionId = SessionId(3);
 const PERIOD: Nanos = Nanos::from_millis(4);
-/// Bytes of a packet: on a port of one byte in a microsecond half a millisecond.
+/// Length of a packet in bytes: half a millisecond on a port of one byte per microsecond.
 const LENGTH: u64 = 500;
 const SLOW: BitsPerSecond = BitsPerSecond(8_000_000);
 
-/// Port with shares, and packets that have come to its other end.
+/// Port with shares, and the packets that have arrived at its other end.
 struct Bench {
     egress: Egress,
     ports: Ports,
@@ -24,13 +23,13 @@ struct Bench {
     pool: FramePool,
     sessions: Sessions,
     wire: Wire,
-    /// Packets of each session so far: made, and sent.
+    /// Number of packets of each session so far: created, and sent.
     made: BTreeMap<SessionId, u32>,
     sent: BTreeMap<SessionId, u32>,
 }
 
 fn facts(rate: Option<BitsPerSecond>) -> PortFacts {
-    // Nothing goes with a packet on the wire beside its bytes.
+    // A raw port has no overhead on the wire.
     PortFacts { raw: true, rate, ..crate::datapath::tests::facts(PORT) }
 }
 
@@ -54,33 +53,34 @@ impl Bench {
         Self { egress, ports, umem: Rc::new(umem), pool, sessions, wire, made, sent }
     }
 
-    /// Makes a packet that says whose it is, and which of his.
-    fn packet(&mut self, session: SessionId, length: u64) -> Departing {
+    /// Creates a packet that contains its session, and its number within the session.
+    fn packet(&mut self, session: SessionId, length: u64) -> Outgoing {
         let number = self.made.entry(session).or_default();
         *number += 1;
         let head = [u32::from(session.0), *number].map(u32::to_le_bytes).concat();
         let mut packet = Packet::allocate(&self.umem, &mut self.pool, length as usize).unwrap();
         packet.store(0, &head).unwrap();
-        Departing { packet, by: Exit::Port }
+        Outgoing { packet, by: Destination::Port }
     }
 
-    /// Has a packet wait.
+    /// Queues a packet.
     fn enqueue(&mut self, session: SessionId, length: u64) -> Result<(), Refused> {
-        let departing = self.packet(session, length);
-        let memory = Bytes(departing.packet.memory_length() as u64);
-        assert!(self.sessions.hold(session, memory));
-        self.egress.enqueue(PORT.0, session, departing, None).map_err(|(packet, refused)| {
+        let outgoing = self.packet(session, length);
+        let memory = Bytes(outgoing.packet.memory_length() as u64);
+        assert!(self.sessions.admit_outgoing(session, memory));
+        self.egress.enqueue(PORT.0, session, outgoing, None).map_err(|(packet, refused)| {
             self.sessions.release(session, memory);
             packet.recycle(&mut self.pool);
             refused
         })
     }
 
-    /// Lets leave what may at that time; returns whose packets left, each in its session's order.
-    fn leave(&mut self, now: Nanos) -> Vec<SessionId> {
+    /// Transmits what may leave by then; returns the sessions of the packets that left, and checks
+    /// that each session's are in order.
+    fn transmit(&mut self, now: Nanos) -> Vec<SessionId> {
         self.egress.set_time(now);
         let Self { egress, ports, pool, sessions, .. } = self;
-        let left = egress.leave(ports, None, pool, sessions);
+        let left = egress.transmit(ports, None, pool, sessions);
         let frames = self.wire.sent();
         assert_eq!((left.sent, left.lost), (frames.len(), 0));
         let session = |frame: Vec<u8>| {
@@ -94,7 +94,7 @@ impl Bench {
         frames.into_iter().map(session).collect()
     }
 
-    /// Lets sessions that always have packets send from then on until then.
+    /// Transmits for a time, while `busy` sessions always have packets.
     fn run(&mut self, busy: &[SessionId], (mut now, until): (Nanos, Nanos)) -> Nanos {
         while now < until {
             self.egress.set_time(now);
@@ -104,7 +104,7 @@ impl Bench {
                     self.enqueue(session, LENGTH).unwrap();
                 }
             }
-            self.leave(now);
+            self.transmit(now);
             now = self.egress.poll_timeout().unwrap().max(now + Nanos(1));
         }
         now
@@ -114,7 +114,7 @@ impl Bench {
     fn fill_device(&mut self) -> usize {
         let mut taken = 0;
         loop {
-            let Departing { packet, .. } = self.packet(SessionId::SYSTEM, 100);
+            let Outgoing { packet, .. } = self.packet(SessionId::SYSTEM, 100);
             match self.ports.send(PORT.0, packet, &mut self.pool) {
                 Ok(()) => taken += 1,
                 Err((packet, failure)) => {
@@ -130,18 +130,18 @@ impl Bench {
         u64::from(self.sent.get(&session).copied().unwrap_or_default()) * LENGTH
     }
 
-    /// Returns what left for whoever has nobody to wait for any more, whose it is.
-    fn let_go(&mut self, waited: Vec<(SessionId, Departing)>) -> Vec<SessionId> {
+    /// Recycles packets that no longer have to wait; returns their sessions.
+    fn let_go(&mut self, waited: Vec<(SessionId, Outgoing)>) -> Vec<SessionId> {
         let mut of = Vec::new();
-        for (session, departing) in waited {
-            departing.packet.recycle(&mut self.pool);
+        for (session, outgoing) in waited {
+            outgoing.packet.recycle(&mut self.pool);
             of.push(session);
         }
         of
     }
 }
 
-/// Two sessions with a quarter and a half of the port.
+/// Creates a port of which two sessions have a quarter and a half.
 fn shared() -> Bench {
     Bench::new(&[
         (GOLD, r#"{"send":{"left":"1ms/4ms"}}"#),
@@ -157,13 +157,13 @@ fn shares_are_kept_over_many_periods_and_the_rest_is_whoevers_has_none() {
     for period in 1..=250 {
         now = bench.run(&busy, (now, Nanos(period * PERIOD.0)));
         let all: u64 = busy.iter().map(|&id| bench.bytes(id)).sum();
-        // No faster than the wire, but for what it may be ahead, and never standing still.
+        // No faster than the wire, except for the allowed lead, and never idle.
         let wire = now.0 / 1_000;
         assert!(all <= wire + AHEAD_MAX.0 / 1_000 + LENGTH, "period {period}: {all}");
         assert!(all + LENGTH >= period * PERIOD.0 / 1_000, "period {period}: {all}");
         for (session, share) in [(GOLD, 1_000), (SILVER, 2_000)] {
             let (sent, due) = (bench.bytes(session), period * share);
-            // A packet of everybody with a share, and one more; and one of his own.
+            // Tolerance: a packet of each session with a share, another one, and one of its own.
             assert!(sent + 3 * LENGTH >= due, "period {period}: {session:?} {sent}");
             assert!(sent <= due + share + LENGTH, "period {period}: {session:?} {sent}");
         }
@@ -191,10 +191,10 @@ fn no_more_is_caught_up_with_than_a_tick_of_the_kernel_after_a_pause() {
     for _ in 0..20 {
         bench.enqueue(SessionId::BEST_EFFORT, LENGTH).unwrap();
     }
-    let first = bench.leave(Nanos::ZERO).len() as u64 * LENGTH;
+    let first = bench.transmit(Nanos::ZERO).len() as u64 * LENGTH;
     assert!(first <= AHEAD_MAX.0 / 1_000 + LENGTH, "{first}");
-    // The kernel had the core for a tenth of a second.
-    let late = bench.leave(Nanos::from_millis(100)).len() as u64 * LENGTH;
+    // The cell was interrupted for a tenth of a second.
+    let late = bench.transmit(Nanos::from_millis(100)).len() as u64 * LENGTH;
     assert!(late >= BEHIND_MAX.0 / 1_000, "{late}");
     assert!(late <= (BEHIND_MAX.0 + AHEAD_MAX.0) / 1_000 + LENGTH, "{late}");
     assert!(bench.egress.is_waiting());
@@ -210,14 +210,14 @@ fn what_the_device_does_not_take_leaves_first_when_it_takes_some_again() {
     let now = Nanos(1_000);
     bench.egress.set_time(now);
     let Bench { egress, ports, pool, sessions, .. } = &mut bench;
-    assert_eq!(egress.leave(ports, None, pool, sessions), Left::default());
+    assert_eq!(egress.transmit(ports, None, pool, sessions), Transmitted::default());
     assert_eq!(
         (egress.poll_timeout(), egress.is_waiting()),
         (Some(now), true),
         "it is tried again"
     );
     assert_eq!(bench.wire.sent().len(), full);
-    let mut sent = bench.leave(now);
+    let mut sent = bench.transmit(now);
     sent.sort_unstable();
     assert_eq!(sent, [GOLD, GOLD, SILVER]);
     assert!(!bench.egress.is_waiting() && !bench.egress.waits(GOLD));
@@ -230,7 +230,7 @@ fn a_packet_that_is_stuck_is_its_sessions_when_the_port_goes() {
     bench.fill_device();
     bench.enqueue(SILVER, 10).unwrap();
     let Bench { egress, ports, pool, sessions, .. } = &mut bench;
-    egress.leave(ports, None, pool, sessions);
+    egress.transmit(ports, None, pool, sessions);
     bench.enqueue(GOLD, 10).unwrap();
     let waited = bench.egress.remove_port(PORT);
     assert_eq!(bench.let_go(waited), [SILVER, GOLD]);
@@ -239,23 +239,23 @@ fn a_packet_that_is_stuck_is_its_sessions_when_the_port_goes() {
 }
 
 #[test]
-fn who_is_gone_leaves_what_it_had_and_others_wait_on() {
+fn a_removed_session_returns_its_packets_and_others_still_wait() {
     let mut bench = shared();
     for session in [GOLD, SILVER, GOLD] {
         bench.enqueue(session, LENGTH).unwrap();
     }
     let waited = bench.egress.forget(GOLD);
-    let waited = waited.into_iter().map(|(port, session, departing)| {
+    let waited = waited.into_iter().map(|(port, session, outgoing)| {
         assert_eq!(port, PORT);
-        (session, departing)
+        (session, outgoing)
     });
     let waited = waited.collect();
     assert_eq!(bench.let_go(waited), [GOLD, GOLD]);
     assert!(!bench.egress.waits(GOLD) && bench.egress.waits(SILVER) && bench.egress.shares(PORT.0));
-    // With the last share the port is nobody's, and what waits need not.
+    // Without any share the port has no schedule, and packets need not wait.
     let waited = bench.egress.set(&promised(SILVER, "{}"));
     assert_eq!((waited.len(), waited[0].1), (1, SILVER));
-    let waited = waited.into_iter().map(|(_, session, departing)| (session, departing)).collect();
+    let waited = waited.into_iter().map(|(_, session, outgoing)| (session, outgoing)).collect();
     bench.let_go(waited);
     assert!(!bench.egress.is_used());
     assert_eq!(bench.enqueue(SILVER, LENGTH), Err(Refused::Full), "nothing waits there any more");
@@ -274,7 +274,7 @@ fn no_more_waits_than_a_sessions_queue_has_and_nothing_that_is_too_long_for_the_
 }
 
 #[test]
-fn a_port_is_shared_while_it_has_a_rate_and_somebody_a_share() {
+fn a_port_has_a_schedule_while_it_has_a_rate_and_a_session_has_a_share() {
     let mut bench = Bench::new(&[(GOLD, "{}")]);
     assert!(!bench.egress.shares(PORT.0) && !bench.egress.is_used());
     bench.egress.set(&promised(GOLD, r#"{"send":{"left":"1ms/4ms","right":"1ms/4ms"}}"#));

@@ -1,5 +1,5 @@
-//! Accounts of shares, in memory of this process: the test is the front door, which counts what it
-//! sends up and what leaves straight from below.
+//! Unit tests of port share accounts in memory of this process: the test plays the front door,
+//! which counts packets sent up and packets sent directly from lower levels.
 
 use super::*;
 use crate::dispatch::tests::shared::{memory, write};
@@ -10,111 +10,111 @@ use std::mem::offset_of;
 const PORT: PortId = PortId(1);
 const GOLD: SessionId = SessionId(2);
 const SILVER: SessionId = SessionId(3);
-/// The accounts of the two sessions; that of all others has the port's number.
+/// Accounts of the two sessions; that of all others has the port's number.
 const OF_GOLD: u32 = 500;
 const OF_SILVER: u32 = 501;
 const OF_OTHERS: u32 = PORT.0 as u32;
 
 struct Bench {
-    lines: Lines,
+    accounts: PortShareAccounts,
     map: OwnedFd,
 }
 
 impl Bench {
     fn new() -> Self {
         let map = memory(LINES_MAX * size_of::<Record>());
-        let mut bench = Self { lines: Lines::default(), map };
-        // Some had gone up before there was a cell: they are not for it.
+        let mut bench = Self { accounts: PortShareAccounts::default(), map };
+        // Packets sent up before the cell existed do not count.
         bench.send_up(OF_GOLD, 0, 7);
-        bench.lines.pay_from(bpf::Lines::given(&bench.map).unwrap());
-        bench.lines.set_payer(PORT, GOLD, Some(OF_GOLD));
-        bench.lines.set_payer(PORT, SILVER, Some(OF_SILVER));
+        bench.accounts.pay_from(bpf::Lines::given(&bench.map).unwrap());
+        bench.accounts.set_payer(PORT, GOLD, Some(OF_GOLD));
+        bench.accounts.set_payer(PORT, SILVER, Some(OF_SILVER));
         bench
     }
 
-    fn at(line: u32, field: usize) -> usize {
-        line as usize * size_of::<Record>() + field
+    fn at(account: u32, field: usize) -> usize {
+        account as usize * size_of::<Record>() + field
     }
 
-    fn word(&self, line: u32, field: usize) -> u64 {
+    fn word(&self, account: u32, field: usize) -> u64 {
         let mut bytes = [0; 8];
-        rustix::io::pread(&self.map, &mut bytes, Self::at(line, field) as u64).unwrap();
+        rustix::io::pread(&self.map, &mut bytes, Self::at(account, field) as u64).unwrap();
         u64::from_le_bytes(bytes)
     }
 
-    fn set(&self, line: u32, field: usize, value: u64) {
-        write(&self.map, Self::at(line, field), &value.to_le_bytes());
+    fn set(&self, account: u32, field: usize, value: u64) {
+        write(&self.map, Self::at(account, field), &value.to_le_bytes());
     }
 
-    fn add(&self, line: u32, field: usize, more: u64) {
-        self.set(line, field, self.word(line, field) + more);
+    fn add(&self, account: u32, field: usize, more: u64) {
+        self.set(account, field, self.word(account, field) + more);
     }
 
-    /// Sends packets of a module at kernel level up.
-    fn send_up(&self, line: u32, epoch: usize, packets: u64) {
-        self.add(line, offset_of!(Record, up) + 8 * epoch, packets);
+    /// Counts packets of a module at kernel level as sent up.
+    fn send_up(&self, account: u32, epoch: usize, packets: u64) {
+        self.add(account, offset_of!(Record, up) + 8 * epoch, packets);
     }
 
-    /// Returns how many packets wait, as the front door sees it.
-    fn waiting(&self, line: u32) -> i64 {
+    /// Returns the number of waiting packets, as the front door computes it.
+    fn waiting(&self, account: u32) -> i64 {
         let up = offset_of!(Record, up);
-        let sum = self.word(line, up).wrapping_add(self.word(line, up + 8));
-        sum.wrapping_sub(self.word(line, offset_of!(Record, gone))) as i64
+        let sum = self.word(account, up).wrapping_add(self.word(account, up + 8));
+        sum.wrapping_sub(self.word(account, offset_of!(Record, gone))) as i64
     }
 }
 
 #[test]
-fn what_waits_is_seen_at_once_and_what_left_when_the_device_has_it() {
+fn waiting_packets_are_published_at_once_and_departures_when_the_device_has_sent_them() {
     let mut bench = Bench::new();
-    let counted = [(); 3].map(|()| bench.lines.wait(1, GOLD).unwrap());
+    let counted = [(); 3].map(|()| bench.accounts.wait(1, GOLD).unwrap());
     assert_eq!((bench.waiting(OF_GOLD), bench.waiting(OF_SILVER)), (3, 0));
-    counted[..2].iter().for_each(|counted| bench.lines.leave(*counted));
+    counted[..2].iter().for_each(|counted| bench.accounts.release(*counted));
     assert_eq!(bench.waiting(OF_GOLD), 3, "it lies in a ring");
-    let more = bench.lines.wait(1, GOLD).unwrap();
+    let more = bench.accounts.wait(1, GOLD).unwrap();
     assert_eq!(bench.waiting(OF_GOLD), 3, "behind them: nothing is said that is not so yet");
-    bench.lines.publish_all();
+    bench.accounts.publish_all();
     assert_eq!(bench.waiting(OF_GOLD), 2);
-    [counted[2], more].into_iter().for_each(|counted| bench.lines.leave(counted));
-    bench.lines.publish_all();
+    [counted[2], more].into_iter().for_each(|counted| bench.accounts.release(counted));
+    bench.accounts.publish_all();
     assert_eq!(bench.waiting(OF_GOLD), 0);
-    // Those without a share have one account together, and the node's own services none.
-    assert!(bench.lines.wait(1, SessionId::BEST_EFFORT).is_some());
-    assert_eq!((bench.waiting(OF_OTHERS), bench.lines.wait(1, SessionId::SYSTEM)), (1, None));
+    // Sessions without a share have a common account, and the node's own services none.
+    assert!(bench.accounts.wait(1, SessionId::BEST_EFFORT).is_some());
+    assert_eq!((bench.waiting(OF_OTHERS), bench.accounts.wait(1, SessionId::SYSTEM)), (1, None));
 }
 
 #[test]
-fn what_came_from_below_waits_until_it_has_left_and_what_never_came_is_settled() {
+fn packets_from_kernel_level_wait_until_they_have_left_and_lost_ones_are_settled() {
     let mut bench = Bench::new();
     bench.send_up(OF_GOLD, 0, 3);
-    let came = [(); 2].map(|()| bench.lines.come(OF_GOLD, 0).unwrap());
-    assert!(came.iter().all(|counted| counted.is_of_kernel));
+    let arrived = [(); 2].map(|()| bench.accounts.on_arrival(OF_GOLD, 0).unwrap());
+    assert!(arrived.iter().all(|counted| counted.is_of_kernel));
     assert_eq!(bench.waiting(OF_GOLD), 3, "one is on its way");
-    came.into_iter().for_each(|counted| bench.lines.leave(counted));
-    bench.lines.publish_all();
+    arrived.into_iter().for_each(|counted| bench.accounts.release(counted));
+    bench.accounts.publish_all();
     assert_eq!(bench.waiting(OF_GOLD), 1);
-    bench.lines.settle(1);
+    bench.accounts.settle(1);
     assert_eq!(bench.waiting(OF_GOLD), 1, "of the other epoch none is missing");
-    bench.lines.settle(0);
+    bench.accounts.settle(0);
     assert_eq!(bench.waiting(OF_GOLD), 0);
-    assert_eq!(bench.lines.come(OF_GOLD + 100, 0), None, "nobody has that account");
+    assert_eq!(bench.accounts.on_arrival(OF_GOLD + 100, 0), None, "nobody has that account");
 }
 
 #[test]
 fn an_account_that_another_session_has_now_is_not_touched_by_packets_of_the_one_before() {
     let mut bench = Bench::new();
-    let counted = bench.lines.wait(1, GOLD).unwrap();
-    bench.lines.set_payer(PORT, GOLD, None);
-    bench.lines.set_payer(PORT, SILVER, Some(OF_GOLD));
+    let counted = bench.accounts.wait(1, GOLD).unwrap();
+    bench.accounts.set_payer(PORT, GOLD, None);
+    bench.accounts.set_payer(PORT, SILVER, Some(OF_GOLD));
     assert_eq!(bench.waiting(OF_GOLD), 0, "it begins with nothing");
-    let own = bench.lines.wait(1, SILVER).unwrap();
-    bench.lines.leave(counted);
-    bench.lines.publish_all();
+    let own = bench.accounts.wait(1, SILVER).unwrap();
+    bench.accounts.release(counted);
+    bench.accounts.publish_all();
     assert_eq!(bench.waiting(OF_GOLD), 1, "its own waits");
-    bench.lines.leave(own);
-    bench.lines.publish_all();
+    bench.accounts.release(own);
+    bench.accounts.publish_all();
     assert_eq!(bench.waiting(OF_GOLD), 0);
-    // Without a share the first one pays with the others.
-    bench.lines.wait(1, GOLD).unwrap();
+    // Without its share the session pays from the common account.
+    bench.accounts.wait(1, GOLD).unwrap();
     assert_eq!(bench.waiting(OF_OTHERS), 1);
 }
 
@@ -124,14 +124,14 @@ fn what_leaves_is_paid_from_the_accounts_of_those_below_and_owes_no_more_than_th
     let (left, full) = (offset_of!(Account, left), offset_of!(Account, full));
     bench.set(OF_GOLD, left, 1_000 << FUEL_SHIFT);
     bench.set(OF_GOLD, full, 200 << FUEL_SHIFT);
-    bench.lines.pay(1, GOLD, (100, Bytes(24)), false);
+    bench.accounts.pay(1, GOLD, (100, Bytes(24)), false);
     assert_eq!(bench.word(OF_GOLD, left), (1_000 - 124) << FUEL_SHIFT);
-    bench.lines.pay(1, GOLD, (2_000, Bytes(24)), true);
+    bench.accounts.pay(1, GOLD, (2_000, Bytes(24)), true);
     assert_eq!(bench.word(OF_GOLD, left) as i64, -(200 << FUEL_SHIFT));
     let sent = [offset_of!(Record, sent_above), offset_of!(Record, sent_up)];
     assert_eq!(sent.map(|field| bench.word(OF_GOLD, field)), [100, 2_000]);
-    bench.lines.pay(1, SessionId::SYSTEM, (50, Bytes::ZERO), false);
-    bench.lines.pay(1, SessionId::BEST_EFFORT, (50, Bytes::ZERO), false);
+    bench.accounts.pay(1, SessionId::SYSTEM, (50, Bytes::ZERO), false);
+    bench.accounts.pay(1, SessionId::BEST_EFFORT, (50, Bytes::ZERO), false);
     assert_eq!(bench.word(OF_OTHERS, sent[0]), 50, "the node's own services pay nothing");
 }
 
@@ -139,28 +139,28 @@ fn what_leaves_is_paid_from_the_accounts_of_those_below_and_owes_no_more_than_th
 fn what_left_straight_from_below_is_seen_once_of_all_accounts_of_its_port() {
     let mut bench = Bench::new();
     let (packets, bytes) = (offset_of!(Account, packets), offset_of!(Account, sent));
-    for (line, count) in [(OF_GOLD, 1), (OF_SILVER, 2), (OF_OTHERS, 4), (OF_OTHERS + 1, 8)] {
-        bench.add(line, packets, count);
-        bench.add(line, bytes, 60 * count);
-        bench.add(line, bytes + 8, 40 * count);
+    for (account, count) in [(OF_GOLD, 1), (OF_SILVER, 2), (OF_OTHERS, 4), (OF_OTHERS + 1, 8)] {
+        bench.add(account, packets, count);
+        bench.add(account, bytes, 60 * count);
+        bench.add(account, bytes + 8, 40 * count);
     }
-    assert_eq!(bench.lines.look_below(1), (Packets(7), Bytes(700)));
-    assert_eq!(bench.lines.look_below(1), (Packets(0), Bytes::ZERO));
+    assert_eq!(bench.accounts.take_bypassed(1), (Packets(7), Bytes(700)));
+    assert_eq!(bench.accounts.take_bypassed(1), (Packets(0), Bytes::ZERO));
     bench.add(OF_SILVER, packets, 1);
     bench.add(OF_SILVER, bytes, 60);
-    assert_eq!(bench.lines.look_below(1), (Packets(1), Bytes(60)));
+    assert_eq!(bench.accounts.take_bypassed(1), (Packets(1), Bytes(60)));
 }
 
 #[test]
 fn with_many_accounts_each_is_looked_at_in_its_turn() {
     let mut bench = Bench::new();
     let packets = offset_of!(Account, packets);
-    let sessions = 10..10 + 2 * LOOKS_MAX as u32;
+    let sessions = 10..10 + 2 * READS_MAX as u32;
     for session in sessions.clone() {
-        bench.lines.set_payer(PORT, SessionId(session as u16), Some(1_000 + session));
+        bench.accounts.set_payer(PORT, SessionId(session as u16), Some(1_000 + session));
         bench.add(1_000 + session, packets, 1);
     }
-    let seen: Vec<u64> = (0..4).map(|_| bench.lines.look_below(1).0.0).collect();
+    let seen: Vec<u64> = (0..4).map(|_| bench.accounts.take_bypassed(1).0.0).collect();
     assert_eq!(seen.iter().sum::<u64>(), sessions.len() as u64, "{seen:?}");
-    assert!(seen[0] < LOOKS_MAX as u64 + 1 && seen[0] > 0, "{seen:?}");
+    assert!(seen[0] < READS_MAX as u64 + 1 && seen[0] > 0, "{seen:?}");
 }

@@ -1,5 +1,5 @@
-//! Packets through graphs of services: one that falls, hangs or goes takes nothing with it but
-//! what it has in hand.
+//! Unit tests of packets in graphs of services: a service that traps, hangs or is removed loses
+//! only the packets that it has in hand.
 
 use super::*;
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 const LAST: EntryId = EntryId(7);
-/// A module that passes everything on.
+/// Module that passes everything on.
 pub(super) const PASSES: &str = r#"(func (export "on_packet") (result i32) (i32.const 0))"#;
-/// A module that drops everything, as reason 0.
+/// Module that drops everything, with reason 0.
 const DROPS: &str = r#"(func (export "on_packet") (result i32) (i32.const 1))"#;
-/// A module that hangs on [`HANG`], falls on [`FALL`], and passes everything else on.
+/// Module that hangs on [`HANG`], traps on [`FALL`], and passes everything else on.
 pub(super) const FRAIL: &str = r#"(func (export "on_packet") (result i32)
     (if (i32.eq (i32.load (i32.const 0x812c)) (i32.const 1)) (then (loop (br 0))))
     (if (i32.eq (i32.load (i32.const 0x812c)) (i32.const 2)) (then unreachable))
@@ -19,7 +19,7 @@ pub(super) const FRAIL: &str = r#"(func (export "on_packet") (result i32)
 pub(super) const HANG: u32 = 1;
 const FALL: u32 = 2;
 
-/// Interrupts what runs again and again, as the timer of a process does, until it is dropped.
+/// Interrupts running code repeatedly, as the timer of a process does, until it is dropped.
 pub(super) struct Interrupts {
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -46,7 +46,7 @@ impl Drop for Interrupts {
     }
 }
 
-/// Makes a graph of three services: the first passes on, the second is frail, the last drops.
+/// Creates a graph of three services: the first passes on, the second is frail, the last drops.
 fn chain(turns: bool) -> Rig {
     let mut rig = Rig::new();
     if turns {
@@ -62,9 +62,9 @@ fn chain(turns: bool) -> Rig {
     rig
 }
 
-/// Returns whether a call of a service stands still.
-pub(super) fn stands(rig: &Rig, entry: EntryId) -> bool {
-    rig.dispatcher.services().get(entry).unwrap().stands()
+/// Returns true if a call of a service is suspended.
+pub(super) fn is_blocked(rig: &Rig, entry: EntryId) -> bool {
+    rig.dispatcher.services().get(entry).unwrap().is_blocked()
 }
 
 #[test]
@@ -102,11 +102,11 @@ fn another_sessions_packets_have_their_turn_while_a_call_stands_still() {
     rig.run_turns();
     let _interrupts = Interrupts::of(&rig.engine);
     rig.give_word(NEXT, HANG);
-    while !stands(&rig, NEXT) {
+    while !is_blocked(&rig, NEXT) {
         assert!(rig.run_short_turn());
     }
     rig.give(EntryId(9), Verdict::Drop { reason: 4 });
-    // The call may stand still for as many turns as 5 ms of processor time have.
+    // The call may be suspended for as many turns as make up 5 ms of processor time.
     while rig.report(EntryId(9)).ended() == 0 {
         assert_eq!(rig.report(NEXT).drop_trap, 0, "the other one waited for its end");
         assert!(rig.run_short_turn());
@@ -122,7 +122,7 @@ fn a_service_that_stops_in_the_middle_of_a_call_leaves_nothing_of_it_in_its_sess
     for word in [0, HANG, 0, 0] {
         rig.give_word(NEXT, word);
     }
-    while rig.report(NEXT).passed_on == 0 || !stands(&rig, NEXT) {
+    while rig.report(NEXT).passed_on == 0 || !is_blocked(&rig, NEXT) {
         assert!(rig.run_short_turn());
     }
     assert!(rig.session(1).queue > Bytes::ZERO);
@@ -147,7 +147,7 @@ fn packets_that_wait_for_the_next_service_of_their_graph_go_past_it_when_it_stop
     let waiting = 3 - rig.report(NEXT).packets;
     let before = rig.stop(NEXT);
     assert_eq!((before.packets, rig.cell().no_service), (3 - waiting, waiting));
-    // The first service does not know that it is gone.
+    // The first service still has an edge to the removed one.
     rig.give_word(ENTRY, 0);
     rig.run_turns();
     assert_eq!((rig.report(ENTRY).passed_on, rig.cell().no_service), (4, waiting + 1));
@@ -162,7 +162,8 @@ fn a_graph_without_turns_handles_behind_a_service_that_is_busy_in_order() {
     for _ in 0..2 {
         rig.give_word(NEXT, 0);
     }
-    // The other session goes: packets are handled as they come again, but behind those that wait.
+    // The other session is removed: packets are handled as they arrive again, but behind those that
+    // wait.
     rig.dispatcher.forget_session(pacer::now(), SessionId(2));
     rig.give_word(ENTRY, 0);
     assert_eq!((rig.report(ENTRY).passed_on, rig.report(NEXT).packets), (1, 0));
@@ -200,7 +201,7 @@ fn a_service_that_cannot_start_again_lets_packets_go_past_it_or_drops_them_if_it
         rig.start(ServiceFacts { closed, ..facts(frail) }, FRAIL);
         rig.run_turns();
         assert_eq!(rig.report(frail).lanes_running, 1);
-        // Its session has no memory left for another instance.
+        // The session has no memory left for another instance.
         rig.loader.accounts().set(SessionId::BEST_EFFORT, Some(Bytes(1)), Bytes::ZERO);
         for word in [FALL, 0, 0] {
             rig.give_word(frail, word);
@@ -210,7 +211,7 @@ fn a_service_that_cannot_start_again_lets_packets_go_past_it_or_drops_them_if_it
         assert_eq!((report.packets, report.drop_trap, report.lanes_running), (3, 1, 0));
         let why = report.last_trap.unwrap();
         assert!(why.starts_with("not started again: "), "{why}");
-        // There is no port: forwarded plainly they are the kernel's, and there is none.
+        // There is no port: packets forwarded plainly go to the kernel, which is missing here.
         let past = if closed { report.drop_down } else { report.drop_kernel };
         assert_eq!(past, 2, "closed: {closed}, turns: {turns}");
         assert_eq!(rig.cell().frames_free, rig.cell().frames_total);

@@ -1,12 +1,12 @@
-//! Random histories of a cell's services: whatever happens in whatever order, each packet has one
-//! end, and nothing is left of it in memory or in a queue.
+//! Random histories of a cell's services: in whatever order events happen, each packet has one
+//! outcome, and nothing of it is left in memory or in a queue.
 
 use super::*;
 use bpf_maps::META_ROUTED;
 
 const SERVICES: [EntryId; 4] = [ENTRY, NEXT, EntryId(8), EntryId(9)];
 const GOLD: SessionId = SessionId(2);
-/// A number that is no verdict: the module falls.
+/// Word that is no verdict, so that the module traps.
 const FALL: u32 = 0xffff;
 
 /// Random numbers (xorshift).
@@ -25,7 +25,7 @@ impl Chance {
     }
 }
 
-/// Packets of services that have stopped, by their last reports.
+/// Packets of stopped services, from their last reports.
 #[derive(Debug, Default)]
 struct Gone {
     packets: u64,
@@ -33,7 +33,7 @@ struct Gone {
 
 fn facts_of(entry: EntryId, chance: &mut Chance) -> ServiceFacts {
     ServiceFacts {
-        // Two of them are of a session that comes and goes.
+        // Two of them belong to a session that is added and removed.
         session: if entry.0 > 7 { GOLD } else { SessionId::BEST_EFFORT },
         lanes: chance.one_of(&[1, 1, 2]),
         brief: chance.below(2) == 0,
@@ -43,7 +43,7 @@ fn facts_of(entry: EntryId, chance: &mut Chance) -> ServiceFacts {
     }
 }
 
-/// Holds the books of one service against each other.
+/// Checks the counters of one service against each other.
 fn check(entry: EntryId, report: &ServiceReport, seed: u64) {
     assert_eq!(report.packets, report.ended(), "seed {seed}: {entry:?} {report:?}");
 }
@@ -64,10 +64,10 @@ fn step(rig: &mut Rig, chance: &mut Chance, gone: &mut Gone, seed: u64) {
             ];
             let word =
                 if chance.below(12) == 0 { FALL } else { chance.one_of(&verdicts).to_value() };
-            let (packet, mut way) = rig.packet(entry, word);
-            way.meta.flow_hash = chance.below(1 << 32) as u32;
-            way.meta.flags |= chance.one_of(&[0, META_ROUTED]);
-            rig.dispatcher.on_packet(packet, way, &mut round(&mut rig.link));
+            let (packet, mut origin) = rig.packet(entry, word);
+            origin.meta.flow_hash = chance.below(1 << 32) as u32;
+            origin.meta.flags |= chance.one_of(&[0, META_ROUTED]);
+            rig.dispatcher.on_packet(packet, origin, &mut round(&mut rig.link));
         }
         10..13 => drop(rig.run_short_turn()),
         13 => rig.run_turns(),
@@ -79,12 +79,12 @@ fn step(rig: &mut Rig, chance: &mut Chance, gone: &mut Gone, seed: u64) {
         }
         16 if is_there => {
             let ready = rig.ready(facts_of(entry, chance), ANSWERS);
-            let way = chance.one_of(&[StateWay::Empty, StateWay::Memory]);
-            let control = Control::Replace(Box::new(ready), way);
-            rig.dispatcher.ask(entry, control, &mut round(&mut rig.link));
+            let transfer = chance.one_of(&[StateWay::Empty, StateWay::Memory]);
+            let control = Control::Replace(Box::new(ready), transfer);
+            rig.dispatcher.request(entry, control, &mut round(&mut rig.link));
         }
         17 if is_there => {
-            // Never back: a graph has no circles.
+            // Never backwards: a graph has no cycles.
             let later = SERVICES.map(|to| if to > entry { Edge::To(to) } else { Edge::Down });
             let edges = [(); 3].map(|()| chance.one_of(&[Edge::Out, later[2], later[3], later[1]]));
             rig.connect(entry, &edges);
@@ -99,7 +99,7 @@ fn step(rig: &mut Rig, chance: &mut Chance, gone: &mut Gone, seed: u64) {
         20 => rig.dispatcher.tick(&mut round(&mut rig.link)),
         21 => {
             let letter = Control::Message(Letter::of_daemon([1, 2].into()));
-            rig.dispatcher.ask(entry, letter, &mut round(&mut rig.link));
+            rig.dispatcher.request(entry, letter, &mut round(&mut rig.link));
         }
         22 => drop(rig.dispatcher.send_waiting()),
         _ => rig.dispatcher.flush(),
@@ -127,7 +127,8 @@ fn each_packet_has_one_end_whatever_happens_to_its_service() {
             assert_eq!(report.frames_free, report.frames_total, "seed {seed}, step {number}");
             for place in [1, usize::from(GOLD.0)] {
                 let sessions = rig.dispatcher.scheduler_mut().sessions_mut();
-                let queue = sessions.tell(place, Bytes::ZERO, true).map(|report| report.queue);
+                let queue =
+                    sessions.poll_report(place, Bytes::ZERO, true).map(|report| report.queue);
                 assert_eq!(queue.unwrap_or_default(), Bytes::ZERO, "seed {seed}, step {number}");
             }
         }

@@ -1,5 +1,5 @@
-//! Maps of the front door that the cell reads and writes, with memory of this process in their
-//! place.
+//! Unit tests of the front door's maps that the cell reads and writes, with memory of this process
+//! in their place.
 
 use super::*;
 use crate::dispatch::tests::shared::{memory, read, write};
@@ -12,8 +12,8 @@ use std::os::unix::net::UnixDatagram;
 
 const RULE: u16 = 7;
 
-/// Makes a rig with two services, the second of which drops; `action` and `entry` are what the rule
-/// of the next stage says.
+/// Creates a rig with two services, the second of which drops; `action` and `entry` belong to the
+/// rule of the next stage.
 fn staged(action: u8, entry: u16) -> Rig {
     let mut rig = Rig::new();
     rig.start(facts(ENTRY), OBEYS);
@@ -27,9 +27,9 @@ fn staged(action: u8, entry: u16) -> Rig {
 
 /// Gives a packet with a rule of the next stage to a service.
 fn give_staged(rig: &mut Rig, entry: EntryId) {
-    let (packet, mut way) = rig.packet(entry, Verdict::PASS.to_value());
-    way.meta.then = [RULE, RULE_NONE];
-    rig.dispatcher.on_packet(packet, way, &mut round(&mut rig.link));
+    let (packet, mut origin) = rig.packet(entry, Verdict::PASS.to_value());
+    origin.meta.then = [RULE, RULE_NONE];
+    rig.dispatcher.on_packet(packet, origin, &mut round(&mut rig.link));
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn a_packet_without_its_service_meets_the_next_stage_too() {
     assert_eq!((rig.cell().no_service, rig.cell().no_service_dropped), (1, 1));
 }
 
-/// Reads a word of a session's room.
+/// Reads a word of a session's queue credit.
 fn word(map: &OwnedFd, session: usize, field: usize) -> u32 {
     read(map, session * size_of::<Room>() + field)
 }
@@ -76,18 +76,18 @@ fn what_waits_is_counted_where_the_front_door_looks() {
     assert_eq!(word(&map, 2, offset_of!(Room, most)), 16 << 10);
     rig.start(ServiceFacts { session: SessionId(2), ..facts(ENTRY) }, OBEYS);
     rig.run_turns();
-    // The front door has taken room for a frame of 4 KiB, and sends it up.
+    // The front door has taken credit for a frame of 4 KiB, and sends it up.
     let sent = 2 * size_of::<Room>() + offset_of!(Room, sent);
     write(&map, sent, &4096u64.to_le_bytes());
-    let (packet, mut way) = rig.packet(ENTRY, Verdict::Drop { reason: 1 }.to_value());
-    way.meta.flags |= META_COUNTED;
-    rig.dispatcher.on_packet(packet, way, &mut round(&mut rig.link));
+    let (packet, mut origin) = rig.packet(ENTRY, Verdict::Drop { reason: 1 }.to_value());
+    origin.meta.flags |= META_COUNTED;
+    rig.dispatcher.on_packet(packet, origin, &mut round(&mut rig.link));
     assert_eq!(rig.session(2).queue, Bytes(4096));
     rig.run_turns();
     assert_eq!(rig.session(2).queue, Bytes::ZERO);
     rig.dispatcher.flush();
     assert_eq!(word(&map, 2, offset_of!(Room, done)), 4096);
-    // What never comes is found when its epoch is closed.
+    // Packets that never arrive are found when their epoch is closed.
     write(&map, sent, &8192u64.to_le_bytes());
     assert_eq!(rig.session(2).queue, Bytes(4096));
     for second in 1..4 {
@@ -111,7 +111,7 @@ fn a_packet_that_is_routed_anew_is_left_to_the_kernel_with_its_own_source() {
     assert_eq!(rig.report(ENTRY).to_kernel, 1);
     let mut buffer = [0; 200];
     let length = kernel.recv(&mut buffer).unwrap();
-    // An IP packet, as it came: no device of the node receives it by a port.
+    // The IP packet is unchanged: no device of the node receives it by a port.
     assert_eq!((buffer[0], &buffer[12..16], length), (0x45, &[10, 0, 0, 1][..], 20 + 8 + 4));
     assert!(asked.recv(&mut buffer).is_err(), "nothing is to be noted");
 }

@@ -1,5 +1,5 @@
-//! Packets that leave by packet ports: as their module says, in the order of their flows, and not
-//! beyond what a port takes.
+//! Unit tests of packets that leave by packet ports: by verdict, in the order of their flows, and
+//! within the limits of a port.
 
 use super::*;
 use crate::datapath::tests::{Wire, facts as port_facts};
@@ -8,10 +8,10 @@ use units::BitsPerSecond;
 
 const LEFT: PortId = PortId(0);
 const RIGHT: PortId = PortId(1);
-/// A module that sends everything out by the port on the right.
+/// Module that sends everything by the port on the right.
 const RIGHTWARDS: &str = r#"(func (export "on_packet") (result i32) (i32.const 0x10003))"#;
 
-/// A rig with two ports, and their other ends.
+/// Rig with two ports, and their other ends.
 struct Wired {
     rig: Rig,
     left: Wire,
@@ -26,15 +26,15 @@ impl Wired {
         Self { rig, left, right }
     }
 
-    /// Gives a packet to a service that has come by the port on the left, of this flow.
+    /// Gives a service a packet of this flow that arrived by the port on the left.
     fn give(&mut self, entry: EntryId, word: u32, flow: u32) {
-        let (packet, mut way) = self.rig.packet(entry, word);
-        (way.meta.flow_hash, way.meta.arrival_port) = (flow, LEFT.0);
-        self.rig.dispatcher.on_packet(packet, way, &mut round(&mut self.rig.link));
+        let (packet, mut origin) = self.rig.packet(entry, word);
+        (origin.meta.flow_hash, origin.meta.arrival_port) = (flow, LEFT.0);
+        self.rig.dispatcher.on_packet(packet, origin, &mut round(&mut self.rig.link));
     }
 }
 
-/// Returns the word that a frame's payload is.
+/// Returns the word in a frame's payload.
 fn word_of(frame: &[u8]) -> u32 {
     u32::from_le_bytes(frame[42..46].try_into().unwrap())
 }
@@ -50,7 +50,7 @@ fn each_verdict_has_its_port_and_its_count() {
         (Verdict::Drop { reason: 3 }, routed, 0, 0, |report: &ServiceReport| {
             report.drop_module[&3]
         }),
-        // Without a route the kernel has it, by the port that it came in by.
+        // Without a route the packet goes to the kernel, by its arrival port.
         (Verdict::PASS, 0, 0, 0, |report: &ServiceReport| report.to_kernel),
     ]
         as [(Verdict, u32, usize, usize, fn(&ServiceReport) -> u64); 6]
@@ -62,10 +62,10 @@ fn each_verdict_has_its_port_and_its_count() {
             }
             wired.rig.start(facts(ENTRY), OBEYS);
             wired.rig.run_turns();
-            let (packet, mut way) = wired.rig.packet(ENTRY, verdict.to_value());
-            way.meta.flags |= flags;
-            way.meta.egress_port = RIGHT.0;
-            wired.rig.dispatcher.on_packet(packet, way, &mut round(&mut wired.rig.link));
+            let (packet, mut origin) = wired.rig.packet(ENTRY, verdict.to_value());
+            origin.meta.flags |= flags;
+            origin.meta.egress_port = RIGHT.0;
+            wired.rig.dispatcher.on_packet(packet, origin, &mut round(&mut wired.rig.link));
             wired.rig.run_turns();
             let report = wired.rig.report(ENTRY);
             assert_eq!((of(&report), report.ended()), (1, 1), "{verdict:?} {turns}");
@@ -98,7 +98,7 @@ fn packets_of_a_flow_leave_in_the_order_in_which_they_came() {
         wired.rig.run_turns();
         let (mut given, mut seen) = ([0; FLOWS], [0; FLOWS]);
         for step in 0..60usize {
-            // Some come in the middle of turns.
+            // Some packets arrive between turns.
             for number in 0..1 + step % 4 {
                 let flow = (step * 7 + number * 3) % FLOWS;
                 given[flow] += 1;
@@ -125,7 +125,7 @@ fn packets_of_a_flow_leave_in_the_order_in_which_they_came() {
 fn what_the_device_does_not_take_is_dropped_and_counted() {
     let mut wired = Wired::new();
     wired.rig.start(facts(ENTRY), RIGHTWARDS);
-    // Nobody reads at the other end.
+    // The other end is not read.
     for number in 0..2_000 {
         wired.give(ENTRY, number, 0);
     }
@@ -156,12 +156,12 @@ fn what_cannot_leave_a_shared_port_takes_the_room_of_what_comes_until_it_has_lef
         wired.give(ENTRY, number, 0);
         wired.rig.run_turns();
     }
-    // Four frames of 4 KiB are the session's queue.
+    // The session's queue holds four frames of 4 KiB.
     let report = wired.rig.report(ENTRY);
     assert_eq!((report.redirected, report.drop_queue, report.ended()), (4, 2, 6));
     assert_eq!(wired.rig.session(2).queue, Bytes(4 * 4096));
     assert!(wired.right.sent().is_empty() && wired.rig.dispatcher.path().waits(SessionId(2)));
-    // Nobody has a share of a port without a rate: what waits leaves at once, in order.
+    // A port without a rate has no shares: waiting packets leave at once, in order.
     let (path, sessions) = wired.rig.dispatcher.path_and_sessions();
     path.change_port(&port_facts(RIGHT), sessions);
     let sent: Vec<u32> = wired.right.sent().iter().map(|frame| word_of(frame)).collect();
@@ -175,7 +175,7 @@ fn what_cannot_leave_a_shared_port_takes_the_room_of_what_comes_until_it_has_lef
 
 #[test]
 fn frames_of_a_modules_own_making_leave_or_are_counted_as_lost() {
-    // Sends 60 bytes of its data by the port on the right, and where routes lead.
+    // Module that sends 60 bytes of its data by the port on the right, and by route.
     let sends = r#"
         (import "tam" "packet_send" (func $send (param i32 i32 i32) (result i32)))
         (func (export "on_packet") (result i32)
@@ -194,7 +194,7 @@ fn frames_of_a_modules_own_making_leave_or_are_counted_as_lost() {
         wired.give(ENTRY, 0, 0);
         wired.rig.run_turns();
         let report = wired.rig.report(ENTRY);
-        // It is no IP packet: there is no route for it.
+        // The frame is no IP packet, so there is no route for it.
         assert_eq!((report.sent, report.sent_dropped, report.ended()), (1, 1, 1), "{turns}");
         assert_eq!(wired.right.sent(), [[0; 60]]);
         let (path, sessions) = wired.rig.dispatcher.path_and_sessions();

@@ -1,7 +1,7 @@
-//! Services that can leave user level, with memory of this process in place of the kernel's maps:
-//! the test is the front door, and the programs below.
+//! Unit tests of services that can leave user level, with memory of this process in place of the
+//! kernel's maps: the test plays the front door and the programs in the kernel.
 
-use super::graph::{FRAIL, HANG, Interrupts, PASSES, stands};
+use super::graph::{FRAIL, HANG, Interrupts, PASSES, is_blocked};
 use super::*;
 use crate::protocol::SharedFacts;
 use bpf::Lanes;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use wasm_to_bpf::layout;
 
 const RING_LENGTH: u32 = 4096;
-/// Pages of 4 KiB of one page of linear memory.
+/// Number of pages of 4 KiB in one page of linear memory.
 const ARENA_PAGES: u64 = 16;
 
 pub(crate) fn memory(length: usize) -> OwnedFd {
@@ -32,7 +32,7 @@ pub(crate) fn write(fd: &OwnedFd, at: usize, bytes: &[u8]) {
     assert_eq!(rustix::io::pwrite(fd, bytes, at as u64).unwrap(), bytes.len());
 }
 
-/// Returns facts of a service that shares its memory, which is at this address.
+/// Returns the configuration of a service with shared memory at this address.
 fn sharing(address: u64) -> ServiceFacts {
     let shared = SharedFacts {
         address,
@@ -46,7 +46,7 @@ fn sharing(address: u64) -> ServiceFacts {
     ServiceFacts { shared: Some(shared), ..facts(ENTRY) }
 }
 
-/// A service that shares its memory, and what lies below it.
+/// Service with shared memory, and the kernel's side of it.
 struct Below {
     rig: Rig,
     lanes: OwnedFd,
@@ -59,7 +59,7 @@ struct Below {
 impl Below {
     /// Starts a service of this module.
     fn start(body: &str) -> Self {
-        // Tests run side by side in one process, each with addresses of its own.
+        // Tests run in parallel in one process, each with addresses of its own.
         static NEXT: AtomicU64 = AtomicU64::new(1 << 44);
         let address = NEXT.fetch_add(16 << 32, Ordering::Relaxed);
         let mut rig = Rig::new();
@@ -86,7 +86,7 @@ impl Below {
         read(&self.lanes, Self::at(field))
     }
 
-    /// Returns how many packets went up, and how many are gone.
+    /// Returns the number of packets that went up, and of those that are gone.
     fn counts(&self) -> (u32, u32) {
         (self.field(offset_of!(Lane, sent_up)), self.field(offset_of!(Lane, left)))
     }
@@ -103,12 +103,12 @@ impl Below {
             write(&self.lanes, Self::at(offset_of!(Lane, epoch_seen)), &epoch.to_le_bytes());
         }
         write(&self.lanes, Self::at(offset_of!(Lane, sent_up)), &(sent + 1).to_le_bytes());
-        let (packet, mut way) = self.rig.packet(ENTRY, word);
-        way.meta.flags |= epoch << bpf_maps::META_EPOCH_SHIFT;
-        self.rig.dispatcher.on_packet(packet, way, &mut round(&mut self.rig.link));
+        let (packet, mut origin) = self.rig.packet(ENTRY, word);
+        origin.meta.flags |= epoch << bpf_maps::META_EPOCH_SHIFT;
+        self.rig.dispatcher.on_packet(packet, origin, &mut round(&mut self.rig.link));
     }
 
-    /// Notes that the module has run below, and how that ended.
+    /// Records that the module has run in the kernel, and its trap code.
     fn run_below(&self, trap: u32) {
         write(&self.lanes, Self::at(offset_of!(Lane, ran)), &1u32.to_le_bytes());
         write(&self.lanes, Self::at(offset_of!(Lane, trapped)), &trap.to_le_bytes());
@@ -167,9 +167,9 @@ fn a_service_goes_down_where_the_daemon_wants_it_and_up_for_a_hook() {
 fn a_packet_of_another_service_takes_the_lane_up_and_is_not_counted_there() {
     let mut below = Below::start(OBEYS);
     below.set_level(LEVEL_NIC);
-    let (packet, way) = below.rig.packet(ENTRY, Verdict::Drop { reason: 2 }.to_value());
-    let way = Way { batch: None, counted_by: None, ..way };
-    below.rig.dispatcher.on_packet(packet, way, &mut round(&mut below.rig.link));
+    let (packet, origin) = below.rig.packet(ENTRY, Verdict::Drop { reason: 2 }.to_value());
+    let origin = Origin { batch: None, counted_by: None, ..origin };
+    below.rig.dispatcher.on_packet(packet, origin, &mut round(&mut below.rig.link));
     assert_eq!(below.rig.report(ENTRY).drop_module[&2], 1);
     assert_eq!((below.counts(), below.target()), ((0, 0), LEVEL_NIC));
 }
@@ -203,7 +203,7 @@ fn a_trap_below_is_found_without_a_packet_when_it_is_looked_at() {
 }
 
 #[test]
-fn what_programs_below_leave_is_told_and_what_is_no_record_is_noted() {
+fn records_of_programs_are_passed_on_and_invalid_ones_reported() {
     let mut below = Below::start(OBEYS);
     let record = layout::record::KIND_EVENT;
     below.leave_record(record, 5, b"below");
@@ -222,7 +222,7 @@ fn what_programs_below_leave_is_told_and_what_is_no_record_is_noted() {
 fn what_was_lost_on_its_way_up_is_settled_by_a_recount() {
     let mut below = Below::start(OBEYS);
     below.send_up(Verdict::Drop { reason: 1 }.to_value());
-    // One more went up, and never came.
+    // Another packet went up, and never arrived.
     let (sent, _) = below.counts();
     write(&below.lanes, Below::at(offset_of!(Lane, sent_up)), &(sent + 1).to_le_bytes());
     below.rig.dispatcher.flush();
@@ -258,7 +258,7 @@ fn a_lanes_packet_is_gone_when_the_next_service_stops_with_it_in_hand() {
     below.rig.run_turns();
     let _interrupts = Interrupts::of(&below.rig.engine);
     below.send_up(HANG);
-    while !stands(&below.rig, NEXT) {
+    while !is_blocked(&below.rig, NEXT) {
         assert!(below.rig.run_short_turn());
     }
     below.rig.dispatcher.flush();

@@ -1,4 +1,5 @@
-//! Verdicts on packets that cannot go every way: payloads of active packets, and frames with tags.
+//! Unit tests of verdicts on packets that cannot be sent everywhere: payloads of active packets,
+//! and frames with tags.
 
 use super::graph::PASSES;
 use super::*;
@@ -7,10 +8,10 @@ use bpf_maps::{META_ROUTED, VLAN_PRESENT, VLAN_UNKNOWN};
 
 const LEFT: PortId = PortId(0);
 const RIGHT: PortId = PortId(1);
-/// A number that is no verdict: the module falls.
+/// Word that is no verdict, so that the module traps.
 const FALL: u32 = 0xffff;
 
-/// Makes a rig with two ports, and their other ends; with `turns` sessions take turns.
+/// Creates a rig with two ports, and their other ends; with `turns` sessions take turns.
 fn wired(turns: bool) -> (Rig, [Wire; 2]) {
     let mut rig = Rig::new();
     let (path, sessions) = rig.dispatcher.path_and_sessions();
@@ -23,9 +24,9 @@ fn wired(turns: bool) -> (Rig, [Wire; 2]) {
 
 /// Gives the payload of an active packet to a service.
 fn give_payload(rig: &mut Rig, entry: EntryId, word: u32) {
-    let (packet, mut way) = rig.packet(entry, word);
-    way.meta.flags |= META_DATA;
-    rig.dispatcher.on_packet(packet, way, &mut round(&mut rig.link));
+    let (packet, mut origin) = rig.packet(entry, word);
+    origin.meta.flags |= META_DATA;
+    rig.dispatcher.on_packet(packet, origin, &mut round(&mut rig.link));
     rig.run_turns();
 }
 
@@ -50,7 +51,7 @@ fn a_payload_goes_along_the_edges_of_its_graph_and_never_out_as_a_frame() {
             give_payload(&mut rig, ENTRY, verdict.to_value());
             let report = rig.report(ENTRY);
             assert_eq!((of(&report), report.ended()), (1, 1), "{verdict:?} {turns}");
-            // The next one passes it, and there it ends.
+            // The next service passes the payload, which ends there.
             let next = rig.report(NEXT);
             assert_eq!((next.consumed, next.ended()), (report.passed_on, report.passed_on));
             let sent = wires.each_ref().map(|wire| wire.sent().len() + wire.back().len());
@@ -77,7 +78,7 @@ fn a_payload_whose_service_has_no_instance_ends_there_also_when_the_service_is_o
     }
 }
 
-/// Makes a frame with these VLAN tags.
+/// Creates a frame with these VLAN tags.
 fn tagged(tags: &[u16]) -> Vec<u8> {
     let frame = FrameBuilder::new().ethernet(port_facts(LEFT).mac, [2; 6]);
     let frame = tags.iter().fold(frame, |frame, &tag| frame.vlan(tag));
@@ -86,13 +87,13 @@ fn tagged(tags: &[u16]) -> Vec<u8> {
 
 /// Gives a frame to the service, with these metadata beside its offsets.
 fn give_frame(rig: &mut Rig, frame: &[u8], change: impl Fn(&mut PacketMeta)) {
-    let (unused, mut way) = rig.packet(ENTRY, 0);
+    let (unused, mut origin) = rig.packet(ENTRY, 0);
     unused.recycle(rig.dispatcher.path_mut().pool());
     let behind = frame.len() - tagged(&[]).len();
-    (way.meta.l3_offset, way.meta.l4_offset) = (14 + behind as u16, 34 + behind as u16);
-    change(&mut way.meta);
+    (origin.meta.l3_offset, origin.meta.l4_offset) = (14 + behind as u16, 34 + behind as u16);
+    change(&mut origin.meta);
     let packet = rig.dispatcher.path_mut().packet_of(frame).unwrap();
-    rig.dispatcher.on_packet(packet, way, &mut round(&mut rig.link));
+    rig.dispatcher.on_packet(packet, origin, &mut round(&mut rig.link));
 }
 
 #[test]
@@ -132,7 +133,7 @@ fn a_frame_of_a_vlan_that_its_port_does_not_have_is_not_left_to_the_kernel_witho
     ] {
         let (mut rig, wires) = wired(false);
         rig.start(facts(ENTRY), PASSES);
-        // It came by a port that is gone: only the node's own device is left.
+        // The arrival port does not exist: only the node's own device is left.
         give_frame(&mut rig, &tagged(tags), |meta| {
             (meta.arrival_port, meta.egress_vlan) = (9, vlan);
         });

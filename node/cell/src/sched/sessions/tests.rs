@@ -1,4 +1,4 @@
-//! Turns, queues and accounts of sessions, by a clock of the test.
+//! Unit tests of turns, queues and accounts of sessions, by a manual clock.
 
 use super::watch::{EVENTS_MAX, WATCHERS_MAX};
 use super::*;
@@ -25,11 +25,11 @@ fn sessions() -> Sessions {
 #[test]
 fn the_two_that_every_node_has_take_no_turns() {
     let mut sessions = Sessions::new(Nanos::ZERO, PacketMemory::of(2), Memory::new());
-    assert!(!sessions.take_turns());
+    assert!(!sessions.has_competition());
     sessions.set(Nanos::ZERO, &facts(2, "{}"));
-    assert!(sessions.take_turns());
+    assert!(sessions.has_competition());
     sessions.forget(Nanos::ZERO, SessionId(2));
-    assert!(!sessions.take_turns());
+    assert!(!sessions.has_competition());
 }
 
 #[test]
@@ -73,20 +73,21 @@ fn a_queue_takes_what_it_was_promised_and_counts_the_rest() {
     assert_eq!(taken, 4);
     sessions.release(SessionId(2), FRAME);
     assert!(sessions.admit(SessionId(2), FRAME));
-    let report = sessions.tell(2, Bytes::ZERO, true).unwrap();
+    let report = sessions.poll_report(2, Bytes::ZERO, true).unwrap();
     assert_eq!((report.queue, report.dropped), (Bytes(16384), 2));
 }
 
 #[test]
 fn what_nobody_was_charged_of_the_threads_time_is_the_systems() {
     let mut sessions = sessions();
-    let cpu =
-        |sessions: &mut Sessions, id: usize| sessions.tell(id, Bytes::ZERO, true).unwrap().cpu;
-    sessions.charge_beside(SessionId(2), MS(3));
+    let cpu = |sessions: &mut Sessions, id: usize| {
+        sessions.poll_report(id, Bytes::ZERO, true).unwrap().cpu
+    };
+    sessions.charge_outside_turns(SessionId(2), MS(3));
     sessions.charge_own(MS(4));
     assert_eq!((cpu(&mut sessions, 0), cpu(&mut sessions, 2)), (MS(1), MS(3)));
-    // Turns go by the time that passes, which can be more than the thread has run.
-    sessions.charge_beside(SessionId(2), MS(5));
+    // Turns end by elapsed time, which can be more than the thread's processor time.
+    sessions.charge_outside_turns(SessionId(2), MS(5));
     sessions.charge_own(MS(5));
     assert_eq!(cpu(&mut sessions, 0), MS(1), "it never takes anything back");
     sessions.forget(Nanos::ZERO, SessionId(2));
@@ -98,21 +99,21 @@ fn what_nobody_was_charged_of_the_threads_time_is_the_systems() {
 fn the_daemon_is_told_again_of_those_that_did_something_since() {
     let mut sessions = sessions();
     let told = |sessions: &mut Sessions, sent: u64| {
-        let places = 0..sessions.places();
-        let told = places.filter_map(|place| sessions.tell(place, Bytes(sent), false));
+        let places = 0..sessions.slots();
+        let told = places.filter_map(|place| sessions.poll_report(place, Bytes(sent), false));
         told.map(|report| report.session.0).collect::<Vec<u16>>()
     };
     assert_eq!(told(&mut sessions, 0), [0, 1, 2]);
     assert_eq!(told(&mut sessions, 0), [0; 0]);
-    sessions.charge_beside(SessionId(2), MS(1));
+    sessions.charge_outside_turns(SessionId(2), MS(1));
     sessions.sent(SessionId::BEST_EFFORT, Bytes(64));
     assert_eq!(told(&mut sessions, 0), [1, 2]);
     assert_eq!(told(&mut sessions, 9), [0, 1, 2], "what services sent counts, too");
     let taken = (0..5).filter(|_| sessions.admit(SessionId(2), FRAME)).count();
     assert_eq!(taken, 4);
     assert_eq!(told(&mut sessions, 9), [2], "it was refused a packet");
-    assert!(sessions.tell(2, Bytes(9), true).is_some(), "also if it did nothing");
-    sessions.forget_told();
+    assert!(sessions.poll_report(2, Bytes(9), true).is_some(), "also if it did nothing");
+    sessions.forget_reported();
     assert_eq!(told(&mut sessions, 9), [0, 1, 2]);
 }
 
@@ -158,15 +159,16 @@ fn no_more_services_are_told_than_there_is_time_for() {
 #[test]
 fn what_leaves_has_the_room_of_a_turn_beyond_a_queue_and_beyond_what_nobody_reserved() {
     let mut sessions = sessions();
-    let of_turn = (TURN_ROOM.0 / 4096) as usize;
+    let of_turn = (TURN_ALLOWANCE.0 / 4096) as usize;
     assert_eq!((0..4).filter(|_| sessions.admit(SessionId(2), FRAME)).count(), 4);
-    assert_eq!((0..100).filter(|_| sessions.hold(SessionId(2), FRAME)).count(), of_turn);
+    assert_eq!((0..100).filter(|_| sessions.admit_outgoing(SessionId(2), FRAME)).count(), of_turn);
     for id in 3..103 {
         sessions.set(Nanos::ZERO, &facts(id, "{}"));
     }
-    let held =
-        (3..103).map(|id| (0..512).filter(|_| sessions.hold(SessionId(id), FRAME)).count() as u64);
-    let most = PacketMemory::of(2).unreserved().0 + TURN_ROOM.0;
+    let held = (3..103).map(|id| {
+        (0..512).filter(|_| sessions.admit_outgoing(SessionId(id), FRAME)).count() as u64
+    });
+    let most = PacketMemory::of(2).unreserved().0 + TURN_ALLOWANCE.0;
     assert_eq!(held.sum::<u64>() * 4096, most, "however many sessions there are");
 }
 
@@ -185,7 +187,7 @@ fn those_who_reserved_no_queue_leave_room_for_those_who_did() {
 }
 
 #[test]
-fn fewer_virtual_processors_leave_nobody_waiting() {
+fn fewer_virtual_processors_lose_no_ready_task() {
     let mut sessions = sessions();
     sessions.set(Nanos::ZERO, &facts(2, r#"{"cpu":["1ms/4ms","1ms/4ms"]}"#));
     sessions.wake(Nanos::ZERO, SessionId(2), task(3));
@@ -193,11 +195,11 @@ fn fewer_virtual_processors_leave_nobody_waiting() {
     assert_eq!(sessions.next(Nanos::ZERO).unwrap().task.entry, EntryId(3));
 }
 
-/// Virtual time of one call, in which its session's packets are handled.
+/// Duration of one call, in which packets of its session are handled.
 const CALL: Nanos = Nanos(20_000);
 
-/// Lets whoever's turn it is run until then; services of `busy` always have more to do. Returns
-/// what each session used.
+/// Runs the turns of a time span; services of `busy` always have more to do. Returns the time that
+/// each session used.
 fn run(
     sessions: &mut Sessions,
     (mut now, until): (Nanos, Nanos),
@@ -209,7 +211,7 @@ fn run(
             now = sessions.poll_timeout().map_or(until, |at| at.max(now + Nanos(1))).min(until);
             continue;
         };
-        // Nobody runs beyond what it was given: a timer ends it.
+        // No turn exceeds its slice: a timer ends it.
         let ran = CALL.min(turn.until.saturating_sub(now)).max(Nanos(1));
         now += ran;
         let session = turn.task.entry.0 / 10;
@@ -219,7 +221,7 @@ fn run(
     used
 }
 
-/// Wakes two services of a session: its number is the tens of theirs.
+/// Wakes two services of a session, whose numbers are ten times the session's and the next.
 fn wake(sessions: &mut Sessions, now: Nanos, session: u16) {
     for entry in [10 * session, 10 * session + 1] {
         sessions.wake(now, SessionId(session), task(entry));
@@ -234,7 +236,7 @@ fn promised_time_is_kept_to_the_nanosecond_over_many_periods() {
         wake(&mut sessions, Nanos::ZERO, id);
     }
     wake(&mut sessions, Nanos::ZERO, 1);
-    // 50 periods of 20 ms, which all have in common.
+    // 50 periods of 20 ms, a common multiple of all periods.
     let mut now = Nanos::ZERO;
     for _ in 0..50 {
         let used = run(&mut sessions, (now, now + MS(20)), &[1, 2, 3, 4]);
@@ -244,14 +246,14 @@ fn promised_time_is_kept_to_the_nanosecond_over_many_periods() {
         assert_eq!(of(1), MS(20).saturating_sub(Nanos(11_500_000)), "what is left is others'");
     }
     for place in 2..5 {
-        let report = sessions.tell(place, Bytes::ZERO, true).unwrap();
+        let report = sessions.poll_report(place, Bytes::ZERO, true).unwrap();
         let [kept, missed @ ..] = report.deviations;
         assert!(kept > 95 && missed == [0; 9], "{report:?}");
     }
 }
 
 #[test]
-fn who_had_nothing_to_do_has_its_slice_in_the_next_period_and_no_more() {
+fn an_idle_session_has_its_next_slice_and_no_more() {
     let mut sessions = sessions();
     sessions.wake(Nanos::ZERO, SessionId::BEST_EFFORT, task(10));
     let used = run(&mut sessions, (Nanos::ZERO, MS(40)), &[1]);
@@ -262,7 +264,7 @@ fn who_had_nothing_to_do_has_its_slice_in_the_next_period_and_no_more() {
 }
 
 #[test]
-fn what_nobody_was_promised_is_shared_by_weight() {
+fn unreserved_time_is_shared_by_weight() {
     let mut sessions = Sessions::new(Nanos::ZERO, PacketMemory::of(2), Memory::new());
     for (id, json) in [
         (2, r#"{"weight":100}"#),
@@ -274,7 +276,7 @@ fn what_nobody_was_promised_is_shared_by_weight() {
         wake(&mut sessions, Nanos::ZERO, id);
     }
     let used = run(&mut sessions, (Nanos::ZERO, MS(4_000)), &[2, 3, 4, 5]);
-    // Half is promised; of the other half a fifth, three fifths, and a fifth.
+    // Half of the time is reserved; the other half is divided one, three and one fifths.
     for (id, expected) in [(2, 400), (3, 1_200), (4, 1_000 + 400), (5, 1_000)] {
         let difference = used[&id].0.abs_diff(MS(expected).0);
         assert!(difference <= MS(8).0, "{id}: {:?}", used[&id]);
@@ -296,7 +298,7 @@ fn time_for_sending_and_for_codecs_is_taken_from_the_same_slice() {
     assert!(sessions.next(Nanos(700_000)).is_none(), "it is used up");
     assert_eq!(sessions.poll_timeout(), Some(MS(4)), "until its next period");
     assert_eq!(sessions.next(MS(4)).unwrap().until, MS(5));
-    assert_eq!(sessions.tell(2, Bytes::ZERO, true).unwrap().cpu, MS(1));
+    assert_eq!(sessions.poll_report(2, Bytes::ZERO, true).unwrap().cpu, MS(1));
 }
 
 #[test]
@@ -324,7 +326,7 @@ fn services_of_a_session_share_its_slice_evenly() {
 fn each_virtual_processor_has_its_own_slice_and_its_own_services() {
     let mut sessions = sessions();
     sessions.set(Nanos::ZERO, &facts(2, r#"{"cpu":["1ms/4ms","500us/4ms"]}"#));
-    // By its number a service is on the one or on the other.
+    // A service's number selects the one or the other virtual processor.
     sessions.wake(Nanos::ZERO, SessionId(2), task(20));
     sessions.wake(Nanos::ZERO, SessionId(2), task(21));
     let (mut now, mut used) = (Nanos::ZERO, [Nanos::ZERO; 2]);
@@ -344,13 +346,13 @@ fn each_virtual_processor_has_its_own_slice_and_its_own_services() {
 fn a_timer_late_by_a_part_of_a_slice_counts_in_the_bucket_of_its_deviation() {
     let mut sessions = sessions();
     sessions.wake(Nanos::ZERO, SessionId(2), task(20));
-    // 60 µs beyond its slice in a period of 4 ms: 1.5 %.
+    // The slice is exceeded by 60 µs in a period of 4 ms: 1.5 %.
     for period in 0..10 {
         let begin = MS(4 * period);
         let turn = sessions.next(begin).unwrap();
         sessions.charge(turn.until + Nanos(60_000), &turn, Nanos(1_060_000), false);
     }
-    let deviations = sessions.tell(2, Bytes::ZERO, true).unwrap().deviations;
+    let deviations = sessions.poll_report(2, Bytes::ZERO, true).unwrap().deviations;
     let bucket = DEVIATION_BOUNDS.iter().position(|&bound| bound >= 15_000).unwrap();
     assert!(deviations.iter().sum::<u64>() >= 8, "{deviations:?}");
     assert!(deviations[bucket] >= 1, "{deviations:?}");

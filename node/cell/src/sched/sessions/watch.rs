@@ -1,18 +1,18 @@
-//! Services that are told of their session's queue: when it gets long and short again, and what
-//! packets began with for which there was no room.
+//! Services that watch their session's queue: notifications when it gets long or short, and when a
+//! packet is dropped for lack of credit, with its first bytes.
 
-use crate::sched::rooms::{Queue, Rooms};
+use crate::sched::queue_credits::{Queue, QueueCredits};
 use engine::{QueueEvent, QueueWatch};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use units::{EntryId, SessionId};
 
-/// Services of a session that are told of its queue: each is looked at for each of its packets.
+/// Services of a session that may watch its queue: each is checked for each of its packets.
 pub(super) const WATCHERS_MAX: usize = 8;
-/// What happened to queues and was not told yet: more than a round of the loop brings.
+/// Pending notifications: more than a round of the loop brings.
 pub(super) const EVENTS_MAX: usize = 64;
 
-/// What happened to queues, and who is to be told.
+/// Pending notifications, with the service of each.
 pub(super) type Events = VecDeque<(EntryId, QueueEvent)>;
 
 struct Watcher {
@@ -21,17 +21,17 @@ struct Watcher {
     is_long: bool,
 }
 
-/// Those of one session.
+/// Watching services of one session.
 #[derive(Default)]
 pub(super) struct Watchers(Vec<Watcher>);
 
 impl Watchers {
     #[inline]
-    pub(super) fn are_there(&self) -> bool {
+    pub(super) fn has_watchers(&self) -> bool {
         !self.0.is_empty()
     }
 
-    /// One more, if there is room.
+    /// Adds a service, unless the limit is reached.
     pub(super) fn add(&mut self, entry: EntryId, watch: QueueWatch) {
         if self.0.len() < WATCHERS_MAX {
             self.0.push(Watcher { entry, watch, is_long: false });
@@ -42,35 +42,35 @@ impl Watchers {
         self.0.retain(|watcher| watcher.entry != entry);
     }
 
-    /// Finds what happened to the queue, if somebody wants to know.
+    /// Checks a queue for events, if any service watches it.
     #[inline]
-    pub(super) fn look(
+    pub(super) fn check(
         &mut self,
         queue: &Queue,
-        rooms: &Rooms,
+        credits: &QueueCredits,
         id: SessionId,
         events: &mut Events,
     ) {
-        if self.are_there() {
-            self.find(queue, rooms, id, events);
+        if self.has_watchers() {
+            self.find(queue, credits, id, events);
         }
     }
 
     #[cold]
-    fn find(&mut self, queue: &Queue, rooms: &Rooms, id: SessionId, events: &mut Events) {
-        if let Some(head) = rooms.take_head(id) {
-            self.tell_dropped(head.bytes(), events);
+    fn find(&mut self, queue: &Queue, credits: &QueueCredits, id: SessionId, events: &mut Events) {
+        if let Some(head) = credits.take_head(id) {
+            self.on_dropped(head.bytes(), events);
         }
-        let (waits, most) = (queue.waits(), queue.most());
-        let kibibytes = u32::try_from(waits.0 >> 10).unwrap_or(u32::MAX);
+        let (queued, most) = (queue.queued(), queue.most());
+        let kibibytes = u32::try_from(queued.0 >> 10).unwrap_or(u32::MAX);
         for watcher in &mut self.0 {
             let bound = |percent: u32| most.0.saturating_mul(u64::from(percent)) / 100;
             let event = match watcher.is_long {
-                false if waits.0 > bound(watcher.watch.above) => QueueEvent::Long(kibibytes),
-                true if waits.0 <= bound(watcher.watch.below) => QueueEvent::Short(kibibytes),
+                false if queued.0 > bound(watcher.watch.above) => QueueEvent::Long(kibibytes),
+                true if queued.0 <= bound(watcher.watch.below) => QueueEvent::Short(kibibytes),
                 _ => continue,
             };
-            // It is found again later if there is no room now.
+            // Without space, the event is found again later.
             if events.len() < EVENTS_MAX {
                 watcher.is_long = !watcher.is_long;
                 events.push_back((watcher.entry, event));
@@ -78,8 +78,8 @@ impl Watchers {
         }
     }
 
-    /// There was no room for a packet that begins so.
-    pub(super) fn tell_dropped(&self, head: &[u8], events: &mut Events) {
+    /// Notifies all watching services of a dropped packet that begins with `head`.
+    pub(super) fn on_dropped(&self, head: &[u8], events: &mut Events) {
         let head: Rc<[u8]> = head.into();
         let room = EVENTS_MAX.saturating_sub(events.len());
         let told = |watcher: &Watcher| (watcher.entry, QueueEvent::Dropped(Rc::clone(&head)));

@@ -36,7 +36,7 @@ async fn a_cell_and_a_daemon_that_both_talk_before_they_listen_do_not_wait_for_e
     const MESSAGES: u16 = 400;
     let (mut link, theirs) = link(Path::new("/nowhere/cell.sock"));
     let cell = std::thread::spawn(move || {
-        // More than the socket has room for: it reads nothing until all of it is sent.
+        // More data than the send buffer holds: the peer reads nothing until all of it is sent.
         let data = vec![7; 30_000];
         (0..MESSAGES).for_each(|at| say(&theirs, &FromCell::Event(EntryId(at), 0, data.clone())));
         let (mut heard, mut buffer) = (0, vec![0; fd_passing::MESSAGE_LENGTH_MAX]);

@@ -14,7 +14,7 @@ pub(crate) enum Finish {
     Applied { answered: Answered, confirm: Option<Confirm> },
     /// Sender of a rollback; `before` waits for its confirmation again if the rollback fails.
     RolledBack { answered: Answered, before: Option<Unconfirmed> },
-    /// Timer of a confirmation that did not come: nobody is answered.
+    /// Expiry of an unconfirmed state, which answers no request.
     TakenBack { cause: String },
 }
 

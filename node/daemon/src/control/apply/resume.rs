@@ -1,5 +1,5 @@
-//! What a node does when it starts: what its journal says, or, the first time and when its file
-//! says something new, what its file says.
+//! Start of a node: it follows its journal, or, at the first start and after a change of the file,
+//! its node file.
 //!
 //! | journal | node file | then |
 //! |---|---|---|
@@ -8,7 +8,7 @@
 //! | has a state | wants something else | the file's, recorded |
 //! | waits for a confirmation | | the state before it, recorded |
 //!
-//! What does not start is told and tried again; it stays desired.
+//! A part that does not start is reported and tried again; it stays desired.
 
 use super::text::Found;
 use super::{Goal, Named, Purpose, fingerprint, resolve};

@@ -1,4 +1,4 @@
-//! Changes of the whole desired state: made as a whole or not at all, and told in its own words.
+//! Unit tests of changes of the whole desired state: atomicity, and messages.
 
 use super::super::action::Action;
 use super::super::change::Change;
@@ -28,7 +28,7 @@ fn apply(bed: &mut Bed, request: ApplyRequest) -> Awaited<Applied> {
     bed.ask(|reply| Change::Apply(Box::new(request), reply))
 }
 
-/// Has all modules be compiled that somebody waits for; fails with a reason if there is one.
+/// Completes all compilations that are waited for, or fails them with a reason.
 fn compile(bed: &mut Bed, failure: Option<&str>) {
     let failure = failure.map(str::to_owned);
     for action in std::mem::take(&mut bed.actions) {

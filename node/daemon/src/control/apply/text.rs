@@ -1,5 +1,5 @@
-//! From what a file wants to a desired state: names of modules become digests, and each thing
-//! keeps its place in the text for complaints.
+//! Resolution of a file into a desired state: module names become digests, and each item keeps its
+//! position in the text for error messages.
 
 use crate::config::{ConfigError, SessionText, Wanted, is_file};
 use crate::deploy::Module;
@@ -14,37 +14,37 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use units::Name;
 
-/// A module that a text names as a file.
+/// Module that a text names as a file.
 pub(crate) struct Found {
     pub(crate) digest: String,
-    /// What is known of it, if it is not stored yet.
+    /// Description of the module, if it is not in the store yet.
     pub(crate) unstored: Option<ModuleInfo>,
 }
 
 type Find<'a> = dyn Fn(&str) -> Result<Found, String> + 'a;
 
-/// Where modules are looked up.
+/// Sources in which modules are looked up.
 pub(crate) struct Named<'a> {
     pub(crate) store: &'a Store,
-    /// Modules that the daemon has in memory, checked.
+    /// Checked modules in the daemon's memory.
     pub(crate) held: &'a BTreeMap<Digest, Module>,
     pub(crate) find: &'a Find<'a>,
 }
 
-/// A desired state out of a text.
+/// Desired state resolved from a text, with positions.
 #[derive(Debug)]
 pub(crate) struct Resolved {
     pub(crate) state: DesiredState,
-    /// By digest.
+    /// Modules by digest.
     modules: BTreeMap<String, ModuleInfo>,
     services: BTreeMap<Name, Spans>,
-    /// Where the name of each session stands.
+    /// Position of each session's name.
     sessions: BTreeMap<Name, Range<usize>>,
-    /// Of each rule of the state.
+    /// Position of each rule of the state.
     rules: Vec<Range<usize>>,
 }
 
-/// Where a service and its parts stand.
+/// Positions of a service and its parts.
 #[derive(Clone, Debug)]
 struct Spans {
     module: Range<usize>,
@@ -54,7 +54,7 @@ struct Spans {
     then: Option<Range<usize>>,
 }
 
-/// Reads what is wanted.
+/// Resolves a file's sessions, services and rules.
 pub(crate) fn resolve(wanted: &Wanted, modules: &Named<'_>) -> Result<Resolved, ConfigError> {
     let mut resolved = Resolved {
         state: DesiredState { bpf: wanted.bpf, ..DesiredState::default() },
@@ -74,7 +74,7 @@ pub(crate) fn resolve(wanted: &Wanted, modules: &Named<'_>) -> Result<Resolved, 
         let mut spec = RuleSpec::new(text.r#match.clone(), text.action.0.clone());
         spec.priority = text.priority.unwrap_or(PRIORITY_DEFAULT);
         spec.stage = text.stage;
-        // A rule that leads to a service has its session, unless it says another.
+        // A rule that leads to a service has that one's session, unless it names another.
         let of_service = || {
             let service = spec.action.service().and_then(|name| resolved.state.services.get(name));
             service.map(|service| service.session.clone())
@@ -88,17 +88,18 @@ pub(crate) fn resolve(wanted: &Wanted, modules: &Named<'_>) -> Result<Resolved, 
     Ok(resolved)
 }
 
-/// What tells it from other texts; the same where only comments and the order of lines differ.
+/// Returns a digest of what a text wants; it is the same for texts that differ only in comments and
+/// the order of keys.
 pub(crate) fn fingerprint(wanted: &Wanted) -> String {
     let mut text = format!("{:?}", without_places(wanted));
-    // A file without sessions is told apart as it was when there were none.
+    // A file without sessions has the same fingerprint as before sessions existed.
     for session in wanted.sessions.iter().map(toml::Spanned::get_ref) {
         text.push_str(&format!("{:?}", (session.name.get_ref(), session.reservation())));
     }
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What two texts with the same meaning have in common.
+/// Returns the contents of a text without positions.
 fn without_places(wanted: &Wanted) -> impl std::fmt::Debug {
     let services: Vec<_> = wanted
         .services
@@ -190,7 +191,8 @@ impl Resolved {
         Ok(())
     }
 
-    /// Whether a node with these ports, and this to give to sessions, can have it; the rules that no packet reaches, in words.
+    /// Checks whether a node with these ports and this capacity can have the state. Returns
+    /// messages about rules that no packet reaches.
     pub(crate) fn check(
         &self,
         ports: &[PortSpec],
@@ -206,7 +208,7 @@ impl Resolved {
         }
     }
 
-    /// The services of a node that would begin empty in this state, with the reason.
+    /// Returns the services of a node that would begin empty in this state, with the reasons.
     pub(crate) fn losses(
         &self,
         node: &Node,
@@ -216,7 +218,7 @@ impl Resolved {
         desired::losses(node, &self.state, module)
     }
 
-    /// Refuses that services begin empty, each with its place.
+    /// Returns the refusal of a change by which services would begin empty, with their positions.
     pub(crate) fn refusal_of(&self, losses: &BTreeMap<Name, String>, wanted: &Wanted) -> String {
         let complaint = |(name, why): (&Name, &String)| {
             let (span, text) = (self.services.get(name), forgets(name, why));
@@ -267,7 +269,7 @@ impl Resolved {
 }
 
 impl Named<'_> {
-    /// A module as a text names it.
+    /// Looks up a module by the name in the text.
     fn look_up(&self, module: &str) -> Result<ModuleInfo, String> {
         let digest = if is_file(module) {
             let Found { digest, unstored } = (self.find)(module)?;
@@ -276,7 +278,7 @@ impl Named<'_> {
             }
             digest.parse().map_err(|_| format!("'{module}' came without a digest"))?
         } else {
-            // One that has just come may not be on the disk yet.
+            // A module that has just arrived may not be on the disk yet.
             let held = module.parse().ok().filter(|digest| self.held.contains_key(digest));
             let found = held.map_or_else(|| self.store.resolve(module), Ok);
             found.map_err(|problem| match module.parse::<Digest>() {
@@ -308,7 +310,7 @@ mod tests {
 
     const PAGE: &str = include_str!("../../../../../docs/reference/node-file.md");
 
-    /// The example of the manual, with its modules as files.
+    /// Returns the example of the manual, with its modules as files.
     fn example() -> String {
         let block = PAGE.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next());
         block

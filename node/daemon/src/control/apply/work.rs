@@ -1,4 +1,4 @@
-//! Work: the steps from one state to another, done one after another while the node goes on.
+//! Work: the steps from one state to another, done one after another while the node keeps running.
 //!
 //! ```text
 //! compile ─▶ step ─ done, or reported by the node ─▶ step … ─▶ ended
@@ -28,7 +28,7 @@ use units::Name;
 
 /// Purpose of work, and with it the meaning of a failure.
 pub(crate) enum Purpose {
-    /// Change that is made as a whole or not at all; its end is told.
+    /// Atomic change; its end is reported.
     Apply(Box<Finish>),
     /// Start of as much as is possible of what was there before the node started.
     Resume,
@@ -37,11 +37,11 @@ pub(crate) enum Purpose {
 /// Event of a service that work waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaited {
-    /// It runs.
+    /// Start of the service.
     Start,
-    /// Another version, which began empty or not, has taken its place and was watched.
+    /// End of the probation of another version, which began empty or not.
     Version { empty: bool },
-    /// It is at its level.
+    /// Arrival of the service at its level.
     Move,
 }
 
@@ -83,11 +83,11 @@ pub(crate) struct Work {
 /// Result of a call of [`Work::advance`].
 #[derive(Debug)]
 pub(crate) enum Progress {
-    /// It waits for something.
+    /// The work waits for an event.
     Waits,
-    /// It did a step.
+    /// A step is done.
     Stepped,
-    /// It has ended.
+    /// The work has ended, with this answer.
     Ended(Answer<()>),
 }
 
@@ -126,7 +126,8 @@ impl Work {
                 return Err((work.purpose, problem));
             }
         } else {
-            // What is only left out for now stays as it is; what nobody wants goes.
+            // Services that are only left out for now stay as they are; those that are not desired
+            // are removed.
             let desired = state.desired.state();
             work.steps.retain(|step| match step {
                 Step::Record => false,
@@ -197,8 +198,8 @@ impl Work {
         Ok(())
     }
 
-    /// Handles the end of capabilities: what ran under them is stopped, and neither wanted any more
-    /// nor put back. A change that relied on it fails.
+    /// Handles the end of capabilities: what ran under them is stopped, and neither desired nor
+    /// restored. A change that relied on it fails.
     pub(crate) fn handle_ended(
         &mut self,
         state: &NodeState,
@@ -462,8 +463,8 @@ impl Work {
     }
 }
 
-/// Returns what is there, as far as it can be desired. Services that packets have called nobody
-/// desires, and no change takes away.
+/// Returns the present state, as far as it can be desired. Services started by active packets are
+/// no part of it, and no change removes them.
 pub(crate) fn present(state: &NodeState, is_called: impl Fn(&Name) -> bool) -> DesiredState {
     let node = &state.node;
     let stay = node

@@ -38,9 +38,9 @@ const SESSIONS: [&str; 3] = ["s-operator", "s-alice", "s-bob"];
 /// Answer to a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Got {
-    /// It may be done.
+    /// The request is granted.
     Granted,
-    /// The thing is not there, as far as the role can know.
+    /// The subject does not exist, as far as the role may know.
     NotThere,
     Refused,
 }
@@ -329,7 +329,7 @@ fn expected(role: Role, operation: Operation, owner: Role) -> Got {
         _ => false,
     };
     match (role, operation) {
-        // A token that nobody here has signed is no token for anything.
+        // A token of an unknown signer is refused everywhere.
         (Role::Stranger, _) => Got::Refused,
         (_, O::OpenApi) => Got::Granted,
         (Role::Ended | Role::Nobody, _) => Got::Refused,
@@ -385,8 +385,8 @@ fn expected_of_session(role: Role, operation: Operation, owner: Role, own: bool)
         (_, O::Sessions) | (Role::Watcher, O::Session) => Got::Granted,
         (Role::Watcher | Role::AliceReads, _) if !reads => Got::Refused,
         _ if own => Got::Granted,
-        // Everybody whose token names it may look at it, and have things in it; whoever wants to
-        // make one of that name hears that there is one.
+        // Every holder whose token names it may see and use it; a request to create one of that
+        // name is told that it exists.
         (_, O::Session | O::CreateSession) if owner == Role::Operator => Got::Granted,
         (_, O::CreateSession) => Got::Refused,
         _ if owner == Role::Operator => Got::Refused,
@@ -454,7 +454,7 @@ fn refused(world: &mut World, caller: &Caller, change: impl FnOnce() -> Change) 
     refusal.map(|it| format!("{:?}: {}", it.code, it.message))
 }
 
-/// Returns a change with a reply that nobody awaits.
+/// Returns a change whose reply is discarded.
 fn change<T>(change: impl FnOnce(Reply<T>) -> Change) -> Change {
     change(Reply::pair().0)
 }

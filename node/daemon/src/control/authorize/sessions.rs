@@ -122,7 +122,7 @@ fn resources(asker: &Asker<'_>, reservation: &Reservation) -> [u64; 3] {
     // A queue is a part of the memory, where there is one.
     let memory = reservation.memory.or(reservation.queue).unwrap_or_default();
     let bandwidth = reservation.send.iter().map(|(port, share)| {
-        // Of a port whose rate is not known nothing is promised.
+        // A port of unknown rate has no shares to promise.
         let rate = port_rate(&asker.state.node, port).map_or(0, |rate| rate.0);
         let bits = u128::from(rate) * u128::from(share.parts_per_million());
         u64::try_from(bits.div_ceil(1_000_000)).unwrap_or(u64::MAX)

@@ -15,7 +15,7 @@ use units::{BitsPerSecond, Bytes};
 const ALICE: u8 = 10;
 const BOB: u8 = 11;
 
-/// Returns what a principal has who runs modules of all tests on traffic of its own.
+/// Returns the grant of a principal that runs all test modules on its own traffic.
 fn ordinary(traffic: &str) -> Grant {
     use Operation::{Capture, Deploy, Message, Move, Read, Remove, Rule, Session, Store};
     let operations = [Read, Store, Deploy, Remove, Move, Message, Rule, Capture, Session];
@@ -651,7 +651,7 @@ fn ceilings_of_sessions_bind_all_tokens_of_one_grant_together() {
     let (_, said) = refusal(world.check_create(&whole, send("right", "3ms/5ms")));
     let says = "ceiling bandwidth: 600000000 bits per second, 400000000 at most";
     assert!(said.contains(says), "{said}");
-    // The node promises nothing of a port whose rate it does not know.
+    // The node promises no shares of a port of unknown rate.
     assert_eq!(world.check_create(&whole, send("left", "4ms/5ms")), Ok(()));
 }
 

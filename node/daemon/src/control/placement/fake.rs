@@ -19,9 +19,9 @@ pub(in crate::control) struct Version {
 pub(in crate::control) struct Lane {
     pub(in crate::control) is_held: bool,
     pub(in crate::control) is_kept_up: bool,
-    /// Packets at user level that nobody counts down any more, until the next recount.
+    /// Packets at user level that are lost: they are counted until the next recount.
     pub(in crate::control) lost: u64,
-    /// Level at which the cell has packets handled; `None` until it was told.
+    /// Level at which the cell handles packets; `None` until it was set.
     pub(in crate::control) target: Option<Level>,
 }
 

@@ -46,7 +46,7 @@ struct World {
     cell: VecDeque<Told>,
     /// Services that run in the cell.
     runs: BTreeSet<EntryId>,
-    /// Programs that the verifier looks at.
+    /// Programs that the verifier is checking.
     loading: Vec<(EntryId, Level)>,
     /// Versions that are watched.
     watched: BTreeSet<EntryId>,
@@ -224,7 +224,7 @@ impl World {
             Told::VersionKnown(entry) => drop(self.unknown.remove(&entry)),
             Told::Target(entry, _) if self.unknown.contains(&entry) => {}
             Told::Target(entry, level) => {
-                // A program stands still in time where it runs already.
+                // A program cannot be replaced at a level where it runs already.
                 let here = self.node.service_of(entry).map(|service| service.level);
                 let done = !fails || level == Level::User || here == Some(level);
                 if done {
@@ -400,7 +400,7 @@ impl World {
         }
     }
 
-    /// Lets everything come to its end, and looks at what is left.
+    /// Runs everything to its end, and checks the final state.
     fn finish(&mut self) {
         for _ in 0..2_000 {
             self.now += Nanos::from_millis(25);

@@ -23,7 +23,7 @@ pub(super) struct XdpTaps {
 }
 
 impl XdpTaps {
-    /// Returns the packets for which the ring had no room.
+    /// Returns the number of packets for which the ring was full.
     pub(super) fn lost(&self) -> u64 {
         self.ports.iter().map(Tap::lost).sum::<u64>()
             + self.modules.lost()
@@ -91,7 +91,7 @@ pub(super) fn tap_xdp(
     Ok(Some(XdpTaps { ring, ports, modules, stack }))
 }
 
-/// Watches what the kernel sends out by packet ports; what comes by them the cell taps.
+/// Captures what the kernel sends by packet ports; the cell captures what arrives by them.
 ///
 /// # Errors
 /// When a socket cannot be opened.

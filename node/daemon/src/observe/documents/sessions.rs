@@ -114,7 +114,7 @@ fn session_use(
         total,
         kept: view.usage.sessions().kept(session.id),
         send: sends_in_window(view, session),
-        // Only of one that is looked at by itself.
+        // The history is part of a single session's document only.
         history: None,
     }
 }

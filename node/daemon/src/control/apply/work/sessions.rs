@@ -7,7 +7,7 @@ use api::EventKind;
 use node::{Command, Outcome};
 use units::Name;
 
-/// Makes the sessions of a state; those that it has not are promised nothing any more.
+/// Sets the sessions of a state; others lose their reservations.
 pub(super) fn arrange(work: &mut Work, state: &mut NodeState) -> Answer<()> {
     let sessions = work.goal().sessions.clone();
     let command = Command::SessionsArrange { sessions: sessions.clone() };
@@ -31,7 +31,7 @@ pub(super) fn arrange(work: &mut Work, state: &mut NodeState) -> Answer<()> {
     Ok(())
 }
 
-/// Removes a session; nothing is in it any more.
+/// Removes an empty session.
 pub(super) fn remove(work: &mut Work, state: &mut NodeState, session: &Name) -> Answer<()> {
     work.now.sessions.remove(session);
     let command = Command::SessionRemove { session: session.clone(), cascade: false };

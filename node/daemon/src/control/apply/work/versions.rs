@@ -77,7 +77,7 @@ pub(super) fn not_replaced(work: &mut Work, service: &Name) {
     }
 }
 
-/// Queues the event of a service that starts anew in another session.
+/// Queues the event of a service that restarts in another session.
 pub(super) fn note_renewal(work: &mut Work, state: &mut NodeState, service: &Name) {
     let wanted = work.goal().services.get(service);
     let present = state.node.service(service).filter(|it| it.state == ServiceState::Running);
@@ -97,8 +97,8 @@ fn note_empty(work: &mut Work, state: &mut NodeState, service: &Name, why: Strin
     }
 }
 
-/// Handles a version that does not run. One whose state could be handed over, it was thought,
-/// begins empty if that is allowed.
+/// Handles a version that does not start. If a handover of its state was attempted, it begins
+/// empty, where that is allowed.
 pub(super) fn handle_failed(
     work: &mut Work,
     state: &mut NodeState,

@@ -1,5 +1,5 @@
-//! Capture of the cell's packets: as they leave, as modules dropped them, with the verdict, and as
-//! they come by packet ports. Without a capture a packet pays for one comparison with nothing.
+//! Capture of the cell's packets: leaving, dropped by modules with the verdict, and arriving by
+//! packet ports. Without a capture, a packet costs one comparison.
 
 use crate::protocol::{Seen, TapFacts, Tapped};
 use abi::{PacketBytes, Verdict};
@@ -8,28 +8,28 @@ use engine::Trap;
 use units::{EntryId, PortId, RuleId, SessionId};
 use xsk::Packet;
 
-/// Packets that the daemon gets of one turn: what its socket has room for.
-const TAPPED_PER_TURN_MAX: usize = 256;
+/// Packets that the daemon gets from one turn, limited by the buffer of its socket.
+const CAPTURED_PER_TURN_MAX: usize = 256;
 
-/// A capture that goes on.
+/// Running capture.
 #[derive(Debug)]
-pub(crate) struct Tap {
+pub(crate) struct Capture {
     facts: TapFacts,
-    /// Of the packet that is being handled.
+    /// Fields of the packet being handled.
     context: Tapped,
-    /// When the frame came that is being decided.
-    came_ns: u64,
+    /// Arrival time of the frame being classified, in nanoseconds of the monotonic clock.
+    arrived_ns: u64,
     waiting: Vec<Tapped>,
     lost: u64,
 }
 
-impl Tap {
+impl Capture {
     pub(crate) fn new(facts: TapFacts) -> Self {
-        Self { facts, context: Tapped::default(), came_ns: 0, waiting: Vec::new(), lost: 0 }
+        Self { facts, context: Tapped::default(), arrived_ns: 0, waiting: Vec::new(), lost: 0 }
     }
 
-    /// A packet's module has decided; what it dropped ends here.
-    pub(crate) fn decided(
+    /// Records the decision of a packet's module; captures the packet if it is dropped.
+    pub(crate) fn on_verdict(
         &mut self,
         (entry, session): (EntryId, SessionId),
         meta: &PacketMeta,
@@ -53,14 +53,15 @@ impl Tap {
         }
     }
 
-    /// A module at kernel level has decided, as the metadata say: the packet leaves from here.
-    pub(crate) fn decided_below(
+    /// Records the decision of a module at kernel level, from the metadata of a packet that leaves
+    /// from here.
+    pub(crate) fn on_verdict_below(
         &mut self,
         (entry, session): (EntryId, SessionId),
         meta: &PacketMeta,
     ) {
         let word = u32::from(meta.then[0]) | u32::from(meta.then[1]) << 16;
-        // One that was not run has said nothing.
+        // A module that was not run has decided nothing.
         let verdict = Verdict::parse(word).unwrap_or(Verdict::PASS);
         self.context = Tapped {
             entry: Some(entry),
@@ -72,13 +73,13 @@ impl Tap {
         };
     }
 
-    /// A frame comes by a packet port.
-    pub(crate) fn comes(&mut self) {
-        self.came_ns = now_ns();
+    /// Records the arrival time of a frame by a packet port.
+    pub(crate) fn on_frame_arrival(&mut self) {
+        self.arrived_ns = now_ns();
     }
 
-    /// What became of it.
-    pub(crate) fn came(
+    /// Captures an arrived frame with its outcome, an index into `OUTCOMES`.
+    pub(crate) fn on_frame_outcome(
         &mut self,
         port: PortId,
         bytes: &[u8],
@@ -94,14 +95,14 @@ impl Tap {
             entry,
             rule: rule.map(|rule| rule.0),
             seen: Seen::Came(outcome as u16),
-            time_ns: self.came_ns,
+            time_ns: self.arrived_ns,
             ..Tapped::default()
         };
         self.put(context, port, bytes.len(), &bytes[..bytes.len().min(self.snap())]);
     }
 
-    /// One that leaves by a packet port as it came by another one.
-    pub(crate) fn crosses(&mut self, port: PortId, bytes: &[u8], rule: Option<RuleId>) {
+    /// Captures a frame that leaves by a packet port unchanged, as it arrived by another one.
+    pub(crate) fn on_crossing(&mut self, port: PortId, bytes: &[u8], rule: Option<RuleId>) {
         if self.facts.dropped_only {
             return;
         }
@@ -110,15 +111,15 @@ impl Tap {
         self.put(context, port, bytes.len(), &bytes[..bytes.len().min(self.snap())]);
     }
 
-    /// A packet leaves by a port.
-    pub(crate) fn leaves(&mut self, packet: &Packet, port: u16) {
+    /// Captures a packet that leaves by a port.
+    pub(crate) fn on_departure(&mut self, packet: &Packet, port: u16) {
         if !self.facts.dropped_only {
             self.keep(packet, PortId(port));
         }
     }
 
-    /// What follows is no packet of a rule: frames of modules' own making.
-    pub(crate) fn forget(&mut self) {
+    /// Clears the context: frames that follow were made by modules and belong to no rule.
+    pub(crate) fn clear_context(&mut self) {
         self.context = Tapped::default();
     }
 
@@ -133,7 +134,7 @@ impl Tap {
     }
 
     fn put(&mut self, context: Tapped, port: PortId, length: usize, bytes: &[u8]) {
-        if self.waiting.len() == TAPPED_PER_TURN_MAX {
+        if self.waiting.len() == CAPTURED_PER_TURN_MAX {
             self.lost += 1;
             return;
         }
@@ -145,16 +146,16 @@ impl Tap {
         self.facts.snap as usize
     }
 
-    /// What the daemon is to be told since the last call, and how many had no room.
+    /// Takes the captured packets since the last call, and the number that was dropped.
     pub(crate) fn take(&mut self) -> (Vec<Tapped>, u64) {
         (std::mem::take(&mut self.waiting), std::mem::take(&mut self.lost))
     }
 }
 
-/// The monotonic clock, as the taps of the front door read it.
+/// Returns the monotonic clock in nanoseconds, as the front door's capture reads it.
 fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    // Since the machine started: neither is negative.
+    // Time since the machine started: neither part is negative.
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
@@ -180,8 +181,8 @@ mod tests {
         flags: 0,
     };
 
-    fn tap(dropped_only: bool) -> Tap {
-        Tap::new(TapFacts { snap: 8, arriving: true, dropped_only })
+    fn capture(dropped_only: bool) -> Capture {
+        Capture::new(TapFacts { snap: 8, arriving: true, dropped_only })
     }
 
     fn packet() -> Packet {
@@ -192,19 +193,24 @@ mod tests {
     }
 
     /// Returns what was seen since the last call: kind, port and rule of each packet.
-    fn seen(tap: &mut Tap) -> Vec<(Seen, u16, Option<u32>)> {
-        tap.take().0.into_iter().map(|it| (it.seen, it.port.0, it.rule)).collect()
+    fn seen(capture: &mut Capture) -> Vec<(Seen, u16, Option<u32>)> {
+        capture.take().0.into_iter().map(|it| (it.seen, it.port.0, it.rule)).collect()
     }
 
     #[test]
-    fn what_a_module_dropped_ends_there_and_what_leaves_is_seen_where_it_leaves() {
-        let mut tap = tap(false);
-        tap.decided(WHO, &META, &packet(), &Ok(Verdict::Drop { reason: 1 }));
-        tap.decided(WHO, &META, &packet(), &Err(Trap { kind: TrapKind::Other, place: None }));
-        assert_eq!(seen(&mut tap), [(Seen::Ended, 4, Some(9)); 2]);
-        tap.decided(WHO, &META, &packet(), &Ok(Verdict::PASS));
-        tap.leaves(&packet(), 6);
-        let (tapped, lost) = tap.take();
+    fn a_dropped_packet_is_captured_at_its_drop_and_a_sent_one_at_its_departure() {
+        let mut capture = capture(false);
+        capture.on_verdict(WHO, &META, &packet(), &Ok(Verdict::Drop { reason: 1 }));
+        capture.on_verdict(
+            WHO,
+            &META,
+            &packet(),
+            &Err(Trap { kind: TrapKind::Other, place: None }),
+        );
+        assert_eq!(seen(&mut capture), [(Seen::Ended, 4, Some(9)); 2]);
+        capture.on_verdict(WHO, &META, &packet(), &Ok(Verdict::PASS));
+        capture.on_departure(&packet(), 6);
+        let (tapped, lost) = capture.take();
         assert_eq!((tapped.len(), lost), (1, 0));
         assert_eq!(
             (tapped[0].seen, tapped[0].port, tapped[0].entry),
@@ -214,48 +220,48 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_a_modules_own_making_are_no_rules() {
-        let mut tap = tap(false);
-        tap.decided(WHO, &META, &packet(), &Ok(Verdict::PASS));
-        tap.forget();
-        tap.leaves(&packet(), 6);
-        assert_eq!(seen(&mut tap), [(Seen::default(), 6, None)]);
+    fn frames_made_by_a_module_have_no_rule() {
+        let mut capture = capture(false);
+        capture.on_verdict(WHO, &META, &packet(), &Ok(Verdict::PASS));
+        capture.clear_context();
+        capture.on_departure(&packet(), 6);
+        assert_eq!(seen(&mut capture), [(Seen::default(), 6, None)]);
     }
 
     #[test]
     fn a_capture_of_drops_sees_nothing_that_leaves() {
-        let mut tap = tap(true);
-        tap.decided(WHO, &META, &packet(), &Ok(Verdict::PASS));
-        tap.leaves(&packet(), 6);
-        tap.crosses(PortId(1), &[0; 60], None);
+        let mut capture = capture(true);
+        capture.on_verdict(WHO, &META, &packet(), &Ok(Verdict::PASS));
+        capture.on_departure(&packet(), 6);
+        capture.on_crossing(PortId(1), &[0; 60], None);
         let place = |name: &str| OUTCOMES.iter().position(|(it, _)| *it == name).unwrap();
-        tap.comes();
-        tap.came(PortId(2), &[0; 60], None, None, place("bridged"));
-        tap.came(PortId(2), &[0; 60], Some(RuleId(5)), None, place("drop_rule"));
+        capture.on_frame_arrival();
+        capture.on_frame_outcome(PortId(2), &[0; 60], None, None, place("bridged"));
+        capture.on_frame_outcome(PortId(2), &[0; 60], Some(RuleId(5)), None, place("drop_rule"));
         let outcome = Seen::Came(place("drop_rule") as u16);
-        assert_eq!(seen(&mut tap), [(outcome, 2, Some(5))]);
+        assert_eq!(seen(&mut capture), [(outcome, 2, Some(5))]);
     }
 
     #[test]
-    fn what_a_module_below_decided_is_known_where_it_leaves() {
-        let mut tap = tap(false);
+    fn a_verdict_below_user_level_is_captured_at_the_departure() {
+        let mut capture = capture(false);
         let word = Verdict::Redirect { port: 6 }.to_value();
         let then = [word as u16, (word >> 16) as u16];
-        tap.decided_below(WHO, &PacketMeta { then, rule: RULE_NONE, ..META });
-        tap.leaves(&packet(), 6);
-        let tapped = tap.take().0.remove(0);
+        capture.on_verdict_below(WHO, &PacketMeta { then, rule: RULE_NONE, ..META });
+        capture.on_departure(&packet(), 6);
+        let tapped = capture.take().0.remove(0);
         assert_eq!((tapped.session, tapped.rule), (WHO.1.0, None));
         assert_eq!(tapped.verdict, Tapped::words(Ok(Verdict::Redirect { port: 6 })));
     }
 
     #[test]
-    fn no_more_is_kept_of_a_turn_than_the_daemon_can_read_and_the_rest_is_counted() {
-        let mut tap = tap(false);
-        for _ in 0..TAPPED_PER_TURN_MAX + 3 {
-            tap.crosses(PortId(1), &[1; 60], Some(RuleId(1)));
+    fn captures_of_a_turn_are_limited_and_the_rest_is_counted() {
+        let mut capture = capture(false);
+        for _ in 0..CAPTURED_PER_TURN_MAX + 3 {
+            capture.on_crossing(PortId(1), &[1; 60], Some(RuleId(1)));
         }
-        let (tapped, lost) = tap.take();
-        assert_eq!((tapped.len(), lost), (TAPPED_PER_TURN_MAX, 3));
-        assert_eq!(tap.take().1, 0, "it was said");
+        let (tapped, lost) = capture.take();
+        assert_eq!((tapped.len(), lost), (CAPTURED_PER_TURN_MAX, 3));
+        assert_eq!(capture.take().1, 0, "it was said");
     }
 }

@@ -1,25 +1,25 @@
-//! What rules say to packets that come to them from the stage before.
+//! Actions of rules, for packets that reach them from the stage before.
 
 use bpf::RuleFacts;
 use bpf_maps::RuleFact;
 use node::classifier::RuleSet;
 use std::collections::BTreeMap;
 
-/// By the rule's number.
+/// Actions by the rule's number.
 #[derive(Debug)]
-pub(crate) enum Facts {
-    /// As the front door has them.
+pub(crate) enum RuleActions {
+    /// Map of the front door.
     Map(RuleFacts),
-    /// Of a node that has only packet ports.
-    Own(BTreeMap<u16, RuleFact>),
+    /// Table of a node that has only packet ports.
+    PacketPorts(BTreeMap<u16, RuleFact>),
 }
 
-impl Facts {
-    /// Of the rules of packet ports.
+impl RuleActions {
+    /// Creates the table for the rules of packet ports.
     pub(crate) fn of_rules(rules: &RuleSet) -> Self {
         let listed = rules.lists.iter().map(|list| &list.rule);
         let all = rules.entries.iter().map(|(_, rule)| rule).chain(listed);
-        Self::Own(
+        Self::PacketPorts(
             all.filter_map(|rule| {
                 let bpf_maps::Rule { session, entry, action, .. } = *rule;
                 let fact = RuleFact { session, entry, action, zero: [0; 3] };
@@ -29,11 +29,11 @@ impl Facts {
         )
     }
 
-    /// What this rule says, if there is such a rule.
+    /// Returns the action of a rule, if it exists.
     pub(crate) fn of(&self, rule: u16) -> Option<RuleFact> {
         match self {
             Self::Map(facts) => facts.of(rule),
-            Self::Own(facts) => facts.get(&rule).copied(),
+            Self::PacketPorts(facts) => facts.get(&rule).copied(),
         }
     }
 }

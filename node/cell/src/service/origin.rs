@@ -1,4 +1,4 @@
-//! Arrival of a packet at a service: what is known of it, and how its module sees that.
+//! Origin of a packet at a service: its metadata, and who counted it.
 
 use abi::Meta;
 use abi::layout::{
@@ -8,50 +8,50 @@ use abi::layout::{
 use bpf_maps::{self as maps, PacketMeta};
 use units::{Bytes, CoarseInstant, EntryId, SessionId};
 
-/// Arrival of a packet at a service.
+/// Origin of a packet at a service.
 #[derive(Clone, Copy)]
-pub(crate) struct Way {
+pub(crate) struct Origin {
     pub(crate) meta: PacketMeta,
-    /// Mark that the module before left.
+    /// Mark that the previous module left.
     pub(crate) mark: [u8; MARK_LENGTH],
-    /// Number of its batch, when it came straight from the front door, which has counted it; `None`
-    /// when it came from another service.
+    /// Number of its batch, if it came directly from the front door, which has counted it; `None`
+    /// if it came from another service.
     pub(crate) batch: Option<u64>,
     /// Service whose lane has counted it, while it is with another.
     pub(crate) counted_by: Option<EntryId>,
-    /// Queue credit of its session that it has.
-    pub(crate) room: Bytes,
+    /// Bytes of queue credit that it holds.
+    pub(crate) credit: Bytes,
 }
 
-impl Way {
-    /// Creates the arrival of a packet straight from the front door, in the batch of this number.
+impl Origin {
+    /// Creates the origin of a packet that came directly from the front door, in this batch.
     #[inline]
     pub(crate) const fn from_door(meta: PacketMeta, mark: [u8; MARK_LENGTH], batch: u64) -> Self {
-        Self { meta, mark, batch: Some(batch), counted_by: None, room: Bytes::ZERO }
+        Self { meta, mark, batch: Some(batch), counted_by: None, credit: Bytes::ZERO }
     }
 
-    /// Returns whether the front door has counted the packet in the lane of the service that it
-    /// comes to.
+    /// Returns true if the front door has counted the packet in the lane of the service that it is
+    /// with.
     #[inline]
     pub(super) const fn is_counted(&self) -> bool {
         self.batch.is_some()
     }
 
-    /// Returns the epoch of a packet that the lane of `entry` has counted; `own`: the service that
-    /// the packet is with.
+    /// Returns the epoch of a packet that the lane of `entry` has counted; `own` is the service
+    /// that the packet is with.
     pub(super) fn epoch_counted_by(&self, entry: EntryId, own: EntryId) -> Option<u8> {
         let is_counted = self.counted_by == Some(entry) || (own == entry && self.is_counted());
         is_counted.then(|| self.meta.epoch())
     }
 
-    /// Returns the front door's metadata in the words of the ABI.
+    /// Converts the front door's metadata to the ABI's.
     #[inline]
     pub(super) fn module_meta(&self, session: SessionId, now: CoarseInstant) -> Meta {
         module_meta(&self.meta, session, self.mark, now)
     }
 }
 
-/// Returns the front door's metadata in the words of the ABI.
+/// Converts the front door's metadata to the ABI's.
 #[inline]
 pub(super) fn module_meta(
     meta: &PacketMeta,
@@ -90,8 +90,8 @@ mod tests {
 
     const SESSION: SessionId = SessionId(7);
 
-    fn way(meta: PacketMeta) -> Way {
-        Way { meta, mark: [3; MARK_LENGTH], batch: None, counted_by: None, room: Bytes::ZERO }
+    fn origin(meta: PacketMeta) -> Origin {
+        Origin { meta, mark: [3; MARK_LENGTH], batch: None, counted_by: None, credit: Bytes::ZERO }
     }
 
     #[test]
@@ -105,7 +105,7 @@ mod tests {
             flow_hash: 0x1234,
             ..PacketMeta::default()
         };
-        let seen = way(meta).module_meta(SESSION, CoarseInstant::from_millis(1_234));
+        let seen = origin(meta).module_meta(SESSION, CoarseInstant::from_millis(1_234));
         assert_eq!(
             (seen.begins_with, seen.l3_offset, seen.l4_offset),
             (BEGINS_WITH_ETHERNET, 18, 58)
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn the_payload_of_an_active_packet_has_no_headers() {
         let meta = PacketMeta { flags: maps::META_DATA, l3_offset: 14, ..PacketMeta::default() };
-        let seen = way(meta).module_meta(SESSION, CoarseInstant::ZERO);
+        let seen = origin(meta).module_meta(SESSION, CoarseInstant::ZERO);
         assert_eq!((seen.begins_with, seen.l3_offset), (BEGINS_WITH_DATA, OFFSET_NONE));
     }
 
@@ -126,10 +126,10 @@ mod tests {
     fn a_packet_is_counted_by_the_lane_that_it_came_to_or_by_one_before() {
         let (own, other) = (EntryId(1), EntryId(2));
         let meta = PacketMeta::default();
-        let came = Way { batch: Some(5), ..way(meta) };
+        let came = Origin { batch: Some(5), ..origin(meta) };
         assert_eq!(came.epoch_counted_by(own, own), Some(meta.epoch()));
         assert_eq!(came.epoch_counted_by(other, own), None);
-        let passed_on = Way { counted_by: Some(other), ..way(meta) };
+        let passed_on = Origin { counted_by: Some(other), ..origin(meta) };
         assert_eq!(passed_on.epoch_counted_by(own, own), None);
         assert_eq!(passed_on.epoch_counted_by(other, own), Some(meta.epoch()));
     }
