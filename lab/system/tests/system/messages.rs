@@ -38,7 +38,7 @@ fn a_message_changes_what_a_service_does_while_packets_pass() {
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     let wasm = module("marker", "window = 64", MARKER);
     let rules = &["proto udp dport 7100"];
     line.node.deploy(&wasm, &Service { rules, ..Service::default() }).unwrap();
@@ -98,7 +98,7 @@ fn each_message_that_was_taken_is_delivered_or_counted_also_in_a_storm_with_pool
         return;
     }
     let line = Line::up();
-    line.acquaint();
+    line.resolve_neighbours();
     line.with_session("gold", ["1ms/50ms", "1ms/50ms"], None);
     let tells = module("tells", "window = 64\nneeds = [\"messages\"]", TELLS);
     line.node.deploy(&tells, &Service { session: "gold", ..Service::default() }).unwrap();
