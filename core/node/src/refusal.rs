@@ -215,6 +215,12 @@ pub enum Refusal {
         /// Levels that the module declares.
         levels: Vec<Level>,
     },
+    /// The service is to run at a level that no node has yet.
+    #[error("nothing runs at {level} yet: a node has no back-ends; write nic, kernel or user")]
+    LevelAbsent {
+        /// Level of the command.
+        level: Level,
+    },
     /// The stream service is to leave user level.
     #[error("'{service}' is a service of streams, which run at user level alone")]
     LevelOfStreams {
@@ -481,6 +487,7 @@ impl Refusal {
                 | RuleSetError::TooManyFlows { .. },
             ) => RefusalClass::Limit,
             Self::Level { .. }
+            | Self::LevelAbsent { .. }
             | Self::LevelNotDeclared { .. }
             | Self::LevelOfStreams { .. }
             | Self::Parameter(_)
@@ -530,6 +537,7 @@ impl Refusal {
             Self::TooManyServices { .. } => "too_many_services",
             Self::TooManyBelow { .. } => "too_many_below",
             Self::Level { .. } => "level",
+            Self::LevelAbsent { .. } => "level_absent",
             Self::LevelNotDeclared { .. } => "level_not_declared",
             Self::LevelOfStreams { .. } => "level_of_streams",
             Self::BpfOff { .. } => "bpf_off",

@@ -211,6 +211,9 @@ impl Roster {
         level: Level,
     ) -> Result<(), Refusal> {
         let declared = &module.manifest.levels;
+        if level == Level::Cluster {
+            return Err(Refusal::LevelAbsent { level });
+        }
         if level != Level::User && module.kind == Kind::Streams {
             return Err(Refusal::LevelOfStreams { service: service.clone() });
         }

@@ -338,6 +338,12 @@ fn an_impossible_module_is_refused() {
     let (class, message) = refused(&mut node, deploy_with("a", module("\"cluster\""), vec![]));
     assert_eq!(class, RefusalClass::Invalid);
     assert!(message.contains("cluster"), "{message}");
+    let mut command = deploy_with("a", module("\"user\", \"cluster\""), vec![]);
+    if let Command::Deploy { level, .. } = &mut command {
+        *level = Some(Level::Cluster);
+    }
+    let (_, message) = refused(&mut node, command);
+    assert!(message.contains("nothing runs at cluster yet"), "{message}");
     let elsewhere = vec![to_service("any", "monitor")];
     let (_, message) = refused(&mut node, deploy_with("a", module("\"user\""), elsewhere));
     assert!(message.contains("service monitor"), "{message}");

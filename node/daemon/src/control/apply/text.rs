@@ -259,7 +259,9 @@ impl Resolved {
             }
             (
                 Location::Service(name),
-                Refusal::LevelNotDeclared { .. } | Refusal::BpfOff { .. },
+                Refusal::LevelAbsent { .. }
+                | Refusal::LevelNotDeclared { .. }
+                | Refusal::BpfOff { .. },
             ) => of(name, |spans| spans.level.clone()),
             (Location::Service(name), _) => of(name, |_| None),
             (Location::Whole, _) => None,
