@@ -58,7 +58,7 @@ fn comparable(line: &str) -> String {
 }
 
 fn comparable_word(word: &str) -> String {
-    let word = word.trim_end_matches(',');
+    let word = word.trim_end_matches([',', ':']);
     let (kind, bare) = ["ed25519/", "sha256:"]
         .into_iter()
         .find_map(|kind| Some((kind, word.strip_prefix(kind)?)))

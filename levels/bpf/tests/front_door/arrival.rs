@@ -6,7 +6,7 @@ use bpf::front_door::Arrival;
 use bpf_maps::{PORT_GENERIC, PORT_PACKET, PORT_TC, PortConfig};
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use units::PortId;
 use wire::{FrameBuilder, VlanTag, protocol};
 
@@ -143,6 +143,14 @@ fn the_kernel_judges_what_arrives_by_its_port() {
     ip("address add 10.0.0.254/24 dev in");
     ip("address add 2001:db8:5::fe/64 dev in nodad");
     ip("neigh add 2001:db8:5::1 lladdr 02:00:00:00:bb:02 dev in nud permanent");
+    // The kernel joins the anycast address of a network in its own time.
+    let joined = || std::fs::read_to_string("/proc/thread-self/net/anycast6").unwrap();
+    let is_joined = || joined().contains("20010db8000500000000000000000000");
+    let deadline = Instant::now() + PATIENCE;
+    while !is_joined() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(is_joined(), "{}", joined());
     // RFC 4291 section 2.6.1: of this port's network.
     let client = [0x2001, 0xdb8, 5, 0, 0, 0, 0, 1];
     let anycast = [0x2001, 0xdb8, 5, 0, 0, 0, 0, 0];
