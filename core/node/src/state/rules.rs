@@ -246,15 +246,21 @@ impl Rules {
         leaving: &BTreeSet<RuleId>,
         names: Names<'_>,
     ) -> Result<Admitted, Refusal> {
+        // Of too many rules none is looked at: the checks below take long.
+        let ids = self.free_ids(wanted.len(), &wanted)?;
+        let staying = || {
+            let staying = self.rules.values().filter(|owned| !leaving.contains(&owned.rule.id));
+            staying.map(|owned| (&owned.rule.spec, owned.owner))
+        };
+        let have_one_owner = have_one_owner(staying().chain(wanted.iter().map(with_owner)));
         for (at, rule) in wanted.iter().enumerate() {
             rule.spec.r#match.check()?;
             names.check(&rule.spec)?;
-            let others = self.rules.values().filter(|owned| !leaving.contains(&owned.rule.id));
-            let others = others.map(|owned| (&owned.rule.spec, owned.owner));
-            let before = wanted[..at].iter().map(|rule| (&rule.spec, rule.owner));
-            check_stage(&rule.spec, rule.owner, others.chain(before))?;
+            // Each pair of rules is compared only where two owners could meet.
+            let before = wanted[..at].iter().map(with_owner);
+            let others = staying().chain(before).take(if have_one_owner { 0 } else { usize::MAX });
+            check_stage(&rule.spec, rule.owner, others)?;
         }
-        let ids = self.free_ids(wanted.len(), &wanted)?;
         let owned = |(id, rule): (RuleId, DesiredRule)| {
             let DesiredRule { spec, came_with, owner } = rule;
             OwnedRule { rule: Rule { id, spec }, came_with, owner, life: Life::Live }
@@ -543,6 +549,17 @@ pub(super) fn rules_of(
     let came_with = Some(service.clone());
     let rule = |spec| DesiredRule { spec, came_with: came_with.clone(), owner };
     specs.into_iter().map(rule).collect()
+}
+
+fn with_owner(rule: &DesiredRule) -> (&RuleSpec, Option<Owner>) {
+    (&rule.spec, rule.owner)
+}
+
+/// Returns true if all rules of the stage between the operator's are of one session and principal.
+fn have_one_owner<'a>(rules: impl Iterator<Item = (&'a RuleSpec, Option<Owner>)>) -> bool {
+    let mut rules = rules.filter(|(spec, _)| spec.stage() == Stage::Service);
+    let Some((first, of)) = rules.next() else { return true };
+    rules.all(|(spec, owner)| spec.session == first.session && same_principal(owner, of))
 }
 
 /// Refuses a rule whose stage is not one of its session (stages are the operator's or the

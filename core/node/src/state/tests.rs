@@ -512,6 +512,17 @@ fn as_many_rules_as_counters_and_no_more() {
 }
 
 #[test]
+fn of_too_many_rules_none_is_looked_at() {
+    let mut node = node();
+    // A principal's rule in a stage of the operator's.
+    let mut wrong = RuleSpec::new("any".parse().unwrap(), Action::Forward);
+    wrong.stage = Some(crate::rule::Stage::In);
+    let (class, message) = refused(&mut node, add(vec![wrong; RULES_MAX + 1]));
+    assert_eq!(class, RefusalClass::Limit);
+    assert!(message.contains("16385 more rules do not fit"), "{message}");
+}
+
+#[test]
 fn events_about_nothing_change_nothing() {
     let mut node = running();
     for event in [started(0), started(9), failed(9), stopped(200), Event::CellReady] {
