@@ -222,6 +222,27 @@ fn body_length_max(request: &Request) -> usize {
     if is_long { RULES_LENGTH_MAX } else { BODY_LENGTH_MAX }
 }
 
+/// Returns true if a body was not read because it is longer than its limit.
+fn is_too_long(problem: &axum::Error) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(problem);
+    while let Some(error) = cause {
+        if error.is::<http_body_util::LengthLimitError>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// Returns the innermost cause of an error.
+fn root_cause<'a>(problem: &'a (dyn std::error::Error + 'static)) -> &'a dyn std::error::Error {
+    let mut cause = problem;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause
+}
+
 /// Reads a body as a whole, within limits of length and time.
 async fn whole_body(limits: Limits, request: Request, next: Next) -> Response {
     let length_max = body_length_max(&request);
@@ -229,10 +250,17 @@ async fn whole_body(limits: Limits, request: Request, next: Next) -> Response {
     let read = to_bytes(body, length_max);
     let problem = match tokio::time::timeout(limits.body, read).await {
         Ok(Ok(bytes)) => return next.run(Request::from_parts(parts, Body::from(bytes))).await,
-        Ok(Err(_)) => error(
+        Ok(Err(problem)) if is_too_long(&problem) => error(
             ErrorCode::Limit,
-            format!("the request's body is cut off, or has more than {length_max} bytes"),
+            format!("the request's body has more than {length_max} bytes"),
             Some("modules and files are smaller; GET /v1/openapi.json has the request's form"),
+        ),
+        Ok(Err(problem)) => error(
+            ErrorCode::Usage,
+            format!("the request's body cannot be read: {}", root_cause(&problem)),
+            Some(
+                "it has to be as long as its head says, or in whole chunks (RFC 9112, section 7.1)",
+            ),
         ),
         Err(_) => {
             let within = limits.body;
@@ -323,6 +351,21 @@ mod tests {
         let said = answer(&mut stream).await;
         assert!(said.contains("429") && said.contains("more than"), "{said}");
         assert!(ask(&path, SHORT).await.ends_with("\r\n\r\n3"), "others are served");
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_body_that_is_cut_off_or_in_bad_chunks_is_a_mistake_and_no_limit() {
+        let (_directory, path) = server().await;
+        let cut = "content-length: 100\r\n\r\nonly this";
+        let chunks = "transfer-encoding: chunked\r\n\r\nzz\r\nonly this\r\n";
+        for rest in [cut, chunks] {
+            let mut stream = UnixStream::connect(&path).await.unwrap();
+            let text = format!("POST /length HTTP/1.1\r\nhost: x\r\n{rest}");
+            stream.write_all(text.as_bytes()).await.unwrap();
+            stream.shutdown().await.unwrap();
+            let said = answer(&mut stream).await;
+            assert!(said.contains(" 400 ") && said.contains("cannot be read"), "{rest}: {said}");
+        }
     }
 
     #[tokio::test(flavor = "current_thread")]
