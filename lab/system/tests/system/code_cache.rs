@@ -6,6 +6,7 @@ use crate::common::{Line, SOON, passing};
 use crate::streams::{PORT, deploys, passes};
 use api::CompilerStats;
 use std::fs;
+use std::path::PathBuf;
 use testkit::{Service, root_or_skip, wait_for};
 
 /// Number of packet services, each with a module of its own.
@@ -31,6 +32,12 @@ fn all_run(line: &Line, restarts: u32) {
     wait_for(SOON, run).unwrap_or_else(|| panic!("{}", line.node.log()));
 }
 
+/// Returns the files of code that the node keeps on the disk.
+fn kept_code(line: &Line) -> Vec<PathBuf> {
+    let files = fs::read_dir(line.node.directory().join("store.state/code"));
+    files.unwrap().map(|file| file.unwrap().path()).collect()
+}
+
 fn compilers(line: &Line) -> CompilerStats {
     line.node.stats().unwrap().compilers
 }
@@ -52,7 +59,8 @@ fn neither_the_next_cell_nor_the_next_daemon_compiles_what_ran_before() {
     kill(line.node.cell().unwrap());
     all_run(&line, 1);
     assert_eq!(compilers(&line), first);
-    // One that took over has it from the disk, before the cell is lost.
+    // One that took over has it from the disk, once it is there, before the cell is lost.
+    wait_for(SOON, || (kept_code(&line).len() == PACKETS + 1).then_some(())).unwrap();
     assert!(line.node.take_over(&line.net, "r1").unwrap().success());
     let read = || (compilers(&line) == FROM_DISK).then_some(());
     wait_for(SOON, read).unwrap_or_else(|| panic!("{:?}", compilers(&line)));
@@ -75,10 +83,8 @@ fn code_that_somebody_else_wrote_is_not_run_but_compiled_anew() {
     }
     let mut line = Line::up();
     services(&line);
-    let code = line.node.directory().join("store.state/code");
-    let kept = || fs::read_dir(&code).unwrap().map(|file| file.unwrap().path());
-    wait_for(SOON, || (kept().count() == PACKETS + 1).then_some(())).unwrap();
-    for path in kept() {
+    wait_for(SOON, || (kept_code(&line).len() == PACKETS + 1).then_some(())).unwrap();
+    for path in kept_code(&line) {
         let mut bytes = fs::read(&path).unwrap();
         *bytes.last_mut().unwrap() ^= 1;
         fs::write(&path, bytes).unwrap();
