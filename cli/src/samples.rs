@@ -15,7 +15,7 @@ const PACKAGED: &str = "share/tamandua/services";
 /// Returns the module of a sample service that is built already.
 ///
 /// # Errors
-/// When there is none; the message says where it was looked for.
+/// The module is not built; the message names the folders that were searched.
 pub fn module(name: &str) -> Result<PathBuf, Failure> {
     let program = std::env::current_exe().unwrap_or_default();
     let candidates = candidates(name, &program);

@@ -27,7 +27,7 @@ enum Block {
 /// Returns the blocks of a document.
 ///
 /// # Panics
-/// At a block that is neither commands nor what they print.
+/// A block is neither commands nor their output.
 fn blocks(text: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut open: Option<Block> = None;

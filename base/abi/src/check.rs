@@ -116,7 +116,8 @@ impl Unverified<'_> {
     /// Checks the module against the ABI: that of packets, or, if it exports a version of
     /// proxy-wasm, the part that can be checked without knowing its functions.
     ///
-    /// # Errors The first fault that is found: of the file, of its WebAssembly, of its manifest, of
+    /// # Errors
+    /// The first fault that is found: of the file, of its WebAssembly, of its manifest, of
     /// its imports, of its exports, of its memory.
     pub fn check(self) -> Result<Checked, CheckError> {
         kind_of_file(self.0)?;

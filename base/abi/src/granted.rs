@@ -52,7 +52,8 @@ impl HostFunctions {
 
     /// Checks that everything in `imported` is granted by this set.
     ///
-    /// # Errors Every function that is missing.
+    /// # Errors
+    /// Every function that is missing.
     pub fn permit(self, imported: Self) -> Result<(), NotGranted> {
         match Self(imported.0 & !self.0) {
             Self::NONE => Ok(()),

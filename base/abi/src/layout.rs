@@ -221,7 +221,7 @@ impl Verdict {
     /// Reads the value that `on_packet` returned.
     ///
     /// # Errors
-    /// When the code is unknown or a bit is set that has no meaning for it.
+    /// The code is unknown or a bit is set that has no meaning for it.
     pub const fn parse(value: u32) -> Result<Self, NotAVerdict> {
         const PASS_REROUTED: u32 = verdict_code::PASS | verdict_code::REROUTE_FLAG;
         let high = (value >> 16) as u16;

@@ -140,7 +140,8 @@ impl Manifest {
 
     /// Parses a manifest.
     ///
-    /// # Errors When it is no TOML, of another ABI version, lacks a required field, has an unknown
+    /// # Errors
+    /// The text is no TOML, of another ABI version, lacks a required field, has an unknown
     /// one, or one outside its limits.
     pub fn parse(text: &str) -> Result<Self, ManifestError> {
         if text.len() > MANIFEST_LENGTH_MAX {
@@ -183,7 +184,8 @@ impl Manifest {
 
     /// Parses a manifest from the bytes of a custom section.
     ///
-    /// # Errors As [`parse`](Self::parse), and when the bytes are not UTF-8.
+    /// # Errors
+    /// Same as [`parse`](Self::parse); also, the bytes are not UTF-8.
     pub fn parse_bytes(bytes: &[u8]) -> Result<Self, ManifestError> {
         if bytes.len() > MANIFEST_LENGTH_MAX {
             return Err(ManifestError::TooLong { length: bytes.len() });
@@ -195,7 +197,8 @@ impl Manifest {
 
     /// Returns the value of every parameter: the operator's where there is one, else the default.
     ///
-    /// # Errors When a name is unknown, a text is no value of its type, or a parameter without
+    /// # Errors
+    /// A name is unknown, a text is no value of its type, or a parameter without
     /// default is missing.
     pub fn values(
         &self,

@@ -47,14 +47,16 @@ pub trait PacketBytes {
     /// Moves the first byte by `delta` bytes: a positive one adds zeroed bytes in front, a negative
     /// one removes bytes there.
     ///
-    /// # Errors [`PacketError::OverLimit`] beyond the limits of [`resized`], or when the packet's
+    /// # Errors
+    /// [`PacketError::OverLimit`] beyond the limits of [`resized`], or when the packet's
     /// memory has no space in front.
     fn resize_head(&mut self, delta: i32) -> Result<(), PacketError>;
 
     /// Moves the last byte by `delta` bytes: a positive one adds zeroed bytes at the end, a
     /// negative one removes bytes there.
     ///
-    /// # Errors [`PacketError::OverLimit`] beyond the limits of [`resized`], or when the packet's
+    /// # Errors
+    /// [`PacketError::OverLimit`] beyond the limits of [`resized`], or when the packet's
     /// memory has no space at the end.
     fn resize_tail(&mut self, delta: i32) -> Result<(), PacketError>;
 }

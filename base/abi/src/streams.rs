@@ -83,7 +83,8 @@ impl StreamSettings {
     /// Parses parameters as they are encoded for a module, UTF-8 text by name; a missing one has
     /// its default.
     ///
-    /// # Errors The first parameter for which a deployment would have been refused.
+    /// # Errors
+    /// The first parameter for which a deployment would have been refused.
     pub fn from_parameters(
         values: &BTreeMap<String, Vec<u8>>,
     ) -> Result<Self, StreamSettingsError> {

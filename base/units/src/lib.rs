@@ -191,7 +191,7 @@ impl Name {
     /// Parses a name.
     ///
     /// # Errors
-    /// When it is empty, too long, or has a character outside `[a-z0-9_-]`.
+    /// The name is empty, too long, or has a character outside `[a-z0-9_-]`.
     pub fn new(name: impl Into<String>) -> Result<Self, NameError> {
         let name = name.into();
         let shown =

@@ -6,7 +6,7 @@
 //!   └────── rewrite ◀────┘         build ──▶ frame
 //! ```
 //!
-//! It opens no socket, keeps no state and knows no rule, route or module. Every
+//! The crate opens no socket, keeps no state and knows no rule, route or module. Every
 //! function takes the contiguous head of a frame as it is on the wire, without
 //! preamble and frame check sequence, and none panics on any bytes.
 

@@ -99,7 +99,7 @@ pub fn flow_hash(parsed: &Parsed) -> u32 {
 /// Reads the Ethernet header alone: MAC addresses, VLAN tags, the ethertype behind them.
 ///
 /// # Errors
-/// For a header that is cut off, or has too many tags.
+/// The header is cut off, or has too many tags.
 pub fn parse_link(frame: &[u8]) -> Result<Parsed, Outcome> {
     let header: &[u8; ETHERNET_LENGTH] = chunk(frame, 0)?;
     let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, type_high, type_low] = *header;

@@ -45,7 +45,8 @@ pub enum RewriteError {
 
 /// Rewrites a routed packet: writes both MAC addresses and lowers the TTL or hop limit by one.
 ///
-/// # Errors [`RewriteError::Truncated`], [`RewriteError::IpVersion`], [`RewriteError::TtlExpired`];
+/// # Errors
+/// [`RewriteError::Truncated`], [`RewriteError::IpVersion`], [`RewriteError::TtlExpired`];
 /// the frame is then unchanged.
 pub fn route(
     frame: &mut [u8],
@@ -71,7 +72,8 @@ pub fn route(
 /// Returns the length of a frame without the trailer after its IP packet, which belongs to the link
 /// that the frame came by. Padding up to [`FRAME_LENGTH_MIN`] stays.
 ///
-/// # Errors [`RewriteError::Truncated`], [`RewriteError::IpVersion`].
+/// # Errors
+/// [`RewriteError::Truncated`], [`RewriteError::IpVersion`].
 pub fn length_without_trailer(frame: &[u8], l3_offset: u16) -> Result<usize, RewriteError> {
     let version = ip_version(frame, l3_offset)?;
     let header = &frame[usize::from(l3_offset)..];

@@ -39,7 +39,7 @@ pub(super) fn sources(directory: &Path) -> Vec<PathBuf> {
 /// Compiles and links the files in a folder of its own. Warnings of the compiler go to `progress`.
 ///
 /// # Errors
-/// There is no compiler, or it refuses a file.
+/// No compiler is installed, or the compiler refuses a file.
 pub(super) fn build(
     directory: &Path,
     sources: &[PathBuf],

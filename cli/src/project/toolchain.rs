@@ -70,7 +70,7 @@ impl CToolchain {
     /// Searches the path for clang and a linker; accepts the linker that Rust brings.
     ///
     /// # Errors
-    /// One of the two is missing.
+    /// Clang or the linker is missing.
     pub fn find() -> Result<Self, NoCToolchain> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
@@ -102,7 +102,7 @@ impl Toolchain {
     /// Searches for a compiler, as seen from the project's `directory`, which may select one.
     ///
     /// # Errors
-    /// There is no compiler.
+    /// No compiler is installed.
     pub fn find(directory: &Path) -> Result<Self, NoToolchain> {
         if has_libraries(Path::new("rustc"), directory) {
             return Ok(Self { cargo: "cargo".into(), libraries: Libraries::Installed });

@@ -101,7 +101,7 @@ impl Receipt {
     /// Makes a receipt for consecutive records of one principal in this ledger.
     ///
     /// # Errors
-    /// There are no records or too many, or they are not consecutive.
+    /// The records are none or too many, or not consecutive.
     pub fn make(
         key: &SecretKey,
         ledger: LedgerId,

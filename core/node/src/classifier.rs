@@ -244,7 +244,7 @@ pub enum RuleSetError {
 /// [`RuleSet::shadowed`] and gets no keys, as far as [`cover`] finds it.
 ///
 /// # Errors
-/// When a name is unknown or a limit of the front door's maps is exceeded.
+/// A name is unknown or a limit of the front door's maps is exceeded.
 pub fn compile<'a>(
     rules: impl IntoIterator<Item = &'a Rule>,
     lookup: &Lookup,

@@ -159,7 +159,7 @@ pub enum PortError {
 /// Numbers ports in the order in which they are given.
 ///
 /// # Errors
-/// When there are too many, or two have the same name or device.
+/// The ports are too many, or two have the same name or device.
 pub(crate) fn numbered(mut specs: Vec<PortSpec>) -> Result<Vec<Port>, PortError> {
     for spec in specs.iter_mut().filter(|spec| spec.kind == PortKind::Tun) {
         if spec.device.is_empty() {
@@ -190,7 +190,7 @@ pub(crate) fn numbered(mut specs: Vec<PortSpec>) -> Result<Vec<Port>, PortError>
 /// Finds the other end of each bridged port.
 ///
 /// # Errors
-/// When a name is no port, or a port is in two bridges, or at both ends of one.
+/// A name is no port, or a port is in two bridges, or at both ends of one.
 pub fn other_ends(
     ports: &[Port],
     bridges: &[[Name; 2]],

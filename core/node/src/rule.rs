@@ -62,7 +62,7 @@ impl Match {
     /// Checks that a match made field by field has a text form.
     ///
     /// # Errors
-    /// As for parsing; the position is that in the text which [`Match`] displays.
+    /// Same as for parsing; the position is that in the text which [`Match`] displays.
     pub fn check(&self) -> Result<(), MatchError> {
         self.to_string().parse::<Self>().map(drop)
     }

@@ -107,7 +107,7 @@ impl Table {
     /// Creates a table of these sessions; the built-in ones are added.
     ///
     /// # Errors
-    /// When two sessions have the same name or number, or a number exceeds the limit: the name and
+    /// Two sessions have the same name or number, or a number exceeds the limit: the name and
     /// number of that session.
     pub(crate) fn of(
         sessions: impl IntoIterator<Item = Session>,

@@ -75,7 +75,7 @@ impl Node {
     /// Creates a node with these ports, no rules and no services; it asks for its cell at once.
     ///
     /// # Errors
-    /// When ports share a name or a device, or are too many.
+    /// Ports share a name or a device, or are too many.
     pub fn new(name: Name, ports: Vec<PortSpec>) -> Result<Self, PortError> {
         let mut effects = Effects::default();
         effects.push(Effect::StartCell { restarts: 0 });
@@ -93,7 +93,7 @@ impl Node {
     /// Executes a command, as a whole.
     ///
     /// # Errors
-    /// When the command is refused; then nothing has changed.
+    /// The command is refused; then nothing has changed.
     pub fn handle_command(&mut self, now: Nanos, command: Command) -> Result<Outcome, Refusal> {
         if self.ending {
             self.end_sessions();
@@ -303,7 +303,8 @@ impl Node {
     }
 
     /// Passes a view of the whole state to `write`. A service that is being replaced is recorded in
-    /// its previous version and starts from the beginning: the version that a later cell would have is unknown.
+    /// its previous version and starts from the beginning: the version that a later cell would have
+    /// is unknown.
     pub fn with_snapshot<T>(&self, write: impl FnOnce(&SnapshotView<'_>) -> T) -> T {
         if !self.is_replacing() {
             return write(&SnapshotView::of(
@@ -320,7 +321,7 @@ impl Node {
     /// Restores the node of a snapshot, with the ports that it had; [`Node::resume`] must follow.
     ///
     /// # Errors
-    /// When the snapshot contradicts itself or the ports.
+    /// The snapshot contradicts itself or the ports.
     pub fn restore(
         name: Name,
         ports: Vec<PortSpec>,
@@ -566,7 +567,7 @@ impl Node {
     /// addresses.
     ///
     /// # Errors
-    /// When there is no room for the rules; then nothing has changed.
+    /// The rules do not fit; then nothing has changed.
     pub fn serve_associations(&mut self, at: &[SocketAddr]) -> Result<(), Refusal> {
         self.change(Nanos::ZERO, |deployments, cx| {
             deployments.steering_mut().serve_associations(at, cx)

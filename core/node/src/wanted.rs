@@ -11,8 +11,9 @@
 //!                                                                   └ missed ─▶ remembered
 //! ```
 //!
-//! One payer pays for a module that several want: the one that asked first, or the next one if it
-//! leaves. No payer can fill a limit alone: it has at most as many places as are left for others.
+//! Only one payer pays for a module that several want: the one that asked first, or the next one if
+//! it leaves. No payer can fill a limit alone: it has at most as many places as are left for
+//! others.
 //!
 //! **No deadlock between nodes** that fetch from each other: a request carries the number of
 //! further nodes that may be asked for it ([`Hops`]), each node passes it on with one less, and a

@@ -13,11 +13,11 @@
 //!                   next, `below` or less
 //! ```
 //!
-//! This is not the port: it holds handles of packets, sends nothing and reads no clock. It paces at
-//! the configured rate, since a queue that builds up in the device is first-in, first-out for all
-//! sessions. Packets are not fragmented: a session with any budget left sends one more packet, and
-//! the overrun is subtracted from its next period. A session delayed by others' packets keeps its
-//! deadline and its budget, ahead of later deadlines.
+//! The scheduler is not the port: it holds handles of packets, sends nothing and reads no clock. It
+//! paces at the configured rate, since a queue that builds up in the device is first-in, first-out
+//! for all sessions. Packets are not fragmented: a session with any budget left sends one more
+//! packet, and the overrun is subtracted from its next period. A session delayed by others' packets
+//! keeps its deadline and its budget, ahead of later deadlines.
 //!
 //! **Guarantee** while all shares were admitted: a session that always has packets is never further
 //! behind its share than one packet of each session with a share, plus one; and never further ahead

@@ -12,8 +12,8 @@
 //!   best effort                     |     |▒▒▒▒          gets its next slice
 //! ```
 //!
-//! This is not the executor: it runs nothing, sets no timer and reads no clock. The caller asks
-//! [`Schedule::next`], runs that virtual processor until the given time, reports the time used
+//! The scheduler is not the executor: it runs nothing, sets no timer and reads no clock. The caller
+//! asks [`Schedule::next`], runs that virtual processor until the given time, reports the time used
 //! ([`Schedule::charge`]), and asks again. When a virtual processor gets work meanwhile, the caller
 //! reports it and may preempt the running one; deadlines start at that report.
 //!

@@ -1,7 +1,7 @@
 //! Rollback protection. Signatures do not expire, so a node keeps the highest version of each
 //! module that it has run, and refuses older ones unless an administrator allows one.
 //!
-//! One mark is kept for each pair of signer and module name, not for each set of signers. A module
+//! Each pair of signer and module name has a mark, not each set of signers. A module
 //! with several signatures is compared with the marks of all its signers, so that neither omitting
 //! nor adding a signature evades a mark. Equal names of two signers are unrelated.
 //!

@@ -79,7 +79,7 @@ impl NetNs {
     /// Returns the namespace of the calling thread.
     ///
     /// # Errors
-    /// When `/proc` is not mounted.
+    /// `/proc` is not mounted.
     pub fn current() -> Result<Self, NetnsError> {
         let name = "(current)".to_owned();
         match File::open(OWN_NAMESPACE) {
@@ -91,7 +91,7 @@ impl NetNs {
     /// Opens the namespace of this name.
     ///
     /// # Errors
-    /// When it does not exist, or the caller may not open it.
+    /// The namespace does not exist, or the caller may not open it.
     pub fn open(name: &str) -> Result<Self, NetnsError> {
         match File::open(path_of(name)?) {
             Ok(file) => Ok(Self { name: name.to_owned(), file }),
@@ -107,7 +107,7 @@ impl NetNs {
     /// Creates a new, empty namespace of this name: one loopback device, down.
     ///
     /// # Errors
-    /// When the name is taken or the caller lacks `CAP_SYS_ADMIN`; nothing is left then.
+    /// The name is taken or the caller lacks `CAP_SYS_ADMIN`; nothing is left then.
     pub fn create(name: &str) -> Result<Self, NetnsError> {
         let path = path_of(name)?;
         let refused = |action| {
@@ -137,7 +137,7 @@ impl NetNs {
     /// Returns the number that `/proc/PID/ns/net` shows for processes inside (an inode of nsfs).
     ///
     /// # Errors
-    /// When the descriptor cannot be examined, which no kernel does to an open one.
+    /// The descriptor cannot be examined, which no kernel does to an open one.
     pub fn inode(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.ino())
     }
@@ -152,7 +152,7 @@ impl AsFd for NetNs {
 /// Removes the name. The namespace itself ends with its last process and descriptor.
 ///
 /// # Errors
-/// When it does not exist, or the caller lacks `CAP_SYS_ADMIN`.
+/// The namespace does not exist, or the caller lacks `CAP_SYS_ADMIN`.
 pub fn delete(name: &str) -> Result<(), NetnsError> {
     let path = path_of(name)?;
     let refused = |action, source| NetnsError::Refused { action, name: name.to_owned(), source };
@@ -173,7 +173,7 @@ pub fn delete(name: &str) -> Result<(), NetnsError> {
 /// Returns the names of all namespaces, sorted; empty if none was ever created.
 ///
 /// # Errors
-/// When the directory cannot be read.
+/// The directory cannot be read.
 pub fn list() -> Result<Vec<String>, NetnsError> {
     let refused = |source| NetnsError::Refused {
         action: "list /run/netns",
@@ -199,7 +199,7 @@ pub fn list() -> Result<Vec<String>, NetnsError> {
 /// Moves the calling thread, and only it, into the namespace.
 ///
 /// # Errors
-/// When the caller lacks `CAP_SYS_ADMIN`.
+/// The caller lacks `CAP_SYS_ADMIN`.
 pub fn enter(namespace: &NetNs) -> Result<(), NetnsError> {
     setns(namespace, CloneFlags::CLONE_NEWNET).map_err(|errno| NetnsError::Refused {
         action: "enter it",
@@ -214,7 +214,7 @@ pub fn enter(namespace: &NetNs) -> Result<(), NetnsError> {
 /// Sockets and netlink handles opened inside stay in that namespace when they are handed out.
 ///
 /// # Errors
-/// When the caller lacks `CAP_SYS_ADMIN` or no thread can be started.
+/// The caller lacks `CAP_SYS_ADMIN` or no thread can be started.
 pub fn in_namespace<T: Send>(
     namespace: &NetNs,
     closure: impl FnOnce() -> T + Send,
@@ -228,7 +228,7 @@ pub fn in_namespace<T: Send>(
 /// still shows the devices of the caller's namespace.
 ///
 /// # Errors
-/// When no descriptor is left to hold the namespace until the command has started.
+/// No descriptor is left to hold the namespace until the command has started.
 pub fn command_in<'command>(
     namespace: &NetNs,
     command: &'command mut Command,

@@ -12,7 +12,7 @@ impl Scratch {
     /// Creates a namespace for the test of this name.
     ///
     /// # Panics
-    /// When the kernel refuses.
+    /// The kernel refuses.
     #[must_use]
     pub fn new(purpose: &str) -> Self {
         let name = format!("tt-os-{}-{purpose}", std::process::id());

@@ -39,7 +39,7 @@ pub enum SysctlError {
 /// Reads a parameter, without the final line break.
 ///
 /// # Errors
-/// When it does not exist or cannot be read.
+/// The parameter does not exist or cannot be read.
 pub fn read(key: &str) -> Result<String, SysctlError> {
     match std::fs::read_to_string(path_of(key)?) {
         Ok(value) => Ok(value.trim_end().to_owned()),
@@ -50,7 +50,7 @@ pub fn read(key: &str) -> Result<String, SysctlError> {
 /// Sets a parameter.
 ///
 /// # Errors
-/// When it does not exist, the value is refused, or the caller may not.
+/// The parameter does not exist, the value is refused, or the caller may not.
 pub fn write(key: &str, value: &str) -> Result<(), SysctlError> {
     std::fs::write(path_of(key)?, value).map_err(|source| error("set", key, source))
 }

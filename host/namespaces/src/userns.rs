@@ -83,7 +83,7 @@ pub fn is_root() -> bool {
 /// contents of [`FOLDERS`] are hidden from it.
 ///
 /// # Errors
-/// When the machine refuses, or the process has other threads.
+/// The machine refuses, or the process has other threads.
 pub fn enter() -> Result<(), UserNamespaceError> {
     let (user, group) = (nix::unistd::geteuid(), nix::unistd::getegid());
     unshare(CloneFlags::CLONE_NEWUSER)

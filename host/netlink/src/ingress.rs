@@ -36,7 +36,7 @@ impl Taken {
     /// Diverts the frames of a device in the calling thread's namespace.
     ///
     /// # Errors
-    /// When the caller lacks `CAP_NET_ADMIN`, the kernel has no nftables at the ingress of devices,
+    /// The caller lacks `CAP_NET_ADMIN`, the kernel has no nftables at the ingress of devices,
     /// or another node has taken the device.
     pub fn take(device: &str, index: u32, mark: u32) -> Result<Self, NetlinkError> {
         let socket = nftables::open()?;
@@ -48,7 +48,7 @@ impl Taken {
     /// long as the returned value exists; frames with the mark pass, and keep it.
     ///
     /// # Errors
-    /// As of [`Taken::take`].
+    /// Same as [`Taken::take`].
     pub fn hold(device: &str, index: u32, mark: u32) -> Result<Self, NetlinkError> {
         let socket = nftables::open()?;
         hold(device, index, mark).commit(&socket, &taking(device))?;
@@ -67,7 +67,7 @@ impl AsFd for Taken {
 /// existing table is made again.
 ///
 /// # Errors
-/// When the caller lacks `CAP_NET_ADMIN`, or the kernel has no nftables at the ingress of devices.
+/// The caller lacks `CAP_NET_ADMIN`, or the kernel has no nftables at the ingress of devices.
 pub fn close_ingress(device: &str, index: u32, mark: u32) -> Result<(), NetlinkError> {
     close(device, index, mark).commit(&nftables::open()?, &taking(device))
 }
@@ -76,7 +76,7 @@ pub fn close_ingress(device: &str, index: u32, mark: u32) -> Result<(), NetlinkE
 /// remove it does nothing.
 ///
 /// # Errors
-/// When the caller lacks `CAP_NET_ADMIN`, or the kernel has no nftables.
+/// The caller lacks `CAP_NET_ADMIN`, or the kernel has no nftables.
 pub fn open_ingress(index: u32) -> Result<(), NetlinkError> {
     let request = format!("give the frames of device number {index} back to the kernel");
     Transaction::new().remove_table(&closed(index)).commit(&nftables::open()?, &request)
@@ -97,7 +97,7 @@ pub struct KnownDevice {
 /// `owner`; an empty list drops nothing.
 ///
 /// # Errors
-/// When the caller lacks `CAP_NET_ADMIN`, or the kernel has no nftables of the family inet.
+/// The caller lacks `CAP_NET_ADMIN`, or the kernel has no nftables of the family inet.
 pub fn close_names(owner: &str, devices: &[KnownDevice]) -> Result<(), NetlinkError> {
     let request =
         format!("close the devices of node {owner} by name (nftables, CONFIG_NF_TABLES_INET)");

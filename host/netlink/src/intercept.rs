@@ -39,7 +39,7 @@ impl Interception {
     /// Starts an interception in the calling thread's namespace, which must be that of `netlink`.
     ///
     /// # Errors
-    /// When the caller lacks `CAP_NET_ADMIN`, or the kernel has no nftables, TPROXY
+    /// The caller lacks `CAP_NET_ADMIN`, or the kernel has no nftables, TPROXY
     /// (`CONFIG_NFT_TPROXY`) or policy routing.
     pub fn begin(netlink: &Netlink, port: u16) -> Result<Self, NetlinkError> {
         // The table comes first: rules without it count as left over from an earlier interception.
@@ -64,7 +64,7 @@ impl Interception {
     /// Ends the interception: open connections lose their packets.
     ///
     /// # Errors
-    /// When the kernel does not remove the rules and routes.
+    /// The kernel does not remove the rules and routes.
     pub fn end(self, netlink: &Netlink) -> Result<(), NetlinkError> {
         marked::remove(netlink.socket(), self.port)
     }

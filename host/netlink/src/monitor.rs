@@ -59,7 +59,7 @@ impl Monitor {
     /// Opens a subscription to the calling thread's namespace.
     ///
     /// # Errors
-    /// When the kernel gives no socket.
+    /// The kernel gives no socket.
     pub fn open() -> Result<Self, NetlinkError> {
         let mask = GROUPS.iter().fold(0, |mask, group| mask | 1 << (group - 1));
         let socket = Socket::open(None, mask).map_err(|source| NetlinkError::Open { source })?;
@@ -71,7 +71,7 @@ impl Monitor {
     /// Opens a subscription to another namespace; the calling thread does not move.
     ///
     /// # Errors
-    /// When the namespace cannot be entered or the kernel gives no socket.
+    /// The namespace cannot be entered or the kernel gives no socket.
     pub fn open_in(namespace: &NetNs) -> Result<Self, NetlinkError> {
         in_namespace(namespace, Self::open)?
     }
@@ -79,7 +79,7 @@ impl Monitor {
     /// Returns the next change, blocking at most `patience`; `None` if nothing changed.
     ///
     /// # Errors
-    /// When the socket fails.
+    /// The socket fails.
     pub fn next_within(&mut self, patience: Duration) -> io::Result<Option<Change>> {
         if self.waiting.is_empty() {
             let fd = self.socket.fd();
@@ -99,7 +99,7 @@ impl Monitor {
     /// Returns the next change, for async code: cancelling it loses nothing.
     ///
     /// # Errors
-    /// When the socket fails, or outside a tokio runtime with I/O.
+    /// The socket fails, or outside a tokio runtime with I/O.
     pub async fn next(&mut self) -> io::Result<Change> {
         loop {
             if let Some(change) = self.waiting.pop_front() {

@@ -31,7 +31,7 @@ const LEGACY_TABLES: [&str; 2] =
 /// without changing it.
 ///
 /// # Errors
-/// When the caller lacks `CAP_NET_ADMIN`, or `/proc` is not mounted.
+/// The caller lacks `CAP_NET_ADMIN`, or `/proc` is not mounted.
 pub fn netfilter_in_use() -> io::Result<bool> {
     for path in LEGACY_TABLES {
         match std::fs::read_to_string(path) {
@@ -47,7 +47,7 @@ pub fn netfilter_in_use() -> io::Result<bool> {
 /// namespace.
 ///
 /// # Errors
-/// When the caller lacks `CAP_NET_ADMIN`.
+/// The caller lacks `CAP_NET_ADMIN`.
 pub fn tables_of_nodes() -> io::Result<BTreeSet<String>> {
     let hooked = chains()?.into_iter().filter(|chain| chain.hooked && chain.is_ours());
     Ok(hooked.map(|chain| chain.table).collect())

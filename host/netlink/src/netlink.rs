@@ -24,7 +24,7 @@ impl Netlink {
     /// Opens the calling thread's namespace.
     ///
     /// # Errors
-    /// When the kernel gives no socket.
+    /// The kernel gives no socket.
     pub fn open() -> Result<Self, NetlinkError> {
         let open = || Ok(Self { socket: Socket::open(None, 0)?, strict: Socket::open_strict()? });
         open().map_err(|source| NetlinkError::Open { source })
@@ -33,7 +33,7 @@ impl Netlink {
     /// Opens another namespace; the calling thread does not move.
     ///
     /// # Errors
-    /// When the namespace cannot be entered or the kernel gives no socket.
+    /// The namespace cannot be entered or the kernel gives no socket.
     pub fn open_in(namespace: &NetNs) -> Result<Self, NetlinkError> {
         in_namespace(namespace, Self::open)?
     }
@@ -45,7 +45,7 @@ impl Netlink {
     /// Returns all devices of the namespace, by index.
     ///
     /// # Errors
-    /// When the kernel's answer cannot be read.
+    /// The kernel's answer cannot be read.
     pub fn links(&self) -> Result<Vec<Link>, NetlinkError> {
         link::all(&self.socket)
     }
@@ -80,7 +80,7 @@ impl Netlink {
     /// directly, down.
     ///
     /// # Errors
-    /// When a name is taken or too long, the MTU is out of range, or the caller lacks
+    /// A name is taken or too long, the MTU is out of range, or the caller lacks
     /// `CAP_NET_ADMIN`.
     pub fn create_veth(&self, ends: [VethEnd<'_>; 2], mtu: u32) -> Result<(), NetlinkError> {
         link::create_veth(&self.socket, ends, mtu)
@@ -90,7 +90,7 @@ impl Netlink {
     /// down.
     ///
     /// # Errors
-    /// When the name or the VLAN is taken, `vlan` is above 4094, or the kernel has no VLANs.
+    /// The name or the VLAN is taken, `vlan` is above 4094, or the kernel has no VLANs.
     pub fn create_vlan(&self, name: &str, parent: u32, vlan: u16) -> Result<(), NetlinkError> {
         link::create_vlan(&self.socket, name, parent, vlan)
     }
@@ -98,7 +98,7 @@ impl Netlink {
     /// Sets a device up.
     ///
     /// # Errors
-    /// When the device is gone or its driver refuses.
+    /// The device is gone or its driver refuses.
     pub fn set_up(&self, index: u32) -> Result<(), NetlinkError> {
         link::set_up(&self.socket, index)
     }
@@ -106,7 +106,7 @@ impl Netlink {
     /// Sets a device down.
     ///
     /// # Errors
-    /// When the device is gone.
+    /// The device is gone.
     pub fn set_down(&self, index: u32) -> Result<(), NetlinkError> {
         link::set_down(&self.socket, index)
     }
@@ -114,7 +114,7 @@ impl Netlink {
     /// Switches the reception of frames that are addressed to others on or off.
     ///
     /// # Errors
-    /// When the device is gone or its driver refuses.
+    /// The device is gone or its driver refuses.
     pub fn set_promiscuous(&self, index: u32, on: bool) -> Result<(), NetlinkError> {
         link::set_promiscuous(&self.socket, index, on)
     }
@@ -122,7 +122,7 @@ impl Netlink {
     /// Sets the MAC address of a device.
     ///
     /// # Errors
-    /// When it is a multicast address or the driver wants the device down first.
+    /// The address is a multicast address, or the driver wants the device down first.
     pub fn set_mac(&self, index: u32, mac: [u8; 6]) -> Result<(), NetlinkError> {
         link::set_mac(&self.socket, index, mac)
     }
@@ -130,7 +130,7 @@ impl Netlink {
     /// Sets a device's MTU, in bytes.
     ///
     /// # Errors
-    /// When the driver does not take it, or a loaded XDP program does not.
+    /// The driver does not take it, or a loaded XDP program does not.
     pub fn set_mtu(&self, index: u32, mtu: u32) -> Result<(), NetlinkError> {
         link::set_mtu(&self.socket, index, mtu)
     }
@@ -139,7 +139,7 @@ impl Netlink {
     /// wait for its reader.
     ///
     /// # Errors
-    /// When the device does not exist.
+    /// The device does not exist.
     pub fn set_queue_length(&self, index: u32, packets: u32) -> Result<(), NetlinkError> {
         link::set_queue_length(&self.socket, index, packets)
     }
@@ -147,7 +147,7 @@ impl Netlink {
     /// Removes a device; the peer of a veth is removed with it.
     ///
     /// # Errors
-    /// When it is gone or cannot be removed.
+    /// The device is gone or cannot be removed.
     pub fn delete_link(&self, index: u32) -> Result<(), NetlinkError> {
         link::delete(&self.socket, index)
     }
@@ -156,7 +156,7 @@ impl Netlink {
     /// An address of 127.0.0.0/8 is of this machine alone, and nothing is sent from it.
     ///
     /// # Errors
-    /// When the device has it already, or IPv6 is off there.
+    /// The device has it already, or IPv6 is off there.
     pub fn add_address(
         &self,
         index: u32,
@@ -169,7 +169,7 @@ impl Netlink {
     /// Adds a route, or replaces the one with the same destination.
     ///
     /// # Errors
-    /// When the next router is on no link, or the device is down.
+    /// The next router is on no link, or the device is down.
     pub fn add_route(&self, route: &Route) -> Result<(), NetlinkError> {
         address::add_route(&self.socket, route)
     }
@@ -177,7 +177,7 @@ impl Netlink {
     /// Returns all neighbours that the kernel knows, IPv4 and IPv6.
     ///
     /// # Errors
-    /// When the kernel's answer cannot be read.
+    /// The kernel's answer cannot be read.
     pub fn neighbours(&self) -> Result<Vec<Neighbour>, NetlinkError> {
         address::neighbours(&self.socket)
     }
@@ -186,7 +186,7 @@ impl Netlink {
     /// among them.
     ///
     /// # Errors
-    /// When the kernel's answer cannot be read.
+    /// The kernel's answer cannot be read.
     pub fn is_own(&self, address: IpAddr) -> Result<bool, NetlinkError> {
         own::is_own(&self.socket, address)
     }
@@ -195,7 +195,7 @@ impl Netlink {
     /// machine, each with its length in bits.
     ///
     /// # Errors
-    /// When the kernel's answer cannot be read.
+    /// The kernel's answer cannot be read.
     pub fn own_v4(&self) -> Result<Vec<(Ipv4Addr, u8)>, NetlinkError> {
         own::own_v4(&self.strict)
     }
@@ -203,7 +203,7 @@ impl Netlink {
     /// Limits the rate at which a device sends, in place of the queueing discipline at its root.
     ///
     /// # Errors
-    /// When the rate is zero, or the kernel lacks `sch_tbf`.
+    /// The rate is zero, or the kernel lacks `sch_tbf`.
     pub fn set_rate(&self, index: u32, rate: BitsPerSecond) -> Result<(), NetlinkError> {
         rate::set_rate(&self.socket, index, rate)
     }
@@ -212,7 +212,7 @@ impl Netlink {
     /// gets them.
     ///
     /// # Errors
-    /// When the device does not exist.
+    /// The device does not exist.
     pub fn set_no_queue(&self, index: u32) -> Result<(), NetlinkError> {
         rate::set_no_queue(&self.socket, index)
     }
@@ -220,7 +220,7 @@ impl Netlink {
     /// Returns all routing rules, IPv4 and IPv6.
     ///
     /// # Errors
-    /// When the kernel's answer cannot be read.
+    /// The kernel's answer cannot be read.
     pub fn rules(&self) -> Result<Vec<RoutingRule>, NetlinkError> {
         slow_path::rules(&self.socket)
     }
@@ -229,7 +229,7 @@ impl Netlink {
     /// no plainly forwarded packet.
     ///
     /// # Errors
-    /// When the kernel's answer cannot be read.
+    /// The kernel's answer cannot be read.
     pub fn extra_rules(&self) -> Result<usize, NetlinkError> {
         slow_path::extra_rules(&self.socket)
     }
@@ -237,7 +237,7 @@ impl Netlink {
     /// Returns the queueing disciplines of all devices, also those inside others.
     ///
     /// # Errors
-    /// When the kernel's answer cannot be read.
+    /// The kernel's answer cannot be read.
     pub fn qdiscs(&self) -> Result<Vec<Qdisc>, NetlinkError> {
         slow_path::qdiscs(&self.socket)
     }
@@ -246,7 +246,7 @@ impl Netlink {
     /// IPsec.
     ///
     /// # Errors
-    /// When the caller lacks `CAP_NET_ADMIN`.
+    /// The caller lacks `CAP_NET_ADMIN`.
     pub fn ipsec_policies() -> Result<usize, NetlinkError> {
         slow_path::ipsec_policies()
     }
@@ -255,7 +255,7 @@ impl Netlink {
     /// policies, or packets without one are dropped (`ip xfrm policy setdefault fwd block`).
     ///
     /// # Errors
-    /// When the caller lacks `CAP_NET_ADMIN`.
+    /// The caller lacks `CAP_NET_ADMIN`.
     pub fn ipsec_in_use() -> Result<bool, NetlinkError> {
         slow_path::ipsec_in_use()
     }
@@ -263,7 +263,7 @@ impl Netlink {
     /// Returns [`Netlink::ipsec_in_use`] of another namespace.
     ///
     /// # Errors
-    /// When the namespace cannot be entered, or the caller lacks `CAP_NET_ADMIN`.
+    /// The namespace cannot be entered, or the caller lacks `CAP_NET_ADMIN`.
     pub fn ipsec_in_use_in(namespace: &NetNs) -> Result<bool, NetlinkError> {
         in_namespace(namespace, Self::ipsec_in_use)?
     }
@@ -271,7 +271,7 @@ impl Netlink {
     /// Returns [`Netlink::ipsec_policies`] of another namespace.
     ///
     /// # Errors
-    /// When the namespace cannot be entered, or the caller lacks `CAP_NET_ADMIN`.
+    /// The namespace cannot be entered, or the caller lacks `CAP_NET_ADMIN`.
     pub fn ipsec_policies_in(namespace: &NetNs) -> Result<usize, NetlinkError> {
         in_namespace(namespace, Self::ipsec_policies)?
     }
@@ -279,7 +279,7 @@ impl Netlink {
     /// Redirects all frames received by one device to the ingress of another.
     ///
     /// # Errors
-    /// When the caller lacks `CAP_NET_ADMIN`, or the kernel has no ingress queueing discipline, u32
+    /// The caller lacks `CAP_NET_ADMIN`, or the kernel has no ingress queueing discipline, u32
     /// filter or mirred action.
     pub fn redirect_to(&self, from: u32, to: u32) -> Result<(), NetlinkError> {
         redirect::redirect(&self.socket, from, to)
@@ -288,7 +288,7 @@ impl Netlink {
     /// Removes rules and routes that an interception with this port has left, however it ended.
     ///
     /// # Errors
-    /// When the kernel refuses; it is no error if there are none.
+    /// The kernel refuses; it is no error if there are none.
     pub fn end_interception(&self, port: u16) -> Result<(), NetlinkError> {
         marked::remove(&self.socket, port)
     }
@@ -297,7 +297,7 @@ impl Netlink {
     /// ports.
     ///
     /// # Errors
-    /// When the kernel does not list them, or does not remove them.
+    /// The kernel does not list them, or does not remove them.
     pub fn end_left_interceptions(&self) -> Result<Vec<u16>, NetlinkError> {
         let rules = self.rules()?;
         let ours = rules.iter().filter(|rule| rule.ours);

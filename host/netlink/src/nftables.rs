@@ -165,7 +165,7 @@ impl Transaction {
     /// Executes the messages; `request` describes them, as a verb with its object.
     ///
     /// # Errors
-    /// When the kernel refuses one of them: then none is executed.
+    /// The kernel refuses one of them: then none is executed.
     pub(super) fn commit(self, socket: &Socket, request: &str) -> Result<(), NetlinkError> {
         socket.batch(request, &self.messages())
     }

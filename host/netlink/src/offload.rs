@@ -137,7 +137,7 @@ impl OffloadState {
     /// Reads a device's offloads.
     ///
     /// # Errors
-    /// When there is no such device.
+    /// The device does not exist.
     pub fn read(device: &str) -> Result<Self, OffloadError> {
         let features = Device::open(device)?.features()?;
         let names = |wanted: &dyn Fn(&Feature) -> bool| {
@@ -158,7 +158,7 @@ impl OffloadState {
     /// Turns a set of offloads off; the returned value turns those on again that were on.
     ///
     /// # Errors
-    /// When the device cannot; every change is then undone.
+    /// The device cannot; every change is then undone.
     pub fn disable(device: &str, set: &[Offload]) -> Result<Restore, OffloadError> {
         disable(device, set)
     }
@@ -189,7 +189,7 @@ impl Restore {
     /// Restores the features, in the calling thread's namespace.
     ///
     /// # Errors
-    /// When the device is gone.
+    /// The device is gone.
     pub fn restore(&self) -> Result<(), OffloadError> {
         self.restore_as(&self.device)
     }
@@ -197,7 +197,7 @@ impl Restore {
     /// Restores the features of a device that was renamed.
     ///
     /// # Errors
-    /// When there is no device of that name.
+    /// The device does not exist.
     pub fn restore_as(&self, device: &str) -> Result<(), OffloadError> {
         if self.features.is_empty() {
             return Ok(());
@@ -220,7 +220,7 @@ struct Feature {
 /// Turns a set of offloads off; the returned value turns those on again that were on.
 ///
 /// # Errors
-/// When the device cannot; every change is then undone.
+/// The device cannot; every change is then undone.
 pub fn disable(device: &str, set: &[Offload]) -> Result<Restore, OffloadError> {
     let covered = |feature: &Feature| set.iter().any(|offload| offload.covers(&feature.name));
     let restore = change(device, false, &covered)?;
@@ -240,7 +240,7 @@ pub fn disable(device: &str, set: &[Offload]) -> Result<Restore, OffloadError> {
 /// Turns a set of offloads on as far as the device can; the returned value turns them off again.
 ///
 /// # Errors
-/// When the device does not exist or the caller lacks `CAP_NET_ADMIN`.
+/// The device does not exist or the caller lacks `CAP_NET_ADMIN`.
 pub fn enable(device: &str, set: &[Offload]) -> Result<Restore, OffloadError> {
     change(device, true, &|feature| set.iter().any(|offload| offload.covers_usually(&feature.name)))
 }
@@ -280,7 +280,7 @@ pub struct Channels {
 /// Returns the queues of a device.
 ///
 /// # Errors
-/// When the device does not exist, or its driver does not say (`EOPNOTSUPP`).
+/// The device does not exist, or its driver does not say (`EOPNOTSUPP`).
 pub fn channels(device: &str) -> Result<Channels, OffloadError> {
     Device::open(device)?.channels()
 }
@@ -289,7 +289,7 @@ pub fn channels(device: &str) -> Result<Channels, OffloadError> {
 /// link that is down.
 ///
 /// # Errors
-/// When the device does not exist, or its driver does not say (`EOPNOTSUPP`).
+/// The device does not exist, or its driver does not say (`EOPNOTSUPP`).
 pub fn speed(device: &str) -> Result<Option<BitsPerSecond>, OffloadError> {
     let megabits = Device::open(device)?.speed()?;
     Ok(megabits.map(|megabits| BitsPerSecond(u64::from(megabits) * 1_000_000)))
@@ -298,7 +298,7 @@ pub fn speed(device: &str) -> Result<Option<BitsPerSecond>, OffloadError> {
 /// Returns the name of a device's driver: `veth`, `virtio_net`, `ixgbe`, ...
 ///
 /// # Errors
-/// When the device does not exist, or has no driver to name (`EOPNOTSUPP`, as loopback).
+/// The device does not exist, or has no driver to name (`EOPNOTSUPP`, as loopback).
 pub fn driver(device: &str) -> Result<String, OffloadError> {
     Device::open(device)?.driver()
 }

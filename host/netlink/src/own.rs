@@ -41,7 +41,7 @@ const AF_INET: u8 = libc::AF_INET as u8;
 /// Returns true if an address is one of this machine's, in the calling thread's network namespace.
 ///
 /// # Errors
-/// When the kernel's answer cannot be read.
+/// The kernel's answer cannot be read.
 pub fn is_own_address(address: IpAddr) -> io::Result<bool> {
     let socket = Socket::open(None, 0).map_err(|source| NetlinkError::Open { source });
     socket.and_then(|socket| is_own(&socket, address)).map_err(io::Error::other)

@@ -24,7 +24,7 @@ pub fn inherit(command: &mut Command, fd: OwnedFd) -> RawFd {
 /// streams and descriptors passed by [`inherit`].
 ///
 /// # Errors
-/// When the kernel refuses.
+/// The kernel refuses.
 pub fn close_inherited_on_exec() -> io::Result<()> {
     let flags = libc::CLOSE_RANGE_CLOEXEC.cast_signed();
     // SAFETY: the call takes three numbers, and closes nothing in this process.
@@ -38,7 +38,7 @@ const FIRST_OTHER: libc::c_uint = 3;
 /// Reopens standard error for writing only. On a terminal each of the standard streams can be read.
 ///
 /// # Errors
-/// When it cannot be opened again, as a socket cannot; then it stays as it is.
+/// Standard error cannot be opened again, as a socket cannot; then it stays as it is.
 pub fn only_write_to_standard_error() -> io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NOCTTY | OFlags::CLOEXEC;
     let again = rustix::fs::open("/proc/self/fd/2", flags, Mode::empty())?;

@@ -35,7 +35,7 @@ pub fn may_use(core: usize) -> bool {
 /// Restricts this thread to one core.
 ///
 /// # Errors
-/// When the core does not exist.
+/// The core does not exist.
 pub fn only(core: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
     // A set has no bit for such a core, and the kernel refuses an empty one.
@@ -48,7 +48,7 @@ pub fn only(core: usize) -> io::Result<()> {
 /// Removes a core from those of this thread, unless it is the only one.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// The kernel refuses.
 pub fn exclude(core: usize) -> io::Result<()> {
     let mut set = sched_getaffinity(None)?;
     if core < CpuSet::MAX_CPU {
@@ -63,7 +63,7 @@ pub fn exclude(core: usize) -> io::Result<()> {
 /// Adds a core to those of this thread, which then runs only when a core is idle.
 ///
 /// # Errors
-/// When the core does not exist, or the kernel refuses.
+/// The core does not exist, or the kernel refuses.
 pub fn add_when_idle(core: usize) -> io::Result<()> {
     let mut set = sched_getaffinity(None)?;
     if core >= CpuSet::MAX_CPU {
@@ -77,7 +77,7 @@ pub fn add_when_idle(core: usize) -> io::Result<()> {
 /// Gives the calling thread precedence over all ordinary ones, like an interrupt.
 ///
 /// # Errors
-/// Without `CAP_SYS_NICE`.
+/// The caller lacks `CAP_SYS_NICE`.
 pub fn set_realtime() -> io::Result<()> {
     schedule(libc::SCHED_FIFO, 1)
 }

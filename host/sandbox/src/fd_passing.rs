@@ -25,7 +25,7 @@ pub const DESCRIPTORS_MAX: usize = 32;
 /// program.
 ///
 /// # Errors
-/// When the kernel has no descriptors or memory left.
+/// The kernel has no descriptors or memory left.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
@@ -44,7 +44,7 @@ const BACKLOG: i32 = 4;
 /// other one. Only this user may connect. The path appears when connections are possible.
 ///
 /// # Errors
-/// When the path cannot be created, or is too long.
+/// The path cannot be created, or is too long.
 pub fn listen(path: &Path) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -60,7 +60,7 @@ pub fn listen(path: &Path) -> io::Result<OwnedFd> {
 /// Accepts the next connection of a socket of [`listen`], if one waits.
 ///
 /// # Errors
-/// As reported by the kernel.
+/// The kernel refuses.
 pub fn accept(socket: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     match accept_with(socket, SocketFlags::CLOEXEC) {
         Ok(connection) => {
@@ -99,7 +99,7 @@ pub fn send(socket: BorrowedFd<'_>, message: &[u8], fds: &[BorrowedFd<'_>]) -> i
 /// has read.
 ///
 /// # Errors
-/// As [`send`].
+/// Same as [`send`].
 pub fn try_send(
     socket: BorrowedFd<'_>,
     message: &[u8],
@@ -200,7 +200,7 @@ const STANDARD_ERROR: RawFd = 2;
 /// Returns a sealed memory file with these bytes, which can no longer change.
 ///
 /// # Errors
-/// When the kernel has no memory or descriptors left.
+/// The kernel has no memory or descriptors left.
 pub fn sealed_memory(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
     use std::io::Write;
@@ -238,7 +238,7 @@ pub fn read_sealed_memory(fd: BorrowedFd<'_>, length_max: u64) -> io::Result<Vec
 /// the end of the time.
 ///
 /// # Errors
-/// As reported by the kernel.
+/// The kernel refuses.
 pub fn wait_readable(fds: &[BorrowedFd<'_>], time: Option<Nanos>) -> io::Result<()> {
     wait_for(fds, PollFlags::IN, time).map(drop)
 }
@@ -247,7 +247,7 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], time: Option<Nanos>) -> io::Result<
 /// within the time; true also after a signal.
 ///
 /// # Errors
-/// As reported by the kernel.
+/// The kernel refuses.
 pub fn wait_readable_or_writable(socket: BorrowedFd<'_>, time: Nanos) -> io::Result<bool> {
     wait_for(&[socket], PollFlags::IN | PollFlags::OUT, Some(time))
 }

@@ -78,7 +78,7 @@ pub(super) fn raise(role: Role, folder: Option<&Path>) -> Result<Landlock, Rules
 /// Returns the landlock support that a cell would get on this machine.
 ///
 /// # Errors
-/// When landlock exists and refuses.
+/// Landlock exists and refuses.
 pub fn landlock() -> Result<Landlock, String> {
     // A separate thread is confined, and ends.
     let tried = std::thread::spawn(|| raise(Role::Cell { locked_bytes: 0 }, None)).join();

@@ -114,7 +114,7 @@ pub struct Entered {
 /// either.
 ///
 /// # Errors
-/// When a step is refused: see [`SandboxError`].
+/// A step is refused: see [`SandboxError`].
 pub fn enter(role: Role) -> Result<Entered, SandboxError> {
     enter_with(role, None)
 }
@@ -122,7 +122,7 @@ pub fn enter(role: Role) -> Result<Entered, SandboxError> {
 /// Gives up rights like [`enter`], for a codec, which then executes this program.
 ///
 /// # Errors
-/// As [`enter`].
+/// Same as [`enter`].
 pub fn enter_codec(program: &Path) -> Result<Entered, SandboxError> {
     enter_with(Role::Codec, program.parent())
 }
@@ -151,7 +151,7 @@ impl Entered {
     /// from now on. All threads have to run by now: a thread's first steps need more calls.
     ///
     /// # Errors
-    /// When a step is refused: see [`SandboxError`].
+    /// A step is refused: see [`SandboxError`].
     pub fn seal(self) -> Result<Confined, SandboxError> {
         let descriptors = match self.role {
             Role::Cell { .. } => CELL_DESCRIPTORS_MAX,
@@ -184,7 +184,7 @@ impl Entered {
 /// Does [`enter`] and [`Entered::seal`], for a process without further threads.
 ///
 /// # Errors
-/// As these.
+/// Same as [`enter`] and [`Entered::seal`].
 pub fn confine(role: Role) -> Result<Confined, SandboxError> {
     enter(role)?.seal()
 }

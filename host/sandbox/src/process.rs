@@ -20,7 +20,7 @@ impl ForeignProcess {
     /// this: as long as that one lives, no other gets its id.
     ///
     /// # Errors
-    /// When it does not exist.
+    /// The process does not exist.
     pub fn open(pid: u32) -> io::Result<Self> {
         let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let number = number.ok_or(io::ErrorKind::InvalidInput)?;
@@ -36,7 +36,7 @@ impl ForeignProcess {
     /// Kills the process; it is no error when it has ended already.
     ///
     /// # Errors
-    /// When this process may not.
+    /// The caller may not signal the process.
     pub fn kill(&self) -> io::Result<()> {
         match pidfd_send_signal(&self.fd, Signal::KILL) {
             Ok(()) | Err(Errno::SRCH) => Ok(()),
@@ -47,7 +47,7 @@ impl ForeignProcess {
     /// Waits until the process has ended, at most this long; returns true if it has.
     ///
     /// # Errors
-    /// As reported by the kernel.
+    /// The kernel refuses.
     pub fn wait(&self, most: Duration) -> io::Result<bool> {
         let timeout =
             Timespec { tv_sec: most.as_secs() as i64, tv_nsec: i64::from(most.subsec_nanos()) };
@@ -64,7 +64,7 @@ impl ForeignProcess {
 /// Its status is still to be waited for.
 ///
 /// # Errors
-/// When there is no such child.
+/// The process is no child of this one.
 pub fn cpu_time_at_end(child: u32) -> io::Result<Duration> {
     let (how, none) = (libc::WEXITED | libc::WNOWAIT, std::ptr::null_mut::<libc::siginfo_t>());
     loop {
@@ -90,7 +90,7 @@ pub fn cpu_time_at_end(child: u32) -> io::Result<Duration> {
 /// Returns the processor time that a process has taken so far, all its threads together.
 ///
 /// # Errors
-/// When the process does not exist.
+/// The process does not exist.
 pub fn cpu_time(pid: u32) -> io::Result<Duration> {
     let number = libc::clockid_t::try_from(pid).map_err(|_| io::ErrorKind::InvalidInput)?;
     // The clock id of a process: include/linux/posix-timers_types.h, CPUCLOCK_SCHED of all threads.

@@ -1,6 +1,6 @@
 //! Counters of 64 bits that two processes share: a memory file, mapped by both.
 //!
-//! Its length is sealed: the holder of its descriptor can change words, and nothing else.
+//! The length is sealed: the holder of its descriptor can change words, and nothing else.
 
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create,
@@ -26,7 +26,7 @@ impl SharedWords {
     /// Creates this many words.
     ///
     /// # Errors
-    /// When the kernel has no memory or descriptors left.
+    /// The kernel has no memory or descriptors left.
     pub fn create(name: &str, count: usize) -> io::Result<Self> {
         let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&fd, (count * size_of::<u64>()) as u64)?;
@@ -59,7 +59,7 @@ impl SharedWords {
     /// Returns one of the words.
     ///
     /// # Panics
-    /// When `at` is out of bounds.
+    /// The index `at` is out of bounds.
     #[must_use]
     pub fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at < self.count, "word {at} of {}", self.count);

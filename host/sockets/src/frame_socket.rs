@@ -135,7 +135,7 @@ impl FrameSocket {
     /// Opens a socket that sends frames and receives none, until [`FrameSocket::take`].
     ///
     /// # Errors
-    /// When the caller lacks `CAP_NET_RAW` in its network namespace, or the device does not exist.
+    /// The caller lacks `CAP_NET_RAW` in its network namespace, or the device does not exist.
     pub fn open(index: u32) -> io::Result<Self> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: socket takes three numbers.
@@ -158,7 +158,7 @@ impl FrameSocket {
     /// Opens a socket whose frames carry this mark.
     ///
     /// # Errors
-    /// As [`FrameSocket::open`], and when the caller lacks `CAP_NET_ADMIN`.
+    /// Same as [`FrameSocket::open`]; also, the caller lacks `CAP_NET_ADMIN`.
     pub fn open_marked(index: u32, mark: u32) -> io::Result<Self> {
         let socket = Self::open(index)?;
         set(&socket.fd, libc::SOL_SOCKET, libc::SO_MARK, mark as libc::c_int)?;
@@ -169,7 +169,7 @@ impl FrameSocket {
     /// [`SENT_MARK`].
     ///
     /// # Errors
-    /// As [`FrameSocket::open`].
+    /// Same as [`FrameSocket::open`].
     pub fn watch(index: u32) -> io::Result<Self> {
         let socket = Self::open(index)?;
         set(&socket.fd, libc::SOL_SOCKET, libc::SO_RCVBUF, WATCH_BUFFER)?;
@@ -203,7 +203,7 @@ impl FrameSocket {
     /// size of the receive buffer in bytes.
     ///
     /// # Errors
-    /// When the kernel refuses the filter.
+    /// The kernel refuses the filter.
     pub fn take(&self) -> io::Result<usize> {
         let size = libc::SO_RCVBUFFORCE;
         // Sizes above the general limit are possible only in the machine's initial user namespace.
@@ -224,7 +224,7 @@ impl FrameSocket {
     /// truncated.
     ///
     /// # Errors
-    /// When the device goes down or away.
+    /// The device goes down or away.
     pub fn receive<'a>(&self, buffer: &'a mut Buffer) -> io::Result<Option<Frame<'a>>> {
         let mut header = [0; HEADER_LENGTH];
         let mut control = Control::default();
@@ -277,7 +277,7 @@ impl FrameSocket {
     /// `WouldBlock` when the device's queue is full; else why it cannot be sent.
     ///
     /// # Panics
-    /// With more than [`PIECES_MAX`] pieces.
+    /// The frame has more than [`PIECES_MAX`] pieces.
     pub fn send(&self, pieces: &[&[u8]], unfinished: Unfinished) -> io::Result<()> {
         assert!(pieces.len() <= PIECES_MAX, "a packet has fewer pieces");
         let header = unfinished.bytes();
@@ -297,7 +297,7 @@ impl FrameSocket {
     /// descriptors of the socket, so only one descriptor should be queried.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// The kernel does not say.
     pub fn counted(&self) -> io::Result<Counted> {
         // SAFETY: tpacket_stats is a plain struct of integers, for which zeroes are valid.
         let mut stats: libc::tpacket_stats = unsafe { zeroed() };

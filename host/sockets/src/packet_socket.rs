@@ -46,7 +46,7 @@ impl PacketSocket {
     /// Opens a socket for the device of this index, in the calling thread's network namespace.
     ///
     /// # Errors
-    /// When the caller lacks `CAP_NET_RAW` or the device does not exist.
+    /// The caller lacks `CAP_NET_RAW` or the device does not exist.
     pub fn open(index: u32) -> io::Result<Self> {
         // Without a protocol no frame of another device is received before bind.
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
@@ -77,7 +77,7 @@ impl PacketSocket {
     /// comes. A frame longer than 65,535 bytes is truncated.
     ///
     /// # Errors
-    /// When the device goes down or away.
+    /// The device goes down or away.
     pub fn receive(&self, timeout: Duration) -> io::Result<Option<Vec<u8>>> {
         let end = Instant::now() + timeout;
         loop {

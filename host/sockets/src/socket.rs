@@ -27,7 +27,7 @@ pub struct XdpDrops {
 /// Returns the drops of an AF_XDP socket (`XDP_STATISTICS`).
 ///
 /// # Errors
-/// When `socket` is of another kind, or not set up yet.
+/// `socket` is of another kind, or not set up yet.
 pub fn xdp_drops(socket: BorrowedFd<'_>) -> io::Result<XdpDrops> {
     let counted = rustix::net::sockopt::xdp_statistics(socket)?;
     // `rx_dropped` includes packets that found no frame.

@@ -38,7 +38,7 @@ impl Listeners {
     /// Opens listeners in the calling thread's namespace.
     ///
     /// # Errors
-    /// Without `CAP_NET_ADMIN`, or when no port is free.
+    /// The caller lacks `CAP_NET_ADMIN`, or no port is free.
     pub fn open() -> io::Result<Self> {
         let mut last = io::Error::from(io::ErrorKind::AddrInUse);
         for _ in 0..ATTEMPTS_MAX {
@@ -78,7 +78,7 @@ fn port_of(socket: &impl AsFd) -> io::Result<u16> {
 /// capability.
 ///
 /// # Errors
-/// Without `CAP_NET_ADMIN`, or without a free descriptor.
+/// The caller lacks `CAP_NET_ADMIN`, or no descriptor is free.
 pub fn unconnected(v6: bool) -> io::Result<OwnedFd> {
     let family = if v6 { AddressFamily::INET6 } else { AddressFamily::INET };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;

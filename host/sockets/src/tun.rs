@@ -55,7 +55,7 @@ pub fn create(name: &str, kind: Kind) -> io::Result<OwnedFd> {
 /// time.
 ///
 /// # Errors
-/// As [`create`].
+/// Same as [`create`].
 pub fn create_lasting(name: &str, kind: Kind) -> io::Result<()> {
     let fd = create(name, kind)?;
     // SAFETY: TUNSETPERSIST takes a number.

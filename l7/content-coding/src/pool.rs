@@ -1,6 +1,6 @@
 //! Pool of idle codecs, so that a response costs no large allocation.
 //!
-//! One pool belongs to one thread. Codecs for whole bodies exist once, with at most
+//! A pool belongs to one thread. Codecs for whole bodies exist once, with at most
 //! [`SHARED_BYTES_MAX`](crate::SHARED_BYTES_MAX); streams return when their encoder is dropped, up
 //! to [`IDLE_BYTES_MAX`]. Memory in the pool is charged to its account, memory of an encoder is
 //! not. If the account has no memory left for a shared codec, a body is coded by a stream.

@@ -1,4 +1,4 @@
-//! Round trips through decoders that are independent of the encoders, where there are any.
+//! Tests of round trips through decoders that are independent of the encoders, where there are any.
 
 mod common;
 

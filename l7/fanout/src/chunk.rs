@@ -161,7 +161,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is offered and however little of it is taken: a decoder reads the data.
+        /// Decoders read the data, whatever is offered and however little of it is taken.
         #[test]
         fn chunks_are_whole_however_they_are_sent(
             offers in proptest::collection::vec((1_usize..600, 1_usize..700), 1..60),

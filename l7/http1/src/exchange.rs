@@ -179,7 +179,7 @@ impl Exchange {
     /// may remove a request to switch protocols, but add none.
     ///
     /// # Errors
-    /// There is no request, or a filter changed it to or from CONNECT.
+    /// No request is open, or a filter changed it to or from CONNECT.
     pub fn handle_request_sent(&mut self, head: &RequestHead) -> Result<(), ExchangeError> {
         let last = self.entries.back_mut().ok_or(ExchangeError::RequestOutOfTurn)?;
         let server_traits = RequestTraits::by(head);
@@ -308,8 +308,8 @@ impl Exchange {
         Ok(())
     }
 
-    /// Returns true if the connections end after the current response and neither side has announced it:
-    /// the caller tells the client with `connection::set_close`.
+    /// Returns true if the connections end after the current response and neither side has
+    /// announced it: the caller tells the client with `connection::set_close`.
     #[must_use]
     pub fn must_announce_close(&self) -> bool {
         self.entries.front().is_some_and(|entry| entry.must_announce_close)

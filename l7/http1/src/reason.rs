@@ -9,9 +9,9 @@ use crate::limits::{
 /// Direction of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// From client to server.
+    /// Client to server.
     Request,
-    /// From server to client.
+    /// Server to client.
     Response,
 }
 
@@ -94,7 +94,7 @@ pub enum Reason {
     /// A field's value has a control character.
     #[error("a field's value has a control character")]
     ValueByte,
-    /// One field line is too long.
+    /// A field line is too long.
     #[error("a field line has more than {FIELD_LINE_LENGTH_MAX} bytes")]
     FieldTooLong,
     /// All field lines together are too long.
@@ -112,7 +112,7 @@ pub enum Reason {
     /// A request of HTTP/1.1 has no Host.
     #[error("a request of HTTP/1.1 has no Host")]
     HostMissing,
-    /// There is more than one Host.
+    /// The request has more than one Host.
     #[error("there is more than one Host")]
     HostRepeated,
     /// Host is not a host and a port.
@@ -180,7 +180,7 @@ pub enum Reason {
     /// A response with 101 has no Upgrade, or the client did not ask for one.
     #[error("the server switches protocols, which the client did not ask for")]
     SwitchUnasked,
-    /// One request has too many interim responses.
+    /// A request has too many interim responses.
     #[error("there are more than {INTERIM_COUNT_MAX} interim responses to one request")]
     InterimTooMany,
     /// The connection ended within a head.

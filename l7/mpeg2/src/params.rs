@@ -45,7 +45,7 @@ impl fmt::Display for Rate {
 /// Pixel format of pictures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pixels {
-    /// One byte of luminance per pixel.
+    /// Luminance, a byte per pixel.
     Gray8,
     /// Three bytes per pixel: red, green, blue.
     Rgb24,

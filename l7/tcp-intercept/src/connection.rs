@@ -1,4 +1,4 @@
-//! One intercepted connection: two sockets and the two directions between them.
+//! Intercepted connection: two sockets and the two directions between them.
 //!
 //! ```text
 //!   accepted ─▶ connecting ─ server answers ─▶ open ─ both directions ended ─▶ closed
@@ -30,7 +30,7 @@ pub(crate) enum Outcome {
     Yielded,
     /// Both directions have ended.
     Ended,
-    /// One end was reset.
+    /// An end was reset.
     Reset,
     /// The server was not reached.
     Unreachable,

@@ -1,4 +1,4 @@
-//! One direction of a connection.
+//! Direction of a connection: its sender, buffers and receiver.
 //!
 //! ```text
 //!            ┌─ buffer: small amounts, or many small segments ──┐

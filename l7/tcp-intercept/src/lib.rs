@@ -250,7 +250,7 @@ impl Streams {
     /// it, open ones stay.
     ///
     /// # Errors
-    /// One of the two services does not exist.
+    /// A service of the two does not exist.
     pub fn hand_over(&mut self, from: ServiceNumber, to: ServiceNumber) -> io::Result<()> {
         let talk = self.service(to).ok_or(Errno::NOENT)?.talk();
         let service = self.service_mut(from).ok_or(Errno::NOENT)?;

@@ -1,7 +1,7 @@
 //! Receiving end of a line that checks every frame: which arrived, in which order, how often, and
 //! after which delay (`arrivals.bpf.c`).
 //!
-//! One instance serves one generator with stamped frames. Delays are from the generator's stamp to
+//! An instance serves one generator with stamped frames. Delays are from the generator's stamp to
 //! the XDP program at d0, so they include the line's own; a baseline's do, too.
 
 use anyhow::{Result, anyhow};

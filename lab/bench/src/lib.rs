@@ -9,7 +9,7 @@
 //! and take turns: round by round, never all of one and then all of the other. Reported is the
 //! median of the rounds.
 //!
-//! This crate does not know how a node is started: the caller passes a [`Subject`].
+//! The crate does not know how a node is started: the caller passes a [`Subject`].
 
 #![forbid(unsafe_code)]
 
@@ -617,7 +617,7 @@ pub struct Touched {
 /// Runs a benchmark; `progress` gets a line now and then.
 ///
 /// # Errors
-/// There is no such benchmark, rights are missing, or a subject does not come up.
+/// The benchmark does not exist, rights are missing, or a subject does not come up.
 pub fn run(
     name: &str,
     options: &Options,

@@ -222,7 +222,7 @@ pub struct Reproduced {
 /// Measures a figure again and writes `NAME.csv` and `NAME.svg` into `folder`.
 ///
 /// # Errors
-/// There is no such figure, the node does not come up, or the files cannot be written.
+/// The figure does not exist, the node does not come up, or the files cannot be written.
 pub fn run(
     name: &str,
     options: &Options,

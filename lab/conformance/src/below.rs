@@ -22,7 +22,7 @@ impl Below {
     /// Returns the level `nic`: XDP programs.
     ///
     /// # Errors
-    /// This machine cannot run the engine.
+    /// The machine cannot run the engine.
     pub fn nic() -> Result<Self, CompileError> {
         Self::new(Flavour::Xdp)
     }
@@ -30,7 +30,7 @@ impl Below {
     /// Returns the level `kernel`: programs of tcx.
     ///
     /// # Errors
-    /// This machine cannot run the engine.
+    /// The machine cannot run the engine.
     pub fn kernel() -> Result<Self, CompileError> {
         Self::new(Flavour::Tc)
     }

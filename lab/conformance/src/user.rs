@@ -19,7 +19,7 @@ impl User {
     /// Starts an engine and its clock.
     ///
     /// # Errors
-    /// This machine cannot run the engine.
+    /// The machine cannot run the engine.
     pub fn new() -> Result<Self, CompileError> {
         Self::with(MemoryKind::Own)
     }
@@ -27,7 +27,7 @@ impl User {
     /// Starts an engine with this kind of memory, and its clock.
     ///
     /// # Errors
-    /// This machine cannot run the engine.
+    /// The machine cannot run the engine.
     pub fn with(kind: MemoryKind) -> Result<Self, CompileError> {
         let engine = Engine::new()?;
         let _clock = Clock::start(engine.clone());

@@ -78,7 +78,7 @@ pub const TARGETS: &[Target] = &[
 /// Returns the target of that name.
 ///
 /// # Panics
-/// There is none: a fuzz target was renamed here only.
+/// The target does not exist: a fuzz target was renamed here only.
 #[must_use]
 pub fn target(name: &str) -> Target {
     *TARGETS.iter().find(|target| target.name == name).expect("a target has a name of the list")

@@ -27,7 +27,7 @@ impl Chance {
     /// Returns one of these values.
     ///
     /// # Panics
-    /// When there is none.
+    /// The slice is empty.
     pub const fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.index(all.len())]
     }

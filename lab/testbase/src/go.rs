@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 /// Builds `lab/filters/go` with the Go on the path, and gives its bytes.
 ///
 /// # Errors
-/// When there is no Go of 1.24 or newer, or it cannot build it.
+/// Go 1.24 or newer is not installed, or cannot build the filter.
 pub fn go_filter() -> Result<Vec<u8>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);

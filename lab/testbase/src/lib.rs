@@ -1,8 +1,8 @@
 //! Helpers for the tests of every crate: counted skips, waiting for conditions, chance that repeats
 //! itself, and modules that are built for WebAssembly.
 //!
-//! This crate depends on no other crate of the workspace, so that `make quick` runs a crate's tests only
-//! when something changed that they test. Labs and nodes under test are `lab/testkit`'s.
+//! The crate depends on no other crate of the workspace, so that `make quick` runs a crate's tests
+//! only when something changed that they test. Labs and nodes under test are `lab/testkit`'s.
 #![forbid(unsafe_code)]
 
 mod chance;

@@ -10,7 +10,7 @@ const TARGET: &str = "wasm32-unknown-unknown";
 /// returned path says where what came out lies.
 ///
 /// # Panics
-/// When it does not build.
+/// The package does not build.
 #[must_use]
 pub fn built_for_wasm(manifest: &str, target: &str, more: &[&str]) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -53,7 +53,7 @@ impl Net {
     /// Returns the namespace of a node of the lab.
     ///
     /// # Errors
-    /// There is no such node.
+    /// The node does not exist.
     pub fn namespace(&self, node: &str) -> Result<NetNs> {
         let found = self.plan.node(node).with_context(|| format!("no node '{node}' in the lab"))?;
         Ok(NetNs::open(&found.namespace)?)
@@ -62,7 +62,7 @@ impl Net {
     /// Returns a netlink socket in the namespace of a node.
     ///
     /// # Errors
-    /// There is no such node.
+    /// The node does not exist.
     pub fn netlink(&self, node: &str) -> Result<Netlink> {
         Ok(Netlink::open_in(&self.namespace(node)?)?)
     }
@@ -70,7 +70,7 @@ impl Net {
     /// Returns the end of the link from `node` to `peer`.
     ///
     /// # Errors
-    /// There is no such link.
+    /// The link does not exist.
     pub fn end<'net>(&'net self, node: &'net str, peer: &str) -> Result<&'net LinkEnd> {
         let links = self.plan.ends_at(node);
         let mut ends = links.filter(|(link, _)| link.ends.iter().any(|e| e.node.as_str() == peer));
@@ -81,7 +81,7 @@ impl Net {
     /// Returns the current state of the device of the link from `node` to `peer`.
     ///
     /// # Errors
-    /// There is no such link.
+    /// The link does not exist.
     pub fn device(&self, node: &str, peer: &str) -> Result<Link> {
         Ok(self.netlink(node)?.link(&self.end(node, peer)?.device)?)
     }
@@ -89,7 +89,7 @@ impl Net {
     /// Returns the Ethernet address of that device.
     ///
     /// # Errors
-    /// There is no such link.
+    /// The link does not exist.
     pub fn mac(&self, node: &str, peer: &str) -> Result<[u8; 6]> {
         self.device(node, peer)?.mac.context("a veth device has an Ethernet address")
     }
@@ -97,7 +97,7 @@ impl Net {
     /// Returns the IPv4 address of a node on its link to a peer.
     ///
     /// # Errors
-    /// There is no such link.
+    /// The link does not exist.
     pub fn v4(&self, node: &str, peer: &str) -> Result<Ipv4Addr> {
         match self.end(node, peer)?.v4.address() {
             std::net::IpAddr::V4(address) => Ok(address),
@@ -108,7 +108,7 @@ impl Net {
     /// Returns the IPv6 address of a node on its link to a peer.
     ///
     /// # Errors
-    /// There is no such link.
+    /// The link does not exist.
     pub fn v6(&self, node: &str, peer: &str) -> Result<Ipv6Addr> {
         match self.end(node, peer)?.v6.address() {
             std::net::IpAddr::V6(address) => Ok(address),
@@ -119,7 +119,7 @@ impl Net {
     /// Runs a program in a node of the lab and waits for it.
     ///
     /// # Errors
-    /// As [`run`](crate::run()).
+    /// Same as [`run`](crate::run()).
     pub fn run(&self, node: &str, argv: &[&str], timeout: Duration) -> Result<Output> {
         run(&self.namespace(node)?, argv, timeout)
     }
@@ -127,7 +127,7 @@ impl Net {
     /// Runs a closure on a thread in a node of the lab: sockets made there stay there.
     ///
     /// # Errors
-    /// There is no such node.
+    /// The node does not exist.
     pub fn within<T: Send>(&self, node: &str, closure: impl FnOnce() -> T + Send) -> Result<T> {
         Ok(in_namespace(&self.namespace(node)?, closure)?)
     }

@@ -126,7 +126,7 @@ impl NodeUnderTest {
     /// Starts a node with more lines in the node file.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// Same as [`start`](Self::start).
     pub fn start_with(net: &Net, router: &str, more: &str) -> Result<Self> {
         Self::start_edited(net, router, more, |text| text)
     }
@@ -134,7 +134,7 @@ impl NodeUnderTest {
     /// Starts a node with the node file changed by `edit`.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// Same as [`start`](Self::start).
     pub fn start_edited(
         net: &Net,
         router: &str,
@@ -303,7 +303,7 @@ impl NodeUnderTest {
     /// Returns the state of a service.
     ///
     /// # Errors
-    /// There is none, or the node does not answer.
+    /// The service does not exist, or the node does not answer.
     pub fn service(&self, name: &str) -> Result<ServiceInfo> {
         Ok(self.client.service(name)?)
     }

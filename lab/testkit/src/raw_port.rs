@@ -21,7 +21,7 @@ impl RawPort {
     /// Opens the device of the link from `node` to `peer`. Frames that arrive from now on are kept.
     ///
     /// # Errors
-    /// There is no such link, or the caller is not root.
+    /// The link does not exist, or the caller is not root.
     pub fn open(net: &Net, node: &str, peer: &str) -> Result<Self> {
         let device = net.device(node, peer)?;
         let socket = net

@@ -42,7 +42,7 @@ impl Running {
     /// Starts a program in a namespace.
     ///
     /// # Errors
-    /// There is no such program, or the command is empty.
+    /// The program does not exist, or the command is empty.
     pub fn start(namespace: &NetNs, argv: &[&str]) -> Result<Self> {
         let [program, arguments @ ..] = argv else { bail!("there is no program to run") };
         // A background job of a script would ignore SIGINT, and with it Ctrl-C; this resets that.

@@ -64,7 +64,7 @@ pub fn up(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Up, LabError> {
 /// all devices.
 ///
 /// # Errors
-/// There is no such lab, or a part cannot be removed; the record stays then, and a second call
+/// The lab does not exist, or a part cannot be removed; the record stays then, and a second call
 /// continues.
 pub fn down(lab: &str) -> Result<Down, LabError> {
     let mut removed = Down::default();
@@ -108,7 +108,7 @@ fn down_matching(prefix: &str) -> Result<Down, LabError> {
 /// Runs a command in a node of a lab and waits for it, on this terminal.
 ///
 /// # Errors
-/// There is no such lab or node, no command, or it cannot be started.
+/// The lab or node does not exist, no command, or it cannot be started.
 pub fn exec(lab: &str, node: &str, argv: &[String]) -> Result<ExitStatus, LabError> {
     let [program, arguments @ ..] = argv else {
         return Err(LabError::NoCommand { node: node.to_owned() });
@@ -125,7 +125,7 @@ pub fn exec(lab: &str, node: &str, argv: &[String]) -> Result<ExitStatus, LabErr
 /// Returns a command that will start in a node of a lab, for the caller to start.
 ///
 /// # Errors
-/// There is no such lab or node.
+/// The lab or node does not exist.
 pub fn command_in(lab: &str, node: &str, mut command: Command) -> Result<Command, LabError> {
     let state = load(lab)?;
     let Some(found) = state.plan.node(node) else {

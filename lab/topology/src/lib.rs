@@ -18,7 +18,7 @@
 //!                      tick ══════════ tock        the clock's cable
 //! ```
 //!
-//! This crate starts no node in a router or a link; the caller that starts one registers the
+//! The crate starts no node in a router or a link; the caller that starts one registers the
 //! process ([`record_pid`]), so that [`down`] can end it.
 #![forbid(unsafe_code)]
 

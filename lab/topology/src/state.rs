@@ -43,7 +43,7 @@ pub struct NodeProcess {
 /// Reads the record of a lab.
 ///
 /// # Errors
-/// There is no such lab, or its record cannot be read.
+/// The lab does not exist, or its record cannot be read.
 pub fn load(lab: &str) -> Result<State, LabError> {
     let path = path_of(lab)?;
     let text = match fs::read_to_string(&path) {
@@ -81,7 +81,7 @@ pub fn list() -> Result<Vec<String>, LabError> {
 /// the record is read, changed and replaced.
 ///
 /// # Errors
-/// There is no such lab, router or process.
+/// The lab does not exist, router or process.
 pub fn record_pid(lab: &str, router: &str, pid: u32) -> Result<(), LabError> {
     let mut state = load(lab)?;
     let started = process::started(pid).map_err(|source| LabError::Process {

@@ -44,7 +44,7 @@ pub trait Peer {
     /// Calls an export; an `i32` has its bits in the low half.
     ///
     /// # Errors
-    /// There is no such function, or it has parameters or results that are no integers.
+    /// The function does not exist, or it has parameters or results that are no integers.
     fn call(&mut self, name: &str, arguments: &[u64]) -> Result<Outcome, PeerError> {
         self.try_call(name, arguments).map_err(|message| PeerError::Call {
             engine: Self::ENGINE,
@@ -56,7 +56,7 @@ pub trait Peer {
     /// Calls an export; errors are the engine's own messages.
     ///
     /// # Errors
-    /// As [`Peer::call`].
+    /// Same as [`Peer::call`].
     fn try_call(&mut self, name: &str, arguments: &[u64]) -> Result<Outcome, String>;
 
     /// Returns the exported memory of that name.

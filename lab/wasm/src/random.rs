@@ -142,7 +142,7 @@ impl Engines {
     /// Compares a given module, called with the arguments of a seed.
     ///
     /// # Errors
-    /// As [`Engines::compare`].
+    /// Same as [`Engines::compare`].
     pub fn compare_bytes(&self, seed: u64, bytes: Vec<u8>) -> Result<Verdict, Fault> {
         match Generated::of(bytes) {
             Some(module) => self.compare_module(seed, &module),

@@ -32,7 +32,8 @@ impl Answers {
     /// Maps the answers in another process, which got the map's descriptor from the one that made
     /// it.
     ///
-    /// # Errors When the kernel does not map it.
+    /// # Errors
+    /// The kernel does not map it.
     pub fn given(fd: &OwnedFd) -> io::Result<Self> {
         let words = MappedWords::new(fd.as_fd(), size_of::<Answer>() / 8)?;
         Ok(Self { words, number: 0 })

@@ -101,7 +101,8 @@ impl Arena {
     /// Makes an arena of at most `pages` pages, none populated, for the reserved addresses (of this
     /// process or of the one that will map it).
     ///
-    /// # Errors [`ArenaError::Unsupported`] on a kernel without arenas.
+    /// # Errors
+    /// [`ArenaError::Unsupported`] on a kernel without arenas.
     pub fn create(name: &str, pages: u64, address: u64) -> Result<Self, ArenaError> {
         let most = REACH / ARENA_PAGE;
         if pages == 0 || pages > most {
@@ -124,7 +125,8 @@ impl Arena {
 
     /// Wraps a map, which may be pinned.
     ///
-    /// # Errors [`ArenaError::NoArena`] when it is another kind of map.
+    /// # Errors
+    /// [`ArenaError::NoArena`] when it is another kind of map.
     pub fn new(map: Map) -> Result<Self, ArenaError> {
         let info = map.info();
         if info.kind != sys::BPF_MAP_TYPE_ARENA {
@@ -168,7 +170,8 @@ impl MappedArena {
     /// Makes an arena at an address of our choice and maps it, with `populated` of its pages
     /// populated.
     ///
-    /// # Errors As [`Arena::create`], and when the process lacks address space.
+    /// # Errors
+    /// Same as [`Arena::create`]; also, the process lacks address space.
     pub fn create(name: &str, pages: u64, populated: u64) -> Result<(Arena, Self), ArenaError> {
         let reservation = Reservation::new().map_err(|source| ArenaError::Kernel {
             action: "reserve addresses for",
@@ -183,7 +186,8 @@ impl MappedArena {
     /// Maps an arena into reserved addresses, and populates its first `populated` pages (zeros), if
     /// they are not yet.
     ///
-    /// # Errors [`ArenaError::Elsewhere`] when they are not the arena's own addresses,
+    /// # Errors
+    /// [`ArenaError::Elsewhere`] when they are not the arena's own addresses,
     /// [`ArenaError::OutOfRange`] when it has fewer pages; and when there is no memory.
     pub fn new(
         arena: &Arena,
@@ -204,7 +208,8 @@ impl MappedArena {
     /// Maps an arena whose descriptor and address came from the process that made it, and populates
     /// all of its pages. For a cell, which must not query maps.
     ///
-    /// # Errors When the addresses are taken here, the kernel does not map it there, or there is no
+    /// # Errors
+    /// The addresses are taken here, the kernel does not map it there, or there is no
     /// memory.
     pub fn given(fd: BorrowedFd<'_>, address: u64, pages: u64) -> Result<Self, ArenaError> {
         let reservation = Reservation::at(address).map_err(|source| ArenaError::Kernel {

@@ -49,7 +49,8 @@ impl Deref for Block {
 impl Block {
     /// Makes a block of `length` bytes, all zero, rounded up to 8.
     ///
-    /// # Errors When the kernel has no memory for it.
+    /// # Errors
+    /// The kernel has no memory for it.
     pub fn create(name: &str, length: u32) -> Result<Self, BlockError> {
         let spec = MapSpec::mappable_array(length.next_multiple_of(8), 1);
         Self::new(Map::create(name, &spec)?)
@@ -57,7 +58,8 @@ impl Block {
 
     /// Wraps a map, which may be pinned.
     ///
-    /// # Errors When it is not a mappable array.
+    /// # Errors
+    /// The map is not a mappable array.
     pub fn new(map: Map) -> Result<Self, BlockError> {
         let mapped = MappedBlock { words: map_words(&map)?, length: map.info().value_size };
         Ok(Self { map, mapped })
@@ -81,7 +83,8 @@ impl MappedBlock {
     /// Maps a block whose descriptor and length came from the process that made it. For a cell,
     /// which must not query maps.
     ///
-    /// # Errors When the kernel does not map that much of it.
+    /// # Errors
+    /// The kernel does not map that much of it.
     pub fn given(fd: BorrowedFd<'_>, length: u32) -> io::Result<Self> {
         let length = length.next_multiple_of(8);
         Ok(Self { words: MappedWords::new(fd, length as usize / 8)?, length })

@@ -28,7 +28,8 @@ pub(crate) struct Btf<'object> {
 impl<'object> Btf<'object> {
     /// Returns the BTF of an object.
     ///
-    /// # Safety `object` must be open, and stay so for `'object`.
+    /// # Safety
+    /// `object` must be open, and stay so for `'object`.
     pub(crate) unsafe fn of(object: *const sys::bpf_object) -> Option<Self> {
         // SAFETY: the caller promises an open object; the answer belongs to it.
         let btf = unsafe { sys::bpf_object__btf(object) };

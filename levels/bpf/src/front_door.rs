@@ -202,7 +202,8 @@ impl FrontDoor {
     /// other from the cache. Each CPU's large cache holds `flows`, at most [`FLOWS_LARGE_MAX`], in
     /// [`FLOW_BYTES`] each; 0 is no such cache.
     ///
-    /// # Errors When the kernel refuses program or maps, or there is no BPF file system.
+    /// # Errors
+    /// The kernel refuses program or maps, or there is no BPF file system.
     pub fn create(
         node: &Name,
         hash_keys: [u64; HASH_KEYS],
@@ -231,7 +232,8 @@ impl FrontDoor {
     /// Adopts the objects of a daemon of this node that died: nothing is detached, and packets are
     /// not affected. Those of `ports` that were attached stay so.
     ///
-    /// # Errors When a map or program is missing or of another version.
+    /// # Errors
+    /// A map or program is missing or of another version.
     pub fn adopt(node: &Name, ports: &[PortId]) -> Result<Self, FrontDoorError> {
         let pins = Pins::of(node);
         let maps = Maps::open(pins.folder())?;
@@ -294,11 +296,11 @@ impl FrontDoor {
         self.carries_marks
     }
 
-    /// Attaches a copy of the program to a port's device, and at its tcx ingress the one for modules
-    /// at kernel level, before other programs there.
+    /// Attaches a copy of the program to a port's device, and at its tcx ingress the one for
+    /// modules at kernel level, before other programs there.
     ///
     /// # Errors
-    /// When the device has another XDP program, its driver lacks the mode, or the kernel has no tcx.
+    /// The device has another XDP program, its driver lacks the mode, or the kernel has no tcx.
     pub fn attach(
         &mut self,
         port: PortId,
@@ -310,9 +312,11 @@ impl FrontDoor {
 
     /// Attaches as [`FrontDoor::attach`], in the first of `modes` that the device supports.
     ///
-    /// # Errors As [`FrontDoor::attach`], for the last mode.
+    /// # Errors
+    /// Same as [`FrontDoor::attach`], for the last mode.
     ///
-    /// # Panics When `modes` is empty.
+    /// # Panics
+    /// `modes` is empty.
     pub fn attach_as(
         &mut self,
         port: PortId,
@@ -326,24 +330,25 @@ impl FrontDoor {
     /// there. `config` has the flag [`PORT_TC`](bpf_maps::PORT_TC).
     ///
     /// # Errors
-    /// When the kernel has no tcx.
+    /// The kernel has no tcx.
     pub fn attach_tc(&mut self, port: PortId, config: &PortConfig) -> Result<(), FrontDoorError> {
         debug_assert!(config.flags & bpf_maps::PORT_TC != 0, "port {port} is one at XDP");
         self.ports.attach_tc(port, config)
     }
 
-    /// Registers a port as [`FrontDoor::register`] and loads its copy of the program, attached to no
-    /// device yet.
+    /// Registers a port as [`FrontDoor::register`] and loads its copy of the program, attached to
+    /// no device yet.
     ///
     /// # Errors
-    /// When the kernel refuses the program.
+    /// The kernel refuses the program.
     pub fn load(&self, port: PortId, config: &PortConfig) -> Result<Program, FrontDoorError> {
         self.ports.load(port, config)
     }
 
     /// Registers a port that packets can leave by. None arrives by it until a program is attached.
     ///
-    /// # Errors When a map cannot be changed.
+    /// # Errors
+    /// A map cannot be changed.
     pub fn register(&self, port: PortId, config: &PortConfig) -> Result<(), FrontDoorError> {
         self.ports.register(port, config)
     }
@@ -351,7 +356,7 @@ impl FrontDoor {
     /// Detaches the programs of a port from its device, which has this interface index.
     ///
     /// # Errors
-    /// When a map or pin cannot be changed.
+    /// A map or pin cannot be changed.
     pub fn detach(&mut self, port: PortId, ifindex: u32) -> Result<(), FrontDoorError> {
         self.ports.detach(port, ifindex)
     }
@@ -359,7 +364,7 @@ impl FrontDoor {
     /// Detaches the programs of a port whose device is gone.
     ///
     /// # Errors
-    /// When a map or pin cannot be changed.
+    /// A map or pin cannot be changed.
     pub fn detach_gone(&mut self, port: PortId) -> Result<(), FrontDoorError> {
         let config = self.ports.config(port)?;
         self.detach(port, config.map_or(0, |config| config.ifindex))
@@ -368,7 +373,7 @@ impl FrontDoor {
     /// Replaces the configuration of a port, and empties the caches of routes.
     ///
     /// # Errors
-    /// When the map cannot be changed.
+    /// The map cannot be changed.
     pub fn configure(&self, port: PortId, config: &PortConfig) -> Result<(), FrontDoorError> {
         self.ports.configure(port, config)
     }
@@ -376,7 +381,7 @@ impl FrontDoor {
     /// Returns the configuration of a port; all zeros when there is no such port.
     ///
     /// # Errors
-    /// When the map cannot be read.
+    /// The map cannot be read.
     pub fn port_config(&self, port: PortId) -> Result<PortConfig, FrontDoorError> {
         Ok(self.ports.config(port)?.unwrap_or_default())
     }
@@ -388,7 +393,8 @@ impl FrontDoor {
         self.ports.link(port)?.ifindex().ok().filter(|&ifindex| ifindex != 0)
     }
 
-    /// Returns the kernel's identifier of the program on a port's device; `None` when there is none.
+    /// Returns the kernel's identifier of the program on a port's device; `None` when there is
+    /// none.
     #[must_use]
     pub fn program_on(&self, port: PortId) -> Option<u32> {
         self.ports.link(port)?.program_id().ok()
@@ -396,14 +402,16 @@ impl FrontDoor {
 
     /// Replaces the VLAN devices on top of the ports.
     ///
-    /// # Errors When the map cannot be changed.
+    /// # Errors
+    /// The map cannot be changed.
     pub fn set_vlans(&mut self, devices: &[VlanDevice]) -> Result<(), FrontDoorError> {
         self.ports.set_vlans(devices)
     }
 
     /// Replaces the IPv4 addresses of this machine.
     ///
-    /// # Errors When the map cannot be changed, or there are more than
+    /// # Errors
+    /// The map cannot be changed, or there are more than
     /// [`OWN_MAX`](bpf_maps::OWN_MAX).
     pub fn set_own(&self, prefixes: &BTreeSet<OwnPrefix>) -> Result<(), FrontDoorError> {
         self.ports.set_own(prefixes)
@@ -411,7 +419,8 @@ impl FrontDoor {
 
     /// Redirects packets of a receive queue to an AF_XDP socket, or with `None` to none.
     ///
-    /// # Errors When the socket is not set up, or the map cannot be changed.
+    /// # Errors
+    /// The socket is not set up, or the map cannot be changed.
     pub fn set_socket(
         &self,
         port: PortId,
@@ -424,7 +433,7 @@ impl FrontDoor {
     /// Returns a port's counters, summed over the CPUs.
     ///
     /// # Errors
-    /// When the map cannot be read.
+    /// The map cannot be read.
     pub fn port_stats(&self, port: PortId) -> Result<PortStats, FrontDoorError> {
         self.ports.stats(port)
     }
@@ -442,7 +451,8 @@ impl FrontDoor {
 
     /// Renews the lease of cached routes: confirms that the daemon is notified of route changes.
     ///
-    /// # Errors When the kernel does not run the program.
+    /// # Errors
+    /// The kernel does not run the program.
     pub fn heartbeat(&self) -> Result<(), FrontDoorError> {
         self.heartbeat.test_run(&NO_PACKET, None, 1)?;
         Ok(())
@@ -454,7 +464,8 @@ impl FrontDoor {
     /// Blocks until no packet reads the rule set that is overwritten, the one before the current
     /// one: at most 50 ms after the previous replacement, and not at all later.
     ///
-    /// # Errors When a map cannot be changed; the old rules then stay.
+    /// # Errors
+    /// A map cannot be changed; the old rules then stay.
     pub fn install_rules(
         &mut self,
         masks: &[Mask],
@@ -468,7 +479,7 @@ impl FrontDoor {
     /// of L4, `shown` for the others.
     ///
     /// # Errors
-    /// As [`Self::install_rules`].
+    /// Same as [`Self::install_rules`].
     pub fn install_with_hidden(
         &mut self,
         shown: RuleTable<'_>,
@@ -481,14 +492,15 @@ impl FrontDoor {
     /// Returns a rule's counters, summed over the CPUs.
     ///
     /// # Errors
-    /// When the map cannot be read.
+    /// The map cannot be read.
     pub fn rule_stats(&self, rule: RuleId) -> Result<RuleStats, FrontDoorError> {
         self.rules.stats(rule)
     }
 
     /// Resets the counters of a rule's number, which another rule will get.
     ///
-    /// # Errors When the map cannot be changed.
+    /// # Errors
+    /// The map cannot be changed.
     pub fn clear_rule_stats(&self, rule: RuleId) -> Result<(), FrontDoorError> {
         self.rules.clear_stats(rule)
     }
@@ -518,7 +530,7 @@ impl FrontDoor {
     /// the TAP device of [`FrontDoor::set_raise_device`]; it stays when this process ends.
     ///
     /// # Errors
-    /// When the kernel has no tcx, or the BPF file system refuses.
+    /// The kernel has no tcx, or the BPF file system refuses.
     pub fn answer_at(&self, ifindex: u32) -> Result<(), FrontDoorError> {
         self.devices.answer_at(ifindex)
     }
@@ -533,7 +545,7 @@ impl FrontDoor {
     /// takes a while for its copy of the program.
     ///
     /// # Errors
-    /// When the process has too many descriptors.
+    /// The process has too many descriptors.
     pub fn explainer(&self) -> Result<Explainer, FrontDoorError> {
         Explainer::of(&self.maps)
     }
@@ -541,7 +553,8 @@ impl FrontDoor {
     /// Captures packets of a port, whose device has this interface index, to `ring`. A port can
     /// have one tap.
     ///
-    /// # Errors When the port is not attached, or the kernel refuses the programs.
+    /// # Errors
+    /// The port is not attached, or the kernel refuses the programs.
     pub fn tap(
         &self,
         port: PortId,
@@ -555,7 +568,8 @@ impl FrontDoor {
     /// Captures packets of all ports as modules below user level have left them, at the end of
     /// their path. There can be one such tap.
     ///
-    /// # Errors When the kernel refuses the programs.
+    /// # Errors
+    /// The kernel refuses the programs.
     pub fn tap_modules(&self, spec: &TapSpec, ring: &TapRing) -> Result<ModuleTap, FrontDoorError> {
         self.taps.tap_modules(spec, ring)
     }
@@ -564,7 +578,8 @@ impl FrontDoor {
     /// the device of [`FrontDoor::set_kernel_device`], in the calling thread's network namespace.
     /// Counting continues when this process ends.
     ///
-    /// # Errors [`FrontDoorError::Stack`] when the kernel has no BTF, or does not let us trace.
+    /// # Errors
+    /// [`FrontDoorError::Stack`] when the kernel has no BTF, or does not let us trace.
     pub fn count_stack_drops(&mut self) -> Result<(), FrontDoorError> {
         if self.stack.is_none() {
             self.stack = Some(Stack::start(&self.maps, self.pins.folder())?);
@@ -574,16 +589,17 @@ impl FrontDoor {
 
     /// Returns the kernel's drops of packets of an arrival; zeros where they are not counted.
     ///
-    /// # Errors [`FrontDoorError::Map`] when the kernel refuses to read the map.
+    /// # Errors
+    /// [`FrontDoorError::Map`] when the kernel refuses to read the map.
     pub fn stack_drops(&self, arrival: Arrival) -> Result<StackDrops, FrontDoorError> {
         self.stack.as_ref().map_or_else(|| Ok(StackDrops::default()), |it| it.drops(arrival))
     }
 
-    /// Captures packets of these arrivals that the kernel drops to `ring`; `None` where drops are not
-    /// counted. There can be one such tap.
+    /// Captures packets of these arrivals that the kernel drops to `ring`; `None` where drops are
+    /// not counted. There can be one such tap.
     ///
     /// # Errors
-    /// When the kernel refuses the program.
+    /// The kernel refuses the program.
     pub fn tap_stack(
         &self,
         wanted: &[Arrival],
@@ -613,7 +629,8 @@ pub fn tick_ns() -> u32 {
 /// preempted, so none reads the data that was active before the call any more, and packets that
 /// they redirected to a socket are in its ring.
 ///
-/// # Errors When the kernel has no `MEMBARRIER_CMD_GLOBAL` (membarrier(2)).
+/// # Errors
+/// The kernel has no `MEMBARRIER_CMD_GLOBAL` (membarrier(2)).
 pub fn wait_for_packets_in_flight() -> io::Result<()> {
     const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
     // SAFETY: membarrier takes two numbers and touches no memory of ours.
@@ -624,7 +641,8 @@ pub fn wait_for_packets_in_flight() -> io::Result<()> {
 /// Removes all objects of a node in the kernel. Returns the names of the pins that were removed;
 /// none for a user without access, who has pinned nothing.
 ///
-/// # Errors When a pin cannot be removed.
+/// # Errors
+/// A pin cannot be removed.
 pub fn remove(node: &Name) -> Result<Vec<String>, FrontDoorError> {
     let folder = Path::new(PIN_DIRECTORY).join(node.as_str());
     let failed = |source| FrontDoorError::Folder { path: folder.clone(), source };
@@ -646,7 +664,8 @@ pub fn remove(node: &Name) -> Result<Vec<String>, FrontDoorError> {
 
 /// Returns the names of the nodes with pins.
 ///
-/// # Errors When the directory cannot be read.
+/// # Errors
+/// The directory cannot be read.
 pub fn pinned_nodes() -> io::Result<Vec<String>> {
     match std::fs::read_dir(PIN_DIRECTORY) {
         Ok(entries) => entries

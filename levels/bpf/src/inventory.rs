@@ -22,7 +22,8 @@ pub struct Inventory {
 impl Inventory {
     /// Takes an inventory. Objects that appear or vanish meanwhile may be missing.
     ///
-    /// # Errors When the kernel refuses: it needs `CAP_SYS_ADMIN`.
+    /// # Errors
+    /// The kernel refuses: it needs `CAP_SYS_ADMIN`.
     pub fn take() -> io::Result<Self> {
         Ok(Self {
             programs: all(sys::bpf_prog_get_next_id, sys::bpf_prog_get_fd_by_id, |fd| {

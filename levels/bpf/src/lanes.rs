@@ -52,7 +52,8 @@ pub struct Lanes {
 impl Lanes {
     /// Maps the lanes.
     ///
-    /// # Errors When the map is another one.
+    /// # Errors
+    /// The map is another one.
     pub fn new(map: &Map) -> Result<Self, LanesError> {
         let found = map.info().max_entries;
         if found as usize != ENTRIES_MAX {
@@ -67,7 +68,8 @@ impl Lanes {
     /// Maps the lanes in a process that got the map's descriptor from the one that made it and must
     /// not query the kernel: a cell.
     ///
-    /// # Errors When the kernel does not map that much of it.
+    /// # Errors
+    /// The kernel does not map that much of it.
     pub fn given(fd: &OwnedFd) -> io::Result<Self> {
         Ok(Self { words: MappedWords::new(fd.as_fd(), ENTRIES_MAX * WORDS)? })
     }

@@ -153,7 +153,8 @@ impl Map {
     /// Makes a map. The kernel shows 15 characters of its name, with characters other than letters,
     /// digits and `.` as `_`.
     ///
-    /// # Errors When the kernel refuses: an unknown kind, a size that the kind does not allow, no
+    /// # Errors
+    /// The kernel refuses: an unknown kind, a size that the kind does not allow, no
     /// memory.
     pub fn create(name: &str, spec: &MapSpec) -> Result<Self, NewMapError> {
         let fd = new_map::create(name, spec)?;
@@ -173,7 +174,7 @@ impl Map {
     /// Opens a pinned map.
     ///
     /// # Errors
-    /// When nothing, or no map, is pinned there.
+    /// Nothing, or no map, is pinned there.
     pub fn open_pinned(path: &Path) -> Result<Self, PinError> {
         let fd = pin::open(path, Kind::Map)?;
         Self::from_fd(fd).map_err(|source| PinError::Kernel {
@@ -185,7 +186,8 @@ impl Map {
 
     /// Pins the map, which then outlives this process.
     ///
-    /// # Errors When the path is taken or lies in no BPF file system.
+    /// # Errors
+    /// The path is taken or lies in no BPF file system.
     pub fn pin(&self, path: &Path) -> Result<(), PinError> {
         pin::pin(self.fd.as_fd(), path)
     }
@@ -198,7 +200,8 @@ impl Map {
 
     /// Returns another descriptor of the same map.
     ///
-    /// # Errors When the process has too many descriptors.
+    /// # Errors
+    /// The process has too many descriptors.
     pub fn try_clone(&self) -> Result<Self, MapError> {
         let fd =
             self.fd.try_clone().map_err(|source| self.refused("copy the descriptor", source))?;
@@ -207,7 +210,8 @@ impl Map {
 
     /// Returns the value under a key, if there is one.
     ///
-    /// # Errors When a size is wrong or the map is per CPU.
+    /// # Errors
+    /// A size is wrong or the map is per CPU.
     pub fn lookup<K: Pod, V: Pod>(&self, key: &K) -> Result<Option<V>, MapError> {
         self.check::<K, V>(false)?;
         let mut value = V::zeroed();
@@ -217,7 +221,8 @@ impl Map {
 
     /// Returns the values under a key, one for each possible CPU.
     ///
-    /// # Errors When a size is wrong or the map is not per CPU.
+    /// # Errors
+    /// A size is wrong or the map is not per CPU.
     pub fn lookup_percpu<K: Pod, V: Pod>(&self, key: &K) -> Result<Option<Vec<V>>, MapError> {
         self.check::<K, V>(true)?;
         let stride = size_of::<V>().next_multiple_of(PERCPU_ALIGN);
@@ -232,7 +237,7 @@ impl Map {
     /// Writes the value under a key.
     ///
     /// # Errors
-    /// When a size is wrong, the map is full or per CPU, or `mode` does not allow it.
+    /// A size is wrong, the map is full or per CPU, or `mode` does not allow it.
     pub fn update<K: Pod, V: Pod>(&self, key: &K, value: &V, mode: Update) -> Result<(), MapError> {
         self.check::<K, V>(false)?;
         self.update_from(key, std::slice::from_ref(value), mode)
@@ -241,7 +246,7 @@ impl Map {
     /// Writes many values at once (Linux 5.6).
     ///
     /// # Errors
-    /// As [`Map::update`]; some may have been written then.
+    /// Same as [`Map::update`]; some values may have been written then.
     pub fn update_batch<K: Pod, V: Pod>(&self, keys: &[K], values: &[V]) -> Result<(), MapError> {
         self.check::<K, V>(false)?;
         let mut count = keys.len().min(values.len()) as u32;
@@ -268,7 +273,7 @@ impl Map {
     /// Writes one value for each possible CPU.
     ///
     /// # Errors
-    /// When a size or the number of values is wrong, or the map is not per CPU.
+    /// A size or the number of values is wrong, or the map is not per CPU.
     pub fn update_percpu<K: Pod, V: Pod>(&self, key: &K, values: &[V]) -> Result<(), MapError> {
         self.check::<K, V>(true)?;
         let (expected, found) = (self.cpus()?, values.len());
@@ -285,7 +290,8 @@ impl Map {
 
     /// Removes a key; returns whether it existed.
     ///
-    /// # Errors When the size is wrong or the map cannot delete.
+    /// # Errors
+    /// The size is wrong or the map cannot delete.
     pub fn delete<K: Pod>(&self, key: &K) -> Result<bool, MapError> {
         self.check_key::<K>()?;
         // SAFETY: the key has the map's key size (checked above).
@@ -301,7 +307,8 @@ impl Map {
 
     /// Returns all keys, as far as they stay during the call: other writers may add and remove.
     ///
-    /// # Errors When the size is wrong or the map has no keys to iterate over.
+    /// # Errors
+    /// The size is wrong or the map has no keys to iterate over.
     pub fn keys<K: Pod>(&self) -> Result<Vec<K>, MapError> {
         self.check_key::<K>()?;
         let mut keys = Vec::new();
@@ -332,7 +339,7 @@ impl Map {
     /// Maps an array made with `BPF_F_MMAPABLE` (Linux 5.5) into memory.
     ///
     /// # Errors
-    /// When it is no such array, or the size is wrong.
+    /// The map is no such array, or the size is wrong.
     pub fn map_array<T: Pod>(&self) -> Result<MappedArray<T>, MapError> {
         if self.info.kind != sys::BPF_MAP_TYPE_ARRAY || self.info.flags & sys::BPF_F_MMAPABLE == 0 {
             return Err(MapError::NotMappable { map: self.info.name.clone() });

@@ -129,7 +129,8 @@ pub struct Object {
 impl Object {
     /// Opens a compiled object; `name` is the prefix of the names of its data sections' maps.
     ///
-    /// # Errors When libbpf rejects it.
+    /// # Errors
+    /// Libbpf rejects it.
     pub fn open(bytes: &'static [u8], name: &str) -> Result<OpenObject, ObjectError> {
         capture_messages();
         let c_name = c_string(name, name)?;
@@ -158,7 +159,8 @@ impl Object {
 
     /// Returns a map by its name in C; data sections are `.rodata`, `.data` and `.bss`.
     ///
-    /// # Errors When there is none, or the process has too many descriptors.
+    /// # Errors
+    /// The object has none of this name, or the process has too many descriptors.
     pub fn map(&self, name: &str) -> Result<Map, ObjectError> {
         let map = self.maps.get(name).ok_or_else(|| missing(&self.name, "map", name))?;
         map.try_clone().map_err(|error| match error {
@@ -169,7 +171,8 @@ impl Object {
 
     /// Returns a program by its name in C.
     ///
-    /// # Errors When there is none, or the process has too many descriptors.
+    /// # Errors
+    /// The object has none of this name, or the process has too many descriptors.
     pub fn program(&self, name: &str) -> Result<Program, ObjectError> {
         let program =
             self.programs.get(name).ok_or_else(|| missing(&self.name, "program", name))?;
@@ -191,7 +194,7 @@ impl OpenObject {
     /// Sets the initial value of a global variable, constants included.
     ///
     /// # Errors
-    /// When there is no such variable, or it has another size than `T`.
+    /// The variable does not exist, or has another size than `T`.
     pub fn set_global<T: Pod>(&mut self, name: &str, value: &T) -> Result<(), ObjectError> {
         // SAFETY: the object is open, and stays so while self is borrowed.
         let btf = unsafe { Btf::of(self.object.as_ptr()) };
@@ -221,7 +224,7 @@ impl OpenObject {
     /// Sets a map's size.
     ///
     /// # Errors
-    /// When there is no such map or libbpf does not take the size.
+    /// The map does not exist, or libbpf does not take the size.
     pub fn set_max_entries(&mut self, map: &str, entries: u32) -> Result<(), ObjectError> {
         let found = self.find(map)?;
         // SAFETY: the map belongs to the open object.
@@ -238,7 +241,7 @@ impl OpenObject {
     /// Uses an existing map in place of the declared one.
     ///
     /// # Errors
-    /// When its type or sizes are not those that the object declares.
+    /// The existing map's type or sizes are not those that the object declares.
     pub fn reuse_map(&mut self, map: &str, existing: &Map) -> Result<(), ObjectError> {
         let found = self.find(map)?.as_ptr();
         // SAFETY: the map belongs to the open object.
@@ -264,7 +267,8 @@ impl OpenObject {
 
     /// Selects whether a program is loaded with the object.
     ///
-    /// # Errors When there is no such program.
+    /// # Errors
+    /// The program does not exist.
     pub fn set_autoload(&mut self, program: &str, load: bool) -> Result<(), ObjectError> {
         let c_name = c_string(&self.name, program)?;
         // SAFETY: the object is open and the name ends with NUL.
@@ -280,7 +284,8 @@ impl OpenObject {
 
     /// Makes the maps and loads the programs, after verification.
     ///
-    /// # Errors When the kernel refuses; the error has the verifier's log.
+    /// # Errors
+    /// The kernel refuses; the error has the verifier's log.
     pub fn load(self) -> Result<Object, LoadError> {
         capture_messages();
         // SAFETY: the object is open.

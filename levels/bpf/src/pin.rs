@@ -81,7 +81,8 @@ pub enum PinError {
 
 /// Removes a pin; its object is freed when nothing else holds it.
 ///
-/// # Errors [`PinError::Missing`] when there is none; [`PinError::Kernel`] otherwise.
+/// # Errors
+/// [`PinError::Missing`] when there is none; [`PinError::Kernel`] otherwise.
 pub fn unpin(path: &Path) -> Result<(), PinError> {
     std::fs::remove_file(path).map_err(|error| refused("unpin", path, error))
 }
@@ -100,7 +101,8 @@ pub const BPFFS: &str = "/sys/fs/bpf";
 /// Mounts the BPF file system at its usual mount point, if it is not mounted yet: systemd does at
 /// boot, elsewhere it may not have been needed. It stays, as after bpftool.
 ///
-/// # Errors When the kernel refuses. In a mount namespace that is not the machine's (`ip netns
+/// # Errors
+/// The kernel refuses. In a mount namespace that is not the machine's (`ip netns
 /// exec` makes one) nothing is mounted: pins would be gone with the last process in it.
 pub fn mount_bpffs() -> io::Result<()> {
     let machines = std::fs::read_link("/proc/1/ns/mnt");

@@ -95,7 +95,7 @@ impl Program {
     /// Opens a pinned program.
     ///
     /// # Errors
-    /// When nothing, or no program, is pinned there.
+    /// Nothing, or no program, is pinned there.
     pub fn open_pinned(path: &Path) -> Result<Self, PinError> {
         let fd = pin::open(path, Kind::Program)?;
         Self::from_fd(fd).map_err(|source| PinError::Kernel {
@@ -107,7 +107,8 @@ impl Program {
 
     /// Pins the program, which then outlives this process.
     ///
-    /// # Errors When the path is taken or lies in no BPF file system.
+    /// # Errors
+    /// The path is taken or lies in no BPF file system.
     pub fn pin(&self, path: &Path) -> Result<(), PinError> {
         pin::pin(self.fd.as_fd(), path)
     }
@@ -126,7 +127,8 @@ impl Program {
 
     /// Returns the number of instructions that the verifier walked, each as often as it did.
     ///
-    /// # Errors When the kernel does not tell.
+    /// # Errors
+    /// The kernel does not tell.
     pub fn verified_instructions(&self) -> io::Result<u32> {
         let mut info = sys::bpf_prog_info::default();
         object_info(self.fd.as_fd(), &mut info)?;
@@ -135,7 +137,8 @@ impl Program {
 
     /// Attaches it to a device of the current network namespace (links for XDP: Linux 5.9).
     ///
-    /// # Errors [`AttachError::Busy`] when another program is attached.
+    /// # Errors
+    /// [`AttachError::Busy`] when another program is attached.
     pub fn attach_xdp(&self, ifindex: u32, mode: XdpMode) -> Result<Link, AttachError> {
         let flags = match mode {
             XdpMode::Native => sys::XDP_FLAGS_DRV_MODE,
@@ -192,7 +195,8 @@ impl Program {
     /// Attaches it to the ingress of a device of the current network namespace (tcx: Linux 6.6),
     /// before all attached programs.
     ///
-    /// # Errors When there is no such device, or the kernel refuses.
+    /// # Errors
+    /// The device does not exist, or the kernel refuses.
     pub fn attach_tcx(&self, ifindex: u32) -> Result<Link, AttachError> {
         let answer = self.link_to(ifindex, sys::BPF_TCX_INGRESS, sys::BPF_F_BEFORE)?;
         match -answer {
@@ -212,7 +216,8 @@ impl Program {
     /// Attaches it to the egress of a device, before or after all attached programs (tcx: Linux
     /// 6.6).
     ///
-    /// # Errors When there is no such device, or the kernel refuses.
+    /// # Errors
+    /// The device does not exist, or the kernel refuses.
     pub fn attach_tcx_egress(&self, ifindex: u32, order: Order) -> Result<Link, AttachError> {
         let order = match order {
             Order::First => sys::BPF_F_BEFORE,
@@ -232,7 +237,8 @@ impl Program {
 
     /// Opens the loaded program with this number.
     ///
-    /// # Errors When it is gone, or the caller lacks the right.
+    /// # Errors
+    /// The program is gone, or the caller lacks the right.
     pub fn by_id(id: u32) -> io::Result<Self> {
         // SAFETY: no conditions.
         let answer = unsafe { sys::bpf_prog_get_fd_by_id(id) };
@@ -287,7 +293,8 @@ impl Program {
     /// Attaches it to the target that its section's name gives, for programs typed by the kernel's
     /// BTF (`tp_btf`).
     ///
-    /// # Errors When the kernel refuses.
+    /// # Errors
+    /// The kernel refuses.
     pub fn attach_tracing(&self) -> Result<Link, AttachError> {
         // SAFETY: the descriptor is open; the program knows its tracepoint, which has no name here.
         let answer = unsafe { sys::bpf_raw_tracepoint_open(std::ptr::null(), self.fd.as_raw_fd()) };
@@ -300,7 +307,8 @@ impl Program {
 
     /// Runs the program over a packet, `repeat` times, each over the result of the last run.
     ///
-    /// # Errors When the kernel refuses: a packet below an Ethernet header, or an inconsistent
+    /// # Errors
+    /// The kernel refuses: a packet below an Ethernet header, or an inconsistent
     /// context.
     pub fn test_run(
         &self,
@@ -314,10 +322,11 @@ impl Program {
     /// Runs the program over `repeat` copies of a frame and carries out each result: redirect and
     /// pass are real (Linux 5.18).
     ///
-    /// One call has a fixed cost of about 25 ms: rates hold from 2^20 repetitions on. `batch_size`
+    /// Each call has a fixed cost of about 25 ms: rates hold from 2^20 repetitions on. `batch_size`
     /// frames, at most 256, are sent between two flushes; 0 means 64.
     ///
-    /// # Errors When the kernel refuses: an unknown device, or a frame over a page.
+    /// # Errors
+    /// The kernel refuses: an unknown device, or a frame over a page.
     pub fn test_run_live(
         &self,
         frame: &[u8],
@@ -364,14 +373,15 @@ impl Link {
     /// Opens a pinned link.
     ///
     /// # Errors
-    /// When nothing, or no link, is pinned there.
+    /// Nothing, or no link, is pinned there.
     pub fn open_pinned(path: &Path) -> Result<Self, PinError> {
         Ok(Self { fd: pin::open(path, Kind::Link)? })
     }
 
     /// Pins the link: it stays attached when this process ends.
     ///
-    /// # Errors When the path is taken or lies in no BPF file system.
+    /// # Errors
+    /// The path is taken or lies in no BPF file system.
     pub fn pin(&self, path: &Path) -> Result<(), PinError> {
         pin::pin(self.fd.as_fd(), path)
     }
@@ -379,7 +389,7 @@ impl Link {
     /// Replaces the attached program between two packets.
     ///
     /// # Errors
-    /// When the new program is of another type, or does not fit the device.
+    /// The new program is of another type, or does not fit the device.
     pub fn update(&self, program: &Program) -> Result<(), AttachError> {
         // SAFETY: both descriptors are open; without options it replaces whatever is attached.
         let answer = unsafe {
@@ -395,7 +405,8 @@ impl Link {
 
     /// Returns the number of the attached program.
     ///
-    /// # Errors When the kernel does not tell.
+    /// # Errors
+    /// The kernel does not tell.
     pub fn program_id(&self) -> io::Result<u32> {
         let mut info = sys::bpf_link_info::default();
         object_info(self.fd.as_fd(), &mut info)?;
@@ -405,7 +416,8 @@ impl Link {
     /// Returns the interface index of the device that the program is attached to by XDP or tcx; 0
     /// when it is gone, or the link is of another type.
     ///
-    /// # Errors When the kernel does not tell.
+    /// # Errors
+    /// The kernel does not tell.
     pub fn ifindex(&self) -> io::Result<u32> {
         let mut info = sys::bpf_link_info::default();
         object_info(self.fd.as_fd(), &mut info)?;
@@ -421,7 +433,8 @@ impl Link {
 
     /// Returns another descriptor of the same link.
     ///
-    /// # Errors When the process has too many descriptors.
+    /// # Errors
+    /// The process has too many descriptors.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { fd: self.fd.try_clone()? })
     }

@@ -107,7 +107,8 @@ pub enum RawLoadError {
 impl RawProgram<'_> {
     /// Loads the program, after verification.
     ///
-    /// # Errors [`RawLoadError::Refused`] with the verifier's log.
+    /// # Errors
+    /// [`RawLoadError::Refused`] with the verifier's log.
     pub fn load(&self) -> Result<Program, RawLoadError> {
         let words = self.with_maps()?;
         let context = match self.kind {
@@ -223,7 +224,8 @@ impl RawKind {
 
 /// Loads instructions unchanged.
 ///
-/// # Safety The data that the options point to must be as long as they say, and live across the
+/// # Safety
+/// The data that the options point to must be as long as they say, and live across the
 /// call.
 pub(crate) unsafe fn load_words(
     kind: sys::bpf_prog_type,

@@ -18,7 +18,8 @@ pub struct Reservation {
 impl Reservation {
     /// Reserves at an address of the kernel's choice.
     ///
-    /// # Errors When the process has no such piece of address space left.
+    /// # Errors
+    /// The process has no such piece of address space left.
     pub fn new() -> io::Result<Self> {
         // One REACH more than needed contains an aligned piece.
         let found = map_nothing(0, 2 * REACH + GUARD)?;
@@ -31,7 +32,8 @@ impl Reservation {
 
     /// Reserves at a given address, where another process has it.
     ///
-    /// # Errors `EINVAL` when the address is no multiple of [`REACH`], `EEXIST` when this process
+    /// # Errors
+    /// `EINVAL` when the address is no multiple of [`REACH`], `EEXIST` when this process
     /// has something else there.
     pub fn at(address: u64) -> io::Result<Self> {
         if address == 0 || !address.is_multiple_of(REACH) {

@@ -66,7 +66,8 @@ impl RingBuffer {
     /// process that made it. It takes one reader at a time: two at once would read bytes that the
     /// kernel is overwriting.
     ///
-    /// # Errors `InvalidInput` when the length is not a power of two, or no multiple of a page;
+    /// # Errors
+    /// `InvalidInput` when the length is not a power of two, or no multiple of a page;
     /// else the kernel's error: it is no ring buffer, or has fewer bytes.
     pub fn given(fd: BorrowedFd<'_>, length: u32) -> io::Result<Self> {
         let page = rustix::param::page_size();
@@ -86,7 +87,8 @@ impl RingBuffer {
     /// the next one is still being written. Skips discarded records. The bytes lie in the ring; if
     /// `read` panics, the record stays the next one.
     ///
-    /// # Errors [`BrokenRing`] at an impossible record, each time; nothing is read then.
+    /// # Errors
+    /// [`BrokenRing`] at an impossible record, each time; nothing is read then.
     pub fn next<T>(&mut self, read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, BrokenRing> {
         while let Some(record) = self.record()? {
             let end = self.position + record.size();

@@ -61,7 +61,8 @@ impl Rooms {
     /// Maps the records in another process, which got the map's descriptor from the one that made
     /// it.
     ///
-    /// # Errors When the kernel does not map that much of it.
+    /// # Errors
+    /// The kernel does not map that much of it.
     pub fn given(fd: &OwnedFd) -> io::Result<Self> {
         Ok(Self { words: MappedWords::new(fd.as_fd(), ROOMS_MAX * WORDS)? })
     }

@@ -90,7 +90,8 @@ impl<P: PacketBytes + 'static> Instance<P> {
     /// Runs the module on one packet; fills in the lengths of `meta`, the caller sets the rest.
     /// Returns the packet in any case.
     ///
-    /// # Errors The trap that ended the instance; it must not be called again.
+    /// # Errors
+    /// The trap that ended the instance; it must not be called again.
     #[inline]
     pub fn on_packet(&mut self, packet: P, meta: &Meta) -> (P, Result<Verdict, Trap>) {
         let verdict = self.run_packet(packet, meta);
@@ -290,7 +291,8 @@ impl<P: PacketBytes + 'static> Instance<P> {
 
     /// Runs `on_timer`, when the module has one, to its end: for callers that block nobody.
     ///
-    /// # Errors The trap that ended the instance.
+    /// # Errors
+    /// The trap that ended the instance.
     pub fn on_timer(&mut self, now_ms: u64) -> Result<(), Trap> {
         let mut running = pin!(self.timer(now_ms));
         let mut context = Context::from_waker(Waker::noop());

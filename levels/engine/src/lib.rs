@@ -85,7 +85,8 @@ pub enum CompileError {
 impl Engine {
     /// Makes an engine for packet modules: integers and floats, no SIMD, no threads.
     ///
-    /// # Errors When the machine is not supported.
+    /// # Errors
+    /// The machine is not supported.
     pub fn new() -> Result<Self, CompileError> {
         let [own, packed, fixed, growing] = MemoryKind::ALL.map(engine_for);
         Ok(Self { of_kinds: [own?, packed?, fixed?, growing?], loops: Loops::default() })
@@ -94,7 +95,8 @@ impl Engine {
     /// Compiles what instances need of this process's compiler, so that a process that is confined
     /// later can start them without it.
     ///
-    /// # Errors When the machine is not supported.
+    /// # Errors
+    /// The machine is not supported.
     pub fn prepare(&self) -> Result<(), CompileError> {
         let unsupported = |error: wasmtime::Error| CompileError::Unsupported(format!("{error:#}"));
         MemoryKind::ALL
@@ -127,7 +129,8 @@ impl Engine {
     /// Compiles a module that base/abi has checked. Takes time and memory in proportion to its
     /// size, and more for hostile ones: run it in a worker process with limits.
     ///
-    /// # Errors [`CompileError::Refused`] with Cranelift's reason.
+    /// # Errors
+    /// [`CompileError::Refused`] with Cranelift's reason.
     pub fn compile(&self, wasm: &[u8], kind: MemoryKind) -> Result<Vec<u8>, CompileError> {
         let moving = globals::with_globals_exported(wasm)?;
         let origins =
@@ -143,11 +146,13 @@ impl Engine {
     /// Loads code that [`Engine::compile`] of the same build made, and links the granted host
     /// functions to it.
     ///
-    /// # Safety `code` must come unchanged from [`Engine::compile`]: it becomes machine code of
+    /// # Safety
+    /// `code` must come unchanged from [`Engine::compile`]: it becomes machine code of
     /// this process. The daemon passes it from its own worker to the cell and never stores it where
     /// others write.
     ///
-    /// # Errors [`CompileError::Foreign`] when it was made by another version or for another
+    /// # Errors
+    /// [`CompileError::Foreign`] when it was made by another version or for another
     /// machine, [`CompileError::NotGranted`] when it imports more than is granted.
     pub unsafe fn load<P: abi::PacketBytes + 'static>(
         &self,
@@ -171,7 +176,8 @@ impl Engine {
     /// Loads code that the parent process hands over in sealed memory: the path from daemon to
     /// cell.
     ///
-    /// # Errors [`CompileError::Foreign`] when the memory is not sealed, or as [`Engine::load`].
+    /// # Errors
+    /// [`CompileError::Foreign`] when the memory is not sealed, or as [`Engine::load`].
     pub fn load_from_parent<P: abi::PacketBytes + 'static>(
         &self,
         code: &std::os::fd::OwnedFd,
@@ -188,7 +194,7 @@ impl Engine {
     /// module is the user's own.
     ///
     /// # Errors
-    /// As [`Engine::compile`].
+    /// Same as [`Engine::compile`].
     pub fn program<P: abi::PacketBytes + 'static>(
         &self,
         wasm: &[u8],
@@ -199,7 +205,8 @@ impl Engine {
 
     /// Compiles and loads with a subset of the host functions.
     ///
-    /// # Errors As [`Engine::compile`] and [`Engine::load`].
+    /// # Errors
+    /// Same as [`Engine::compile`] and [`Engine::load`].
     pub fn program_with<P: abi::PacketBytes + 'static>(
         &self,
         wasm: &[u8],
@@ -248,7 +255,8 @@ const CODE_LENGTH_MAX: u64 = 10 * abi::layout::MODULE_LENGTH_MAX as u64;
 /// Loads a module that the parent process hands over as compiled code in sealed memory, for another
 /// engine: that of stream modules.
 ///
-/// # Errors [`CompileError::Foreign`] when the memory is not sealed or longer than `length_max`, or
+/// # Errors
+/// [`CompileError::Foreign`] when the memory is not sealed or longer than `length_max`, or
 /// the code is of another engine, version or machine.
 pub fn module_from_parent(
     engine: &wasmtime::Engine,

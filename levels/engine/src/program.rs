@@ -91,7 +91,8 @@ impl<P: PacketBytes + 'static> Program<P> {
     /// Makes an instance: fresh memory, then the saved state `kept` of a previous instance;
     /// `on_start` runs when it is resumed.
     ///
-    /// # Errors When memory or exports are not as the ABI requires.
+    /// # Errors
+    /// Memory or exports are not as the ABI requires.
     pub fn begin(
         &self,
         engine: &Engine,
@@ -118,14 +119,16 @@ impl<P: PacketBytes + 'static> Program<P> {
 
     /// Starts an instance and runs its `on_start` to the end, without a time limit.
     ///
-    /// # Errors As [`Program::begin`], and when `on_start` traps or refuses.
+    /// # Errors
+    /// Same as [`Program::begin`]; also, `on_start` traps or refuses.
     pub fn start(&self, engine: &Engine, spec: &InstanceSpec) -> Result<Instance<P>, StartError> {
         self.start_with(engine, spec, None, 0)
     }
 
     /// Starts an instance that replaces another, with that one's state.
     ///
-    /// # Errors As [`Program::start`], and when the state cannot be taken over.
+    /// # Errors
+    /// Same as [`Program::start`]; also, the state cannot be taken over.
     pub fn start_with(
         &self,
         engine: &Engine,

@@ -67,7 +67,8 @@ impl Slicer {
     /// `raise` runs in a signal handler: it may only do what is async-signal-safe, such as an
     /// atomic addition.
     ///
-    /// # Errors When the process has a timer already or the kernel refuses.
+    /// # Errors
+    /// The process has a timer already or the kernel refuses.
     pub fn new(raise: impl Fn() + Send + Sync + 'static) -> Result<Self, SlicerError> {
         RAISE.set(Box::new(raise)).map_err(|_| SlicerError::Second)?;
         install_handler()?;

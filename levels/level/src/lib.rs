@@ -26,7 +26,7 @@ pub const GUARD: u64 = 32 << 20;
 /// [`address`]: SharedMemory::address
 ///
 /// # Safety
-/// For as long as the value lives, `length()` bytes from `address()` are
+/// The value's `length()` bytes from `address()` are, for as long as it lives,
 /// readable and writable by this process, the two never change, and nothing
 /// else is mapped in the rest of [`REACH`] + [`GUARD`] bytes: an access there
 /// faults. Rust code holds no reference into it.

@@ -35,7 +35,8 @@ pub const FUEL_BUDGET_MIN: u64 = 65_536;
 
 /// Compiles the functions that the entry reaches.
 ///
-/// # Errors All reasons why the module cannot become eBPF, each with its position.
+/// # Errors
+/// All reasons why the module cannot become eBPF, each with its position.
 pub fn compile(module: &[u8], options: &Options) -> Result<Program, Vec<Refusal>> {
     begin(module, options)?.finish()
 }
@@ -50,7 +51,8 @@ pub struct Begun {
 
 /// Runs the first part of [`compile`].
 ///
-/// # Errors All reasons why the module cannot become eBPF, each with its position; code generation
+/// # Errors
+/// All reasons why the module cannot become eBPF, each with its position; code generation
 /// may find more.
 pub fn begin(module: &[u8], options: &Options) -> Result<Begun, Vec<Refusal>> {
     Ok(Begun { built: front::unit(module, options)?, options: options.clone() })
@@ -65,7 +67,8 @@ impl Begun {
 
     /// Runs the rest of [`compile`].
     ///
-    /// # Errors As [`compile`].
+    /// # Errors
+    /// Same as [`compile`].
     pub fn finish(self) -> Result<Program, Vec<Refusal>> {
         let Self { built: front::Built { mut unit, image, kept }, options } = self;
         passes::run(&mut unit, &options, kept)?;
@@ -76,7 +79,8 @@ impl Begun {
 /// Translates the functions that the entry reaches to SSA form, with the initial state of an
 /// instance.
 ///
-/// # Errors All reasons why the module cannot become eBPF, each with its position.
+/// # Errors
+/// All reasons why the module cannot become eBPF, each with its position.
 #[doc(hidden)]
 pub fn unit(module: &[u8], options: &Options) -> Result<(ir::Unit, Image), Vec<Refusal>> {
     let front::Built { mut unit, image, kept } = front::unit(module, options)?;

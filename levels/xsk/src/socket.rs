@@ -78,7 +78,8 @@ impl Socket {
     /// Sets the socket `fd` up on `umem` and binds it. The first socket of a UMEM registers it;
     /// later ones name existing sockets in `shares`.
     ///
-    /// # Errors The step that the kernel refused.
+    /// # Errors
+    /// The step that the kernel refused.
     pub fn new(
         fd: OwnedFd,
         umem: Rc<Umem>,
@@ -294,7 +295,8 @@ impl AsFd for Socket {
 /// Returns the number of packets in the rings of a socket whose process is gone: received and not
 /// taken, or to be sent. They are lost with the socket.
 ///
-/// # Errors When the socket's rings do not have this number of entries.
+/// # Errors
+/// The socket's rings do not have this number of entries.
 pub fn left_behind(socket: BorrowedFd<'_>, rings: Rings) -> std::io::Result<u64> {
     let offsets = sockopt::xdp_mmap_offsets(socket)?;
     let receive = Ring::<XdpDesc>::map(socket, XDP_PGOFF_RX_RING, offsets.rx, rings.receive)?;

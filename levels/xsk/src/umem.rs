@@ -51,7 +51,7 @@ impl Umem {
     /// Maps `frames` frames of zeroed memory.
     ///
     /// # Errors
-    /// When the memory cannot be mapped.
+    /// The memory cannot be mapped.
     pub fn new(frames: u32) -> io::Result<(Self, FramePool)> {
         let length = frames as usize * FRAME_LENGTH;
         // SAFETY: a null hint lets the kernel choose the place, so nothing mapped is replaced.

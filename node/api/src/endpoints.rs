@@ -1,7 +1,7 @@
 //! Table of endpoints, from which the daemon's router, the client and the OpenAPI document are
 //! made.
 //!
-//! What an endpoint does is in `node/daemon`.
+//! The handlers of the endpoints are in `node/daemon`.
 
 use crate::capture::{CaptureEnded, CaptureRequest, CaptureStarted, CapturedPackets};
 use crate::desired::{Applied, ApplyRequest, Confirmed, DesiredInfo, RollbackRequest};

@@ -6,7 +6,7 @@
 //!  hand-over, afterwards, events ─────┘
 //! ```
 //!
-//! This module connects the compiler, which knows no maps, with the loader, which knows no modules.
+//! The module connects the compiler, which knows no maps, with the loader, which knows no modules.
 //! It does not decide who calls the program: a front door, or a test run.
 
 mod alone;

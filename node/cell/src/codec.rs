@@ -1,8 +1,9 @@
 //! Process of a codec: it gives up every privilege that it does not need, and executes a program of
 //! the machine that turns video into pictures.
 //!
-//! It reads video from standard input and writes pictures to standard output; both are one socket,
-//! whose other end a cell has. docs/reference/privileges.md says what a malicious video can do.
+//! The codec reads video from standard input and writes pictures to standard output; both are one
+//! socket, whose other end a cell has. docs/reference/privileges.md says what a malicious video can
+//! do.
 
 use rustix::process::{Resource, Rlimit, setpriority_process, setrlimit};
 use sandbox::cores;

@@ -142,7 +142,7 @@ impl Datapath {
     /// Returns duplicates of the descriptors that a new daemon cannot get elsewhere.
     ///
     /// # Errors
-    /// When the process has no descriptor left.
+    /// The process has no descriptor left.
     pub(crate) fn given(&self) -> std::io::Result<Vec<(Given, OwnedFd)>> {
         let mut given = Vec::new();
         for (port, queue, fd) in self.ports.queues() {
@@ -223,7 +223,7 @@ impl Datapath {
     /// send.
     ///
     /// # Errors
-    /// When the kernel refuses one of the steps.
+    /// The kernel refuses one of the steps.
     pub(crate) fn add_port(
         &mut self,
         facts: &PortFacts,
@@ -315,7 +315,7 @@ impl Datapath {
         is_transmitting
     }
 
-    /// Has the devices send what is in the transmit rings. Returns true when they have sent all.
+    /// Flushes the transmit rings to the devices. Returns true when they have sent all.
     pub(crate) fn flush(&mut self) -> bool {
         let mut is_sent = true;
         for (_, socket) in self.ports.sockets() {

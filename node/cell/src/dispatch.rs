@@ -6,7 +6,7 @@
 //!  request, tick, messages ─▶ run_requests: at once, or in the session's turns
 //! ```
 //!
-//! One pass of the loop runs turns for at most `TURN_MAX`, so that arriving packets are noticed,
+//! A pass of the loop runs turns for at most `TURN_MAX`, so that arriving packets are noticed,
 //! and a session with an earlier deadline waits no longer than that. Short turns follow each other
 //! for that time: with a thousand sessions each has a packet or two, and polling costs as much as
 //! they do.
@@ -147,7 +147,7 @@ impl<T: Timer> Dispatcher<T> {
         self.path.refill(self.scheduler.sessions().ready())
     }
 
-    /// Has the devices send what is in the transmit rings. When they have sent all, lanes may go
+    /// Flushes the transmit rings to the devices. When they have sent all, lanes may go
     /// down: nothing sent there overtakes it.
     pub(crate) fn flush(&mut self) {
         self.scheduler.sessions_mut().publish_released();

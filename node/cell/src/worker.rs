@@ -66,7 +66,7 @@ struct Cell<T = Slicer> {
 /// number of receive `queues`.
 ///
 /// # Errors
-/// When the engine, the packet memory or the connection fails.
+/// The engine, the packet memory or the connection fails.
 pub fn run(daemon: OwnedFd, directory: &Path, queues: u32, core: Option<usize>) -> Result<()> {
     setup::confined(daemon, directory, queues, core)?.serve()
 }

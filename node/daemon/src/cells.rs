@@ -37,8 +37,8 @@ use units::EntryId;
 pub(crate) use watch::ENDED_AFTER as SILENT_MAX;
 use watch::Look;
 
-/// Function that starts the process of a cell with this number of port queues; the next daemon finds
-/// it in this directory.
+/// Function that starts the process of a cell with this number of port queues; the next daemon
+/// finds it in this directory.
 pub(crate) type Spawn = Box<dyn Fn(&Path, u32) -> Result<CellLink> + Send>;
 
 /// Returns the function that starts cells as processes that run modules on this core.
@@ -89,10 +89,11 @@ impl Cells {
         }
     }
 
-    /// Starts the process of a cell; it is to be added ([`Cells::insert`]) when it has what it needs.
+    /// Starts the process of a cell; it is to be added ([`Cells::insert`]) when it has what it
+    /// needs.
     ///
     /// # Errors
-    /// When it does not start.
+    /// The process does not start.
     pub(crate) fn spawn(&self, directory: &Path, queues: u32) -> Result<CellLink> {
         (self.spawn)(directory, queues)
     }
@@ -224,8 +225,8 @@ impl Cells {
         self.running.insert(number, Cell { link, binding: 0 });
     }
 
-    /// Ends a cell and refuses the control messages that it has not answered. Returns how its process
-    /// ended, in words.
+    /// Ends a cell and refuses the control messages that it has not answered. Returns how its
+    /// process ended, in words.
     pub(crate) fn remove(&mut self, number: CellNumber) -> Option<String> {
         let cell = self.running.remove(&number)?;
         self.refuse_messages(|entry| Self::cell_of(entry) == number, "the cell ended");
@@ -258,7 +259,7 @@ impl Cells {
     /// Sends a cell a port queue, which it has yet to bind.
     ///
     /// # Errors
-    /// When there is no such cell, or the message cannot be sent.
+    /// The cell does not exist, or the message cannot be sent.
     pub(crate) fn send_queue(
         &mut self,
         number: CellNumber,
@@ -369,7 +370,7 @@ impl Cells {
     /// Returns another message of a cell if one has arrived already.
     ///
     /// # Errors
-    /// When the connection is broken.
+    /// The connection is broken.
     pub(crate) fn receive_next(&mut self, number: CellNumber) -> Result<Option<FromCell>> {
         self.running.get_mut(&number).map_or(Ok(None), |cell| cell.link.hear_next())
     }

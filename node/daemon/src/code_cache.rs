@@ -97,7 +97,7 @@ impl CodeCache {
     /// is removed.
     ///
     /// # Errors
-    /// When the directory cannot be made or read.
+    /// The directory cannot be made or read.
     pub(crate) fn open(state: &Path, key: &SecretKey) -> io::Result<Self> {
         Self::of_build(state, &key.derive(KEY_CONTEXT), build()?)
     }

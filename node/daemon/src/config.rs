@@ -5,8 +5,9 @@
 //!                     └─ Wanted: services and rules, each with its position in the text
 //! ```
 //!
-//! One form for `tam node`, `tam apply` and the routers of labs (docs/reference/node-file.md).
-//! Other modules decide which module a name means, and whether the node can have all this.
+//! The form is the same for `tam node`, `tam apply` and the routers of labs
+//! (docs/reference/node-file.md). Other modules decide which module a name means, and whether the
+//! node can have all this.
 
 mod associations;
 

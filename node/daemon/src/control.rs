@@ -6,7 +6,7 @@
 //!       one change at a time: queue ─▶ authorize ─▶ command ─▶ ────└─────────┘
 //! ```
 //!
-//! What follows from a change is an [`Action`], in its order; the daemon does actions before anybody
+//! Effects of a change are [`Action`]s, in their order; the daemon does actions before anybody
 //! can read an answer. A change that cannot be recorded is undone, and refused.
 
 pub(crate) mod action;
@@ -189,7 +189,7 @@ impl Control {
     /// Makes the front door bring what comes for associations to cells.
     ///
     /// # Errors
-    /// When an address of the node file cannot be served.
+    /// An address of the node file cannot be served.
     pub(crate) fn serve_associations(&mut self) -> Result<(), node::Refusal> {
         let at = self.state.file.associations.as_ref().map_or(Vec::new(), |it| it.listen.clone());
         self.state.node.serve_associations(&at)
@@ -629,8 +629,8 @@ impl Control {
         is_at_rest.then_some(found.entry)
     }
 
-    /// Gives the node a command that has been recorded. It may be refused yet: what the node has and
-    /// what runs may have changed while the change was written, or a service drained.
+    /// Gives the node a command that has been recorded. It may be refused yet: what the node has
+    /// and what runs may have changed while the change was written, or a service drained.
     fn do_ahead(&mut self, Ahead { command, purpose }: Ahead) {
         let removed = match &command {
             Command::Remove { service, .. } => Some(service.clone()),

@@ -79,11 +79,11 @@ struct Handover {
 }
 
 impl Daemon {
-    /// Goes on with what is desired, and with what was adopted. Modules run below user level only if
-    /// `bpf` says so.
+    /// Goes on with what is desired, and with what was adopted. Modules run below user level only
+    /// if `bpf` says so.
     ///
     /// # Errors
-    /// When an address of `[associations]` cannot be served.
+    /// An address of `[associations]` cannot be served.
     pub(crate) fn begin(&mut self, neighbours: Option<Neighbours>, bpf: bool) -> Result<()> {
         self.neighbours = neighbours;
         self.control.set_now(self.now());
@@ -116,7 +116,7 @@ impl Daemon {
         }
     }
 
-    /// Has the last bill made: the node is about to end.
+    /// Requests the last bill: the node is about to end.
     fn end_billing(&mut self) {
         let now = self.now();
         if self.runtime.billing().begin_end(now) {

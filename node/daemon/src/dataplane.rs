@@ -133,7 +133,7 @@ impl DataPlane {
     /// Makes the kernel side of a node that starts: front door, ports, devices.
     ///
     /// # Errors
-    /// When the kernel refuses one of them.
+    /// The kernel refuses one of them.
     pub(crate) fn start(file: &NodeFile, node: &Node, desired: &DesiredState) -> Result<Self> {
         let netlink = Netlink::open().context("opening netlink")?;
         let mut front = Door::open(&file.ports, || {
@@ -156,7 +156,7 @@ impl DataPlane {
     /// Creates the data plane of ports that a previous daemon served.
     ///
     /// # Errors
-    /// When the front door does not take the devices.
+    /// The front door does not take the devices.
     pub(crate) fn adopt(file: &NodeFile, parts: Parts) -> Result<Self> {
         let Parts { mut front, netlink, ports, devices } = parts;
         let ports = Ports::new(ports);
@@ -220,7 +220,7 @@ impl DataPlane {
     /// Returns the front door, or the reason for there being none.
     ///
     /// # Errors
-    /// When there is none.
+    /// The node has no front door, for this reason.
     pub(crate) fn front_door(&self) -> Result<&FrontDoor, String> {
         self.front.front()
     }
@@ -303,7 +303,7 @@ impl DataPlane {
     /// tables that keep ports closed, and whether the kernel would add something to packets.
     ///
     /// # Errors
-    /// As [`DataPlane::handle_change`].
+    /// Same as [`DataPlane::handle_change`].
     pub(crate) fn handle_look(&mut self, around: &Around<'_>) -> Result<()> {
         if self.settings.look(&self.netlink) {
             self.handle_change(around, Change::Setting)?;
@@ -318,7 +318,7 @@ impl DataPlane {
     /// have gone without an event. Called once a second.
     ///
     /// # Errors
-    /// When the kernel does not describe its devices.
+    /// The kernel does not describe its devices.
     pub(crate) fn handle_second(&mut self, around: &Around<'_>) -> Result<()> {
         if self.ports.try_again() {
             let links = self.netlink.links()?;
@@ -518,7 +518,7 @@ impl DataPlane {
     /// and the queues of all ports.
     ///
     /// # Errors
-    /// When the kernel does not open a queue.
+    /// The kernel does not open a queue.
     pub(crate) fn handle_cell_started(&mut self, around: &Around<'_>) -> Result<()> {
         self.shares.messages().for_each(|message| self.actions.tell(message));
         if let Some(packets) = self.front.packets() {
@@ -546,7 +546,7 @@ impl DataPlane {
     /// Leads packets of a queue to the cell, which has bound it.
     ///
     /// # Errors
-    /// When they cannot.
+    /// The packets cannot be led there.
     pub(crate) fn bind(&mut self, port: PortId, queue: u32) -> Result<(), String> {
         let port = self.ports.get(port).ok_or("no such port")?;
         self.queues.bind(&self.front, port, queue, &mut self.actions)
@@ -561,7 +561,7 @@ impl DataPlane {
     /// ports that had none get new ones.
     ///
     /// # Errors
-    /// When the kernel does not open a queue.
+    /// The kernel does not open a queue.
     pub(crate) fn adopt_queues(
         &mut self,
         around: &Around<'_>,
@@ -621,7 +621,7 @@ impl DataPlane {
         front.map_or_else(|_| Vec::new(), |front| self.shares.lines_of(front, node, session))
     }
 
-    /// Has the speed of modules measured on a thread, if a previous daemon did not. Accounts are
+    /// Measures the speed of modules on a thread, if a previous daemon did not. Accounts are
     /// those of a slow machine until it is known ([`Promises::handle_speed`]).
     pub(crate) fn measure_speed(&self, done: Completion<Result<Speed, String>>) {
         if self.accounts.measured().is_none() && self.speed().is_some() {
@@ -661,7 +661,7 @@ impl DataPlane {
     /// `code` is the module's, where it is compiled by now.
     ///
     /// # Errors
-    /// When there is nothing to load.
+    /// The service has no program to load.
     pub(crate) fn loader(
         &self,
         entry: EntryId,
@@ -692,7 +692,7 @@ impl DataPlane {
     /// Begins the interception of connections for a service of streams.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// The kernel refuses.
     pub(crate) fn intercept(&self) -> Result<Intercepted> {
         Intercepted::begin(&self.netlink)
     }
@@ -710,7 +710,8 @@ impl DataPlane {
         interceptions::end_left(&self.netlink);
     }
 
-    /// Takes the node off its ports, before cells end: frames that were taken go back to the kernel.
+    /// Takes the node off its ports, before cells end: frames that were taken go back to the
+    /// kernel.
     pub(crate) fn detach(&mut self) {
         for port in self.ports.all() {
             if let Err(error) = self.front.detach(port.id(), port.config().ifindex) {

@@ -8,7 +8,7 @@
 //!   capabilities, revoked   (trusted.rs)
 //! ```
 //!
-//! One record is one transaction, on disk before the caller is answered (redb). The newest
+//! A record is one transaction, on disk before the caller is answered (redb). The newest
 //! generation is authoritative; older ones are kept for rollbacks. Data that cannot be read causes
 //! an error with advice, never an empty state. This module does not interpret states, and reads no
 //! clock.
@@ -340,7 +340,7 @@ impl Journal {
     /// Returns all revocation ids.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// The revocations cannot be read.
     pub fn revoked(&self) -> Result<BTreeSet<String>, JournalError> {
         trusted::read_revoked(self.opened()?).map_err(of_redb("read", &self.path))
     }
@@ -358,7 +358,7 @@ impl Journal {
     /// Records revocations, and the time; on disk when this returns.
     ///
     /// # Errors
-    /// They cannot be written; the journal is then unchanged.
+    /// The revocations cannot be written; the journal is then unchanged.
     pub fn revoke(&mut self, what: &BTreeSet<String>, time: u64) -> Result<(), JournalError> {
         self.in_transaction(|transaction| {
             let mut revoked = transaction.open_table(trusted::REVOKED)?;
@@ -372,7 +372,7 @@ impl Journal {
     /// Returns the highest versions of modules that ran, as text.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// The versions cannot be read.
     pub fn versions(&self) -> Result<Option<String>, JournalError> {
         self.fact(trusted::VERSIONS)
     }
@@ -380,7 +380,7 @@ impl Journal {
     /// Records the highest versions.
     ///
     /// # Errors
-    /// They cannot be written; the journal is then unchanged.
+    /// The versions cannot be written; the journal is then unchanged.
     pub fn keep_versions(&mut self, text: &str) -> Result<(), JournalError> {
         self.in_transaction(|transaction| {
             transaction.open_table(FACTS)?.insert(trusted::VERSIONS, text)?;

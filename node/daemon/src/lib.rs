@@ -7,7 +7,7 @@
 //!  clock ────────▶ └────────┘ ─▶ log
 //! ```
 //!
-//! One task owns everything and does one thing at a time; what takes longer
+//! A single task owns everything and does one thing at a time; what takes longer
 //! (compiling, a cell's report) comes back to it as an event. It never runs a
 //! module: that is the cell's.
 
@@ -78,7 +78,7 @@ pub struct Options {
 /// Runs a node until SIGINT or SIGTERM; then takes down what it set up.
 ///
 /// # Errors
-/// When the node file is wrong, another node of that name runs, or the kernel
+/// The node file is wrong, another node of that name runs, or the kernel
 /// or a device cannot do what the node needs.
 pub fn run(options: Options) -> Result<()> {
     sandbox::child::close_inherited_on_exec().context("keeping what this process was given")?;
@@ -166,7 +166,7 @@ pub fn is_known(name: &Name) -> bool {
 /// Gives the names of what was there.
 ///
 /// # Errors
-/// When the node still runs, or something cannot be removed.
+/// The node still runs, or something cannot be removed.
 pub fn cleanup(name: &Name) -> Result<Vec<String>> {
     let lock = life::lock(name).context("another process holds the node")?;
     let take_down = || -> Result<Vec<String>> {

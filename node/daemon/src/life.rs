@@ -110,7 +110,7 @@ fn has_record(name: &Name) -> bool {
 /// a namespace that has been removed took them along.
 ///
 /// # Errors
-/// When it has no name here, and a process is in it.
+/// The namespace has no name here, and a process is in it.
 pub(crate) fn namespace_of(name: &Name) -> Result<Option<NetNs>> {
     let marker = std::fs::read_to_string(run_directory(name).join(STAYS_CLOSED)).ok();
     let recorded = Record::read(name).ok().flatten().map(|record| record.namespace);

@@ -29,7 +29,7 @@ pub(crate) fn warn_of_own() {
 /// Checks that this process sees what the running daemon keeps for it.
 ///
 /// # Errors
-/// When it has another file system there: what runs would be lost, not taken over.
+/// The process has another file system there: what runs would be lost, not taken over.
 pub(crate) fn check_shared_with(pid: u32) -> Result<()> {
     if let Some(folder) = other_than(pid) {
         bail!(

@@ -4,7 +4,7 @@
 //!  STATE/node.key.pem      PKCS#8 (RFC 5958, RFC 8410), not encrypted, readable by its owner only
 //! ```
 //!
-//! It is made when a node starts for the first time, and never replaced: what it has signed is
+//! The key is made when a node starts for the first time, and never replaced: what it has signed is
 //! worth as much as the file. A file that cannot be used ends the start, before anything that
 //! runs is touched; a new key in its place would be another node.
 
@@ -49,7 +49,7 @@ pub(crate) enum NodeKeyError {
 /// Reads the node's key, and makes one where there is none.
 ///
 /// # Errors
-/// When it cannot be read or made, is damaged, or others could have read it.
+/// The key cannot be read or made, is damaged, or others could have read it.
 pub(crate) fn open(state: &Path) -> Result<SecretKey, NodeKeyError> {
     let mut builder = DirBuilder::new();
     builder.recursive(true).mode(0o755).create(state).map_err(io("make the directory", state))?;

@@ -88,8 +88,8 @@ impl Observe {
         self.drops.begin(view.now, readings::of_ports(view));
     }
 
-    /// Begins a comparison of drop counters; returns false when one is under way. The next report of
-    /// the cells is to be followed by [`Observe::count_drops`].
+    /// Begins a comparison of drop counters; returns false when one is under way. The next report
+    /// of the cells is to be followed by [`Observe::count_drops`].
     pub(crate) fn start_drops(&mut self) -> bool {
         self.drops.start()
     }
@@ -119,7 +119,7 @@ impl Observe {
     /// Begins the answer to `POST /v1/why`.
     ///
     /// # Errors
-    /// When the request has a mistake, or the front door cannot be copied.
+    /// The request has a mistake, or the front door cannot be copied.
     pub(crate) fn explain(&self, view: &View<'_>, request: &ExplainRequest) -> Answer<Explaining> {
         explain::begin(view, &self.drops, request)
     }
@@ -127,7 +127,7 @@ impl Observe {
     /// Returns the explanation of a frame that the kernel has run the front door over.
     ///
     /// # Errors
-    /// When the kernel did not run it, or the port is gone.
+    /// The kernel did not run it, or the port is gone.
     pub(crate) fn explained(
         &self,
         view: &View<'_>,
@@ -160,7 +160,7 @@ impl Observe {
     /// Begins a capture.
     ///
     /// # Errors
-    /// When there is one already, the request names what is not there, or the ports cannot be
+    /// A capture runs already, the request names what is not there, or the ports cannot be
     /// tapped.
     pub(crate) fn begin_capture(
         &mut self,
@@ -184,7 +184,7 @@ impl Observe {
     /// Checks that there is a capture, which ends when the cells have handed over its packets.
     ///
     /// # Errors
-    /// When there is no such capture.
+    /// No such capture runs.
     pub(crate) fn check_capture(&self, id: u32) -> Answer<()> {
         self.captures.check(id)
     }
@@ -192,7 +192,7 @@ impl Observe {
     /// Ends a capture; returns the packets that no client has fetched yet.
     ///
     /// # Errors
-    /// When there is no such capture.
+    /// No such capture runs.
     pub(crate) fn end_capture(&mut self, view: &View<'_>, id: u32) -> Answer<CaptureEnded> {
         self.captures.end(view, id)
     }

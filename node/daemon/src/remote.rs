@@ -269,7 +269,7 @@ mod tests {
         tokio_rustls::TlsConnector::from(Arc::new(config))
     }
 
-    /// Has a client shake hands with the node; returns the version.
+    /// Shakes hands with the node as a client; returns the version.
     async fn shake_hands(
         server: &Arc<ServerConfig>,
         pem: &str,

@@ -1,5 +1,5 @@
-//! Execution of services: cells, the data plane, placement between them, compilers, and the meters of
-//! what they use.
+//! Execution of services: cells, the data plane, placement between them, compilers, and the meters
+//! of what they use.
 //!
 //! ```text
 //!  effects of core/node ─▶ ┌─────────┐ ─▶ cells
@@ -7,7 +7,7 @@
 //!  completions ──────────▶ └─────────┘ ─▶ events for control; poll_action
 //! ```
 //!
-//! It decides nothing about what shall run: that is control's, which comes with each call.
+//! The runtime decides nothing about what shall run: that is control's, which comes with each call.
 
 mod effects;
 mod messages;
@@ -145,8 +145,8 @@ impl Runtime {
         self.usage.billing_mut()
     }
 
-    /// Takes over what a previous daemon counted, the packets that were lost with its cells, and the
-    /// speed that it measured.
+    /// Takes over what a previous daemon counted, the packets that were lost with its cells, and
+    /// the speed that it measured.
     pub(crate) fn adopt(&mut self, before: usage::Before, lost: u64, speed: Option<Speed>) {
         self.usage.adopt(before);
         self.plane.resume(lost, speed);
@@ -218,8 +218,8 @@ impl Runtime {
         }
     }
 
-    /// Handles the loss of a cell: everything that ran there has ended. Returns what the cell said of
-    /// its end. [`Runtime::sweep`] is to follow when the front door knows of it.
+    /// Handles the loss of a cell: everything that ran there has ended. Returns what the cell said
+    /// of its end. [`Runtime::sweep`] is to follow when the front door knows of it.
     pub(crate) fn handle_cell_lost(&mut self, control: &mut Control, cell: CellNumber) -> Lost {
         let reason = self.cells.remove(cell).unwrap_or_default();
         self.plane.handle_cell_lost();
@@ -449,7 +449,7 @@ impl Runtime {
     /// Calls the data plane, and handles the actions that follow.
     ///
     /// # Errors
-    /// When the call fails, or cells are not given what they need.
+    /// The call fails, or cells are not given what they need.
     pub(crate) fn try_with_plane(
         &mut self,
         control: &mut Control,

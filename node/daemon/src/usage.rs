@@ -1,5 +1,5 @@
-//! Usage of a node: the meters that are billed, what sessions use, and what things that are gone had
-//! counted.
+//! Usage of a node: the meters that are billed, what sessions use, and what things that are gone
+//! had counted.
 
 use crate::answer::{Answer, failed};
 use crate::dataplane::DataPlane;
@@ -97,7 +97,7 @@ impl Usage {
     /// Returns the counters of all sessions since the node started.
     ///
     /// # Errors
-    /// When a counter cannot be read.
+    /// A counter cannot be read.
     pub(crate) fn counts(&self, node: &Node, plane: &DataPlane) -> Answer<Counts> {
         let begin = |session: &Session| {
             let (packets, bytes) = self.closed.get(&session.name).copied().unwrap_or_default();
@@ -125,7 +125,7 @@ impl Usage {
     /// Records the usage of sessions until now, as cells have reported it.
     ///
     /// # Errors
-    /// When a counter cannot be read.
+    /// A counter cannot be read.
     pub(crate) fn note(&mut self, now: Nanos, node: &Node, plane: &DataPlane) -> Answer<()> {
         let counts = self.counts(node, plane)?;
         let memory = |name: &Name| {

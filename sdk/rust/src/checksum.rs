@@ -24,7 +24,7 @@ pub const fn after32(checksum: u16, old: u32, new: u32) -> u16 {
 mod tests {
     use super::*;
 
-    /// One's complement sum: RFC 1071, section 4.1.
+    /// Returns the Internet checksum, not complemented: RFC 1071, section 4.1.
     fn sum(words: &[u16]) -> u16 {
         let sum: u32 = words.iter().map(|word| u32::from(*word)).sum();
         let sum = (sum & 0xffff) + (sum >> 16);

@@ -125,7 +125,7 @@ impl<'a> Ipv6<'a> {
 mod tests {
     use super::*;
 
-    /// One's complement sum, RFC 1071, section 4.1, over a header with its checksum: 0 if it is
+    /// Internet checksum, RFC 1071, section 4.1, over a header with its checksum: 0 if it is
     /// right.
     fn sum(header: &[u8]) -> u16 {
         let words = header.chunks_exact(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));

@@ -13,18 +13,18 @@ use crate::layout::{
 /// Level at which a module runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// In the sandbox of the node.
+    /// Sandbox of the node.
     User,
-    /// In the driver of the network device.
+    /// Driver of the network device.
     Nic,
-    /// In the kernel, after the driver.
+    /// Kernel, after the driver.
     Kernel,
 }
 
 /// Packet: a frame as on the wire.
 ///
-/// Its head is in [`window`](Self::window), up to the length in `module.toml`; [`load`](Self::load)
-/// and [`store`](Self::store) access the rest.
+/// The packet's head is in [`window`](Self::window), up to the length in `module.toml`;
+/// [`load`](Self::load) and [`store`](Self::store) access the rest.
 pub struct Packet<'a> {
     pub(crate) place: Place<'a>,
 }

@@ -1,7 +1,7 @@
 //! Node for unit tests: runs a service's functions over bytes.
 //!
-//! It follows docs/reference/module-abi.md where a service can observe it: window, metadata, host functions
-//! and their errors. It does not route, and is no sandbox: a panic fails the test.
+//! The host follows docs/reference/module-abi.md where a service can observe it: window, metadata,
+//! host functions and their errors. It does not route, and is no sandbox: a panic fails the test.
 //!
 //! ```
 //! use tam::{Packet, Verdict, testing::Node};

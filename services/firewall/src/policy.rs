@@ -19,7 +19,7 @@ const ENDED_MS: u64 = 10_000;
 pub mod refuse {
     /// Neither `inside` nor `inside_port` defines the inside.
     pub const NOBODY_INSIDE: u16 = 1;
-    /// `inside` is no list of at most 8 prefixes.
+    /// The parameter `inside` is no list of at most 8 prefixes.
     pub const INSIDE: u16 = 2;
     /// The node has no port of the name in `inside_port`.
     pub const INSIDE_PORT: u16 = 3;
@@ -36,7 +36,7 @@ pub mod refuse {
 pub enum Side {
     FromInside,
     FromOutside,
-    /// From one host inside to another.
+    /// Both hosts are inside.
     Within,
 }
 

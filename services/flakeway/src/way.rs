@@ -1,4 +1,4 @@
-//! One direction of the link: the fate of a packet, from its arrival time, its length, and chance.
+//! Direction of the link: the fate of a packet, from its arrival time, its length, and chance.
 //! Holds no frames and reads no clock.
 //!
 //! ```text

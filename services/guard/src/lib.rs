@@ -7,7 +7,7 @@
 //!                                                         the mark
 //! ```
 //!
-//! It drops nothing and changes no packet: alone it only counts.
+//! The service drops nothing and changes no packet: alone it only counts.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(target_arch = "wasm32", no_std)]

@@ -46,7 +46,7 @@ tam::plain! {
         count: u32,
         before: u32,
         second: u32,
-        /// Over the threshold until this second comes.
+        /// Second until which the prefix is over the threshold.
         until: u32,
         /// 0: an empty place.
         version: u8,
@@ -71,7 +71,7 @@ pub enum Finding {
     Harmless,
     /// The prefix has no slot: all slots of its bucket have prefixes over the threshold.
     Crowded,
-    /// Its prefix is, in this place, and for so many seconds at least.
+    /// The prefix is over it, in this slot, and for so many seconds at least.
     Suspect { slot: u16, seconds: u16, is_new: bool },
 }
 

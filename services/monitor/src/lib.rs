@@ -1,7 +1,7 @@
 //! `monitor`: counts packets and bytes by protocol and code point, marks the
 //! code point, forwards. The service of the Tamanoir paper's measurements.
 //!
-//! It never drops and never looks beyond the IP header.
+//! The service never drops and never looks beyond the IP header.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(target_arch = "wasm32", no_std)]
@@ -20,7 +20,7 @@ tam::module! {
 tam::counters! {
     /// Packets that came.
     static PACKETS = "packets";
-    /// Their bytes.
+    /// Bytes of these packets.
     static BYTES = "bytes";
     /// Packets whose code point was changed.
     static MARKED = "marked";

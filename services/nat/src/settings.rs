@@ -15,7 +15,7 @@ const ICMP_MIN: u16 = 60;
 
 /// Codes with which `on_start` refuses.
 pub mod refuse {
-    /// `inside` is no list of 1 to 8 prefixes.
+    /// The parameter `inside` is no list of 1 to 8 prefixes.
     pub const INSIDE: u16 = 1;
     /// `address` is missing, or is inside.
     pub const ADDRESS: u16 = 2;

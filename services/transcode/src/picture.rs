@@ -1,5 +1,5 @@
-//! Pictures as the node passes them (docs/guides/filters.md): a part of the body has one or more complete
-//! ones.
+//! Pictures as the node passes them (docs/guides/filters.md): a part of the body has one or more
+//! complete ones.
 //!
 //! ```text
 //!   0               2               4       6       8               12              16
@@ -18,7 +18,7 @@ const LEFT_OUT: u8 = 1;
 /// Format of the bytes after a picture's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pixels {
-    /// One byte per pixel, 0 black.
+    /// Grey, a byte per pixel, 0 black.
     Grey,
     /// Red, green and blue, a byte each.
     Rgb,

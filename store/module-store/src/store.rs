@@ -47,7 +47,7 @@ pub struct StoredModule {
     pub name: Option<String>,
     /// Version in its image.
     pub version: Option<String>,
-    /// One-line description.
+    /// Description in one line.
     pub description: Option<String>,
     /// Length of the module in bytes.
     pub bytes: u64,
@@ -322,7 +322,7 @@ impl Store {
     /// module needs. Returns the names that it had.
     ///
     /// # Errors
-    /// There is no such module, or the store cannot be written.
+    /// The module does not exist, or the store cannot be written.
     pub fn remove(&self, digest: &Digest) -> Result<Vec<String>, StoreError> {
         let lock = self.directory.lock()?;
         let mut index = self.directory.index_to_change()?;

@@ -316,7 +316,7 @@ impl Walk {
     /// Starts at entries of an index without a digest: that of a directory.
     ///
     /// # Errors
-    /// There are too many entries.
+    /// The entries are too many.
     pub fn of_entries(entries: Vec<Descriptor>) -> Result<Self, ImageError> {
         let mut walk = Self { to_do: Vec::new(), seen: 0, found: Vec::new(), others: Vec::new() };
         walk.add(candidates(entries)?, &[])?;

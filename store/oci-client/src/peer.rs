@@ -3,7 +3,8 @@
 //! A registry names the servers of its blobs, and could make its clients connect to services that
 //! trust this machine or its network (server-side request forgery): to the metadata service of a
 //! cloud's host, for one. Servers that an operator names may be anywhere; those that a registry
-//! names have to be [`Peer::Beyond`], and the connection is made to the address that was classified.
+//! names have to be [`Peer::Beyond`], and the connection is made to the address that was
+//! classified.
 //!
 //! Sources: the IANA registries of special-purpose addresses for IPv4 and IPv6 (RFC 6890), and the
 //! documents that are named beside each range.
@@ -14,17 +15,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Machine that an address leads to, as seen from here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// This machine.
+    /// The machine itself.
     Machine,
-    /// One on this machine's link, the host of this virtual machine, or none that can be connected
+    /// Another one on its link, the host of this virtual machine, or none that can be connected
     /// to.
     Link,
     /// Another one, in a private network or in the Internet.
     Beyond,
 }
 
-/// Function that returns true for the addresses of this machine: those of its devices, and those that
-/// its routing tables deliver here.
+/// Function that returns true for the addresses of this machine: those of its devices, and those
+/// that its routing tables deliver here.
 pub type IsOwn = fn(IpAddr) -> io::Result<bool>;
 
 /// IPv4 addresses outside its link at which the host of a virtual machine answers. Its answers are
@@ -44,8 +45,8 @@ const HOSTS_V6: [Ipv6Addr; 2] = [
 ];
 
 impl Peer {
-    /// Classifies an address. One that embeds IPv4 addresses is of the first class among theirs that
-    /// is not [`Peer::Beyond`], or else of its own.
+    /// Classifies an address. One that embeds IPv4 addresses is of the first class among theirs
+    /// that is not [`Peer::Beyond`], or else of its own.
     ///
     /// # Errors
     /// The error of `is_own`, for an address that no range decides: it counts as no class.
@@ -133,8 +134,8 @@ fn embedded(address: Ipv6Addr) -> Vec<Ipv4Addr> {
     }
 }
 
-/// Returns the IPv4 addresses that an address of local-use NAT64 can embed. The operator's prefix has
-/// 48, 56, 64 or 96 bits (RFC 6052, 2.2); the address does not say how many.
+/// Returns the IPv4 addresses that an address of local-use NAT64 can embed. The operator's prefix
+/// has 48, 56, 64 or 96 bits (RFC 6052, 2.2); the address does not say how many.
 ///
 /// ```text
 ///  octet  6    7    8    9    10   11   12   13   14   15

@@ -19,7 +19,8 @@ use units::Name;
 const SERVICE: &str = "flakeway";
 /// Name of the service's session.
 const SESSION: &str = "link";
-/// Rate of the clock's port, at which a byte of a frame takes a microsecond (docs/guides/flakeway.md).
+/// Rate of the clock's port, at which a byte of a frame takes a microsecond
+/// (docs/guides/flakeway.md).
 const CLOCK_RATE: &str = "8Mbit/s";
 /// Share of the session in that rate: nearly all, in periods shorter than a link's delays.
 const CLOCK_SHARE: &str = "9900us/10ms";
@@ -33,7 +34,7 @@ const ASK_INTERVAL: Duration = Duration::from_millis(20);
 /// Returns the service's file, if the plan has a link that needs it.
 ///
 /// # Errors
-/// When the file that is named does not exist, or none is named and the samples lack it.
+/// The file that is named does not exist, or none is named and the samples lack it.
 pub fn module_for(plan: &Plan, named: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
     let Some(link) = plan.links.iter().find(|link| link.through.is_some()) else { return Ok(None) };
     let [one, other] = &link.ends;
@@ -94,7 +95,7 @@ pub fn add_to(table: &mut Table, through: &LinkNode, module: &Path) {
 /// Waits until the service of a link's node runs; packets pass unchanged until then.
 ///
 /// # Errors
-/// When the service fails, or does not run within [`START_TIME_MAX`].
+/// The service fails, or does not run within [`START_TIME_MAX`].
 pub fn wait_for_service(name: &Name) -> Result<(), Failure> {
     let client = Client::of(name);
     let end = Instant::now() + START_TIME_MAX;

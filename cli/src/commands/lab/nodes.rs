@@ -83,7 +83,7 @@ pub fn start_all(
 /// Returns the name of a router's node.
 ///
 /// # Errors
-/// When lab and router together have a name that is too long for a node.
+/// Lab and router together have a name that is too long for a node.
 pub fn node_name(lab: &Name, router: &Name) -> Result<Name, Failure> {
     Name::new(format!("{lab}-{router}")).map_err(|error| {
         Failure::new(ErrorCode::Usage, format!("the node of router {router}: {error}"))
@@ -118,8 +118,8 @@ fn spawn(plan: &Plan, router: &PlannedNode, flakeway: Option<&Path>) -> Result<S
     Ok(Started { name, child, log, is_in_link: router.kind == NodeKind::Link })
 }
 
-/// Returns the text of a node file: settings of the router in the lab file, the node's name, devices
-/// as ports, and a store and a state that are removed with the lab.
+/// Returns the text of a node file: settings of the router in the lab file, the node's name,
+/// devices as ports, and a store and a state that are removed with the lab.
 fn node_file(plan: &Plan, router: &PlannedNode, name: &Name, flakeway: Option<&Path>) -> String {
     let mut table = router.node.clone();
     table.insert("name".to_owned(), name.as_str().into());
@@ -149,7 +149,7 @@ fn node_file(plan: &Plan, router: &PlannedNode, name: &Name, flakeway: Option<&P
 /// Waits until the node of this process answers.
 ///
 /// # Errors
-/// When the process ends before, or does not answer within [`START_TIME_MAX`] and is killed; with the
+/// The process ends before, or does not answer within [`START_TIME_MAX`] and is killed; with the
 /// end of its log.
 pub(crate) fn wait_for(name: &Name, mut child: Child, log: &Path) -> Result<Child, Failure> {
     let client = Client::of(name);

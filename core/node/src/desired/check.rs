@@ -46,7 +46,7 @@ pub struct Fault {
 /// rules and edges that lead to it.
 ///
 /// # Errors
-/// With the first thing that a node with these ports would refuse.
+/// The first part that a node with these ports would refuse.
 pub fn check(
     ports: &[PortSpec],
     capacity: Option<&Capacity>,

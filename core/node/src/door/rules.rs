@@ -52,7 +52,7 @@ pub fn encode(rules: &RuleSet, own: &OwnSources) -> Vec<u8> {
 /// Decodes the bytes of [`encode`].
 ///
 /// # Errors
-/// When they are not exactly one rule set with own addresses.
+/// The bytes are not exactly one rule set with own addresses.
 pub fn decode(bytes: &[u8]) -> Result<(RuleSet, OwnSources), InvalidRuleSet> {
     let mut rest = bytes;
     let counts = [(); 7].map(|()| count(&mut rest));

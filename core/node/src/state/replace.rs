@@ -247,7 +247,7 @@ impl Replacements {
 /// Decides how the state of a running service passes to a new version.
 ///
 /// # Errors
-/// When the new one cannot replace it, or state that was to be kept would be lost.
+/// The new one cannot replace it, or state that was to be kept would be lost.
 pub(super) fn handover(
     service: &Service,
     new: &Definition,

@@ -39,7 +39,7 @@ impl Sessions {
     /// Restores the sessions of a snapshot; `next` is the start of the search for a free number.
     ///
     /// # Errors
-    /// With name and number of a session whose name or number is taken, or whose number exceeds the
+    /// Name and number of a session whose name or number is taken, or whose number exceeds the
     /// limit.
     pub(super) fn restore(created: Vec<Session>, next: u16) -> Result<Self, (Name, SessionId)> {
         let table = Table::of(created, next)?;

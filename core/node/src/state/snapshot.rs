@@ -74,7 +74,7 @@ impl Snapshot {
     /// Restores the owners of a node's state.
     ///
     /// # Errors
-    /// When the snapshot contradicts itself.
+    /// The snapshot contradicts itself.
     pub(super) fn restore(self) -> Result<(Sessions, Deployments, Cell), RestoreError> {
         let sessions = Sessions::restore(self.sessions, self.session_next)
             .map_err(|(session, id)| RestoreError::Session { session, id })?;

@@ -52,7 +52,7 @@ impl SignatureFile {
     /// image: the module has been built again.
     ///
     /// # Errors
-    /// There would be more than [`SIGNATURES_MAX`] signatures or [`FILE_LENGTH_MAX`] bytes.
+    /// More than [`SIGNATURES_MAX`] signatures or [`FILE_LENGTH_MAX`] bytes would result.
     pub fn add(&mut self, signature: Signature) -> Result<(), SignatureError> {
         let is_same = |other: &Signature| {
             *other == signature || (other.claimed.is_some() && other.claimed == signature.claimed)

@@ -44,7 +44,7 @@ impl Device {
     /// Opens a socket for a device; whether the device exists shows with the first command.
     ///
     /// # Errors
-    /// When the name cannot be a device's.
+    /// The name cannot be a device's.
     pub(super) fn open(name: &str) -> Result<Self, OffloadError> {
         if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains('\0') {
             return Err(OffloadError::Name { device: name.chars().take(64).collect() });

@@ -40,7 +40,7 @@ enum RequestState {
     Body(BodyReader),
     /// Waiting for the response, which decides how the next bytes are read.
     AwaitsSwitch,
-    /// After the last request of the connection; all further bytes are dropped.
+    /// End of the last request of the connection; all further bytes are dropped.
     Over,
 }
 

@@ -1,6 +1,6 @@
 //! Test of a filter that was written with the public Go SDK (`lab/filters/go`), unchanged.
 //!
-//! It needs Go 1.24 and a module proxy that has the SDK: `make test-peers` runs it.
+//! The test needs Go 1.24 and a module proxy that has the SDK: `make test-peers` runs it.
 
 use super::{Tried, fields, http, spec};
 use crate::abi::{Action, StreamType};

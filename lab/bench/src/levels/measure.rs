@@ -62,7 +62,7 @@ pub(crate) fn run(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<V
 /// Measures one function against its baselines.
 ///
 /// # Errors
-/// One of the programs is refused, differs from its vectors, or cannot be run.
+/// A program is refused, differs from its vectors, or cannot be run.
 pub fn measure(
     function: &Function,
     options: &Options,
@@ -246,7 +246,7 @@ fn nanos_each(time: Duration, repeat: u32) -> f64 {
 /// cost is part of every figure of a module above.
 ///
 /// # Errors
-/// One of the two is refused.
+/// A program of the two is refused.
 pub fn measure_entry(options: &Options) -> Result<Measurement> {
     let _pinned = cpu::Pinned::new()?;
     let packet = Packet {

@@ -1,7 +1,7 @@
 //! External programs that run beside a benchmark, and their usage.
 //!
-//! They end when their owner is dropped; if this program is killed instead, the kernel ends them
-//! (prctl(2), PR_SET_PDEATHSIG).
+//! Processes end when their owner is dropped; if this program is killed instead, the kernel ends
+//! them (prctl(2), PR_SET_PDEATHSIG).
 
 use std::fs::File;
 use std::net::{SocketAddr, TcpStream};

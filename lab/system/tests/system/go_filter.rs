@@ -1,7 +1,7 @@
 //! Filter that is written with the public Go SDK (`lab/filters/go`), at a node, between curl and a
 //! server that repeats each request's head.
 //!
-//! It needs Go 1.24 and a module proxy that has the SDK: `make test-peers` runs it.
+//! The test needs Go 1.24 and a module proxy that has the SDK: `make test-peers` runs it.
 
 use crate::common::{Ends, Line, SOON};
 use crate::streams::{PORT, server, stats};

@@ -5,7 +5,7 @@
 //!  client ──10.77.1.0/24── r1 (the node: ports left, right) ──10.77.2.0/24── server
 //! ```
 //!
-//! They need root, the release build of `tam` and the sample services, and run one at a time.
+//! All need root, the release build of `tam` and the sample services, and run one at a time.
 #![forbid(unsafe_code)]
 
 mod access;

@@ -95,7 +95,8 @@ impl Accounts {
     /// Charges a session's packets that leave by a port to this account, or with `None` to that of
     /// all sessions without a share there.
     ///
-    /// # Errors When the map cannot be changed.
+    /// # Errors
+    /// The map cannot be changed.
     pub fn pay_for_line(
         &self,
         port: PortId,
@@ -112,7 +113,8 @@ impl Accounts {
 
     /// Returns the port and session of each share's account.
     ///
-    /// # Errors When the map cannot be read.
+    /// # Errors
+    /// The map cannot be read.
     pub fn payers_of_lines(&self) -> Result<Vec<(PortId, SessionId, u32)>, FrontDoorError> {
         let map = self.maps.get(LINE_OF);
         let mut payers = Vec::new();

@@ -99,7 +99,8 @@ pub struct TapRing {
 impl TapRing {
     /// Makes a ring of `bytes` bytes: a power of two, and a multiple of a page.
     ///
-    /// # Errors When the kernel does not make it.
+    /// # Errors
+    /// The kernel does not make it.
     pub fn new(bytes: u32) -> Result<Self, FrontDoorError> {
         use std::os::fd::AsFd;
         let map = Map::create("tam_captured", &MapSpec::ring_buffer(bytes))?;
@@ -121,7 +122,8 @@ impl TapRing {
 
     /// Returns the next frame, `None` when there is none yet.
     ///
-    /// # Errors When the ring's contents are not in the taps' format.
+    /// # Errors
+    /// The ring's contents are not in the taps' format.
     pub fn take(&mut self) -> Result<Option<Tapped>, BrokenRing> {
         loop {
             match self.ring.next(Tapped::read)? {

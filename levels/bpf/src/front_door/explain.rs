@@ -78,7 +78,8 @@ impl Explainer {
     /// Explains a frame of 14 to [`EXPLAINED_LENGTH_MAX`] bytes that arrives by this port, whose
     /// device has this index; `rules` are those that it may meet.
     ///
-    /// # Errors When the kernel does not load or run the copy.
+    /// # Errors
+    /// The kernel does not load or run the copy.
     pub fn explain(
         &self,
         port: PortId,

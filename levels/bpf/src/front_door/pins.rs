@@ -95,7 +95,8 @@ impl Pins {
 
     /// Pins the memory of a service below user level for the next daemon.
     ///
-    /// # Errors When the BPF file system refuses.
+    /// # Errors
+    /// The BPF file system refuses.
     pub fn keep_service(
         &self,
         entry: EntryId,
@@ -112,7 +113,8 @@ impl Pins {
 
     /// Pins a service's program of a level, replacing the previous one.
     ///
-    /// # Errors When the BPF file system refuses.
+    /// # Errors
+    /// The BPF file system refuses.
     pub fn keep_module(
         &self,
         level: Below,
@@ -127,7 +129,8 @@ impl Pins {
 
     /// Opens the memory of a service that a previous daemon pinned; `None` when there is none.
     ///
-    /// # Errors When a part of it is missing, or something else is pinned in its place.
+    /// # Errors
+    /// A part of it is missing, or something else is pinned in its place.
     pub fn kept_service(&self, entry: EntryId) -> Result<Option<ServiceMaps>, FrontDoorError> {
         let open = |kept| Map::open_pinned(&self.kept(kept, entry));
         let arena = match open(Kept::Arena) {
@@ -141,7 +144,8 @@ impl Pins {
 
     /// Opens a service's program of a level; `None` when it has not been loaded.
     ///
-    /// # Errors When something else is pinned in its place.
+    /// # Errors
+    /// Something else is pinned in its place.
     pub fn kept_module(
         &self,
         level: Below,
@@ -156,7 +160,8 @@ impl Pins {
 
     /// Removes all pins of a service.
     ///
-    /// # Errors When a pin cannot be removed.
+    /// # Errors
+    /// A pin cannot be removed.
     pub fn forget_service(&self, entry: EntryId) -> Result<(), FrontDoorError> {
         if !self.kept(Kept::Arena, entry).exists() {
             return Ok(());
@@ -169,7 +174,8 @@ impl Pins {
 
     /// Returns the services with pins.
     ///
-    /// # Errors When the directory cannot be read.
+    /// # Errors
+    /// The directory cannot be read.
     pub fn kept_entries(&self) -> Result<BTreeSet<EntryId>, FrontDoorError> {
         let failed = |source| FrontDoorError::Folder { path: self.folder.clone(), source };
         let mut entries = BTreeSet::new();

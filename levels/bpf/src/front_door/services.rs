@@ -138,7 +138,8 @@ impl Services {
     /// both levels. At nic it accepts packets of several fragments (`xdp.frags`). CPUs that run the
     /// previous program are not waited for.
     ///
-    /// # Errors When the kernel refuses: another type of program, or an index above the last.
+    /// # Errors
+    /// The kernel refuses: another type of program, or an index above the last.
     pub fn set_module(
         &self,
         level: Below,
@@ -155,7 +156,8 @@ impl Services {
 
     /// Removes a module's program of a level: packets of its lanes go as if there were no rule.
     ///
-    /// # Errors When the map cannot be changed.
+    /// # Errors
+    /// The map cannot be changed.
     pub fn clear_module(&self, level: Below, index: u32) -> Result<(), FrontDoorError> {
         self.maps.get(level.modules()).delete(&index)?;
         Ok(())
@@ -164,7 +166,8 @@ impl Services {
     /// Returns the counters of an entry below user level, at nic and kernel together, summed over
     /// the CPUs.
     ///
-    /// # Errors When the map cannot be read.
+    /// # Errors
+    /// The map cannot be read.
     pub fn service_stats(&self, entry: EntryId) -> Result<ServiceStats, FrontDoorError> {
         let values: Vec<ServiceStats> =
             self.maps.get(SERVICES).lookup_percpu(&u32::from(entry.0))?.unwrap_or_default();
@@ -173,7 +176,8 @@ impl Services {
 
     /// Returns the packets that an entry's module dropped below user level, by its reasons.
     ///
-    /// # Errors When the map cannot be read.
+    /// # Errors
+    /// The map cannot be read.
     pub fn drop_reasons(&self, entry: EntryId) -> Result<BTreeMap<u16, u64>, FrontDoorError> {
         let mut reasons = BTreeMap::new();
         for key in self.reasons_of(entry)? {
@@ -186,7 +190,8 @@ impl Services {
     /// Resets an entry's counters and its lane to the state before the first packet, except for the
     /// failure policy: another instance gets its number.
     ///
-    /// # Errors When a map cannot be changed.
+    /// # Errors
+    /// A map cannot be changed.
     pub fn clear_entry(&self, entry: EntryId) -> Result<(), FrontDoorError> {
         let zeroes = vec![ServiceStats::default(); crate::possible_cpus()];
         if usize::from(entry.0) < MODULES_MAX {

@@ -265,7 +265,8 @@ pub struct StackCounter {
 impl StackCounter {
     /// Starts without ports; `device` is the one by which the cell hands packets to the kernel.
     ///
-    /// # Errors [`FrontDoorError::Stack`] when the kernel has no BTF, or does not let us trace.
+    /// # Errors
+    /// [`FrontDoorError::Stack`] when the kernel has no BTF, or does not let us trace.
     pub fn start(device: u32) -> Result<Self, FrontDoorError> {
         let reasons = Reasons::of_kernel().map_err(FrontDoorError::Stack)?;
         let mut object = Object::open(objects::STACK, "tam")?;
@@ -282,7 +283,8 @@ impl StackCounter {
 
     /// Counts packets that arrive by a port, too.
     ///
-    /// # Errors [`FrontDoorError::Map`] when the kernel refuses to change a map.
+    /// # Errors
+    /// [`FrontDoorError::Map`] when the kernel refuses to change a map.
     pub fn know(&self, port: PortId, config: &PortConfig) -> Result<(), FrontDoorError> {
         let number = u32::from(port.0);
         self.ports.update(&number, config, Update::Any)?;
@@ -291,7 +293,8 @@ impl StackCounter {
 
     /// Removes the device of a port.
     ///
-    /// # Errors [`FrontDoorError::Map`] when the kernel refuses to change the map.
+    /// # Errors
+    /// [`FrontDoorError::Map`] when the kernel refuses to change the map.
     pub fn forget(&self, ifindex: u32) -> Result<(), FrontDoorError> {
         self.numbers.delete(&ifindex)?;
         Ok(())
@@ -299,7 +302,8 @@ impl StackCounter {
 
     /// Replaces the VLAN devices on top of ports, whose packets count for the ports.
     ///
-    /// # Errors [`FrontDoorError::Map`] when the kernel refuses to change the map.
+    /// # Errors
+    /// [`FrontDoorError::Map`] when the kernel refuses to change the map.
     pub fn set_vlans(&mut self, devices: &[VlanDevice]) -> Result<(), FrontDoorError> {
         for key in self.above.drain(..) {
             self.vlans.delete(&key)?;
@@ -315,7 +319,8 @@ impl StackCounter {
 
     /// Reads the kernel's drops of an arrival.
     ///
-    /// # Errors [`FrontDoorError::Map`] when the kernel refuses to read the map.
+    /// # Errors
+    /// [`FrontDoorError::Map`] when the kernel refuses to read the map.
     pub fn drops(&self, arrival: Arrival) -> Result<StackDrops, FrontDoorError> {
         self.stack.drops(arrival)
     }

@@ -1,6 +1,6 @@
 //! Network namespace for one test: loopback as the arrival port and one egress device.
 //!
-//! It belongs to the test's thread and ends with it.
+//! The namespace belongs to the test's thread and ends with it.
 
 use std::process::Command;
 

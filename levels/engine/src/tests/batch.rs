@@ -180,7 +180,7 @@ fn a_call_that_stands_still_goes_on_where_it_was() {
     assert!(told.calls.borrow().is_sorted(), "calls have rising numbers");
 }
 
-/// Without an alarm: the answer alone causes the repeated requests.
+/// No alarm is set: the answer alone causes the repeated requests.
 #[test]
 fn a_call_that_is_looked_at_closely_is_asked_at_each_loop() {
     let engine = Engine::new().unwrap();

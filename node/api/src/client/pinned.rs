@@ -39,7 +39,7 @@ impl Pinned {
     /// Creates a connector for the node with this key.
     ///
     /// # Errors
-    /// When TLS 1.3 is not available.
+    /// TLS 1.3 is not available.
     pub fn new(key: PublicKey) -> io::Result<Self> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let verifier = Arc::new(OneKey { key, provider: Arc::clone(&provider) });
@@ -55,7 +55,7 @@ impl Pinned {
     /// Encrypts a TCP connection, after checking the node's key.
     ///
     /// # Errors
-    /// When the server does not have the key, or breaks off.
+    /// The server does not have the key, or breaks off.
     pub async fn connect(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         // Only the key counts, whatever the node's name is.
         let name = ServerName::try_from("node").map_err(io::Error::other)?;

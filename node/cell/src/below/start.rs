@@ -45,7 +45,7 @@ impl<P: PacketBytes + 'static> Started<P> {
     /// ([`MemoryKind::shared`](engine::MemoryKind::shared)); the memory in `spec` is ignored.
     ///
     /// # Errors
-    /// There is no memory for it, or `on_start` traps or refuses.
+    /// The session has no memory for the instance, or `on_start` traps or refuses.
     pub fn new(
         engine: &Engine,
         program: &Program<P>,

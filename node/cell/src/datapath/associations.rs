@@ -487,7 +487,7 @@ pub(crate) enum Unanswered {
     Gone,
     /// The answer exceeds the MTU of its port.
     TooLong,
-    /// There is no packet memory for it.
+    /// No packet memory is free for the datagram.
     NoMemory,
 }
 

@@ -93,7 +93,8 @@ impl Outgoing {
     /// Sends the packet to its port's ring, or to the kernel.
     ///
     /// # Errors
-    /// With the packet, its port's ring is full; without, the packet was dropped for this reason.
+    /// The port's ring is full, with the packet; or the packet was dropped for this reason,
+    /// without.
     pub(crate) fn send(
         self,
         port: u16,

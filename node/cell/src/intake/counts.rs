@@ -29,7 +29,7 @@ impl DoorCounts {
     /// Creates counters, all zero.
     ///
     /// # Errors
-    /// When the kernel has no memory or descriptors left.
+    /// The kernel has no memory or descriptors left.
     pub fn create() -> io::Result<Self> {
         SharedWords::create("tam-counts", WORDS).map(Self)
     }

@@ -274,7 +274,7 @@ impl Sessions {
         self.limit();
     }
 
-    /// Has the front door enforce queue limits while sessions have claims against each other.
+    /// Makes the front door enforce queue limits while sessions have claims against each other.
     fn limit(&mut self) {
         let is_limited = self.has_competition();
         self.credits.limit(is_limited, self.all.values_mut().map(|session| &mut session.queue));

@@ -8,7 +8,7 @@
 //!     version
 //! ```
 //!
-//! Where sessions take turns each step is one turn of its session; else all steps run at once.
+//! Each step is one turn of its session where sessions take turns; else all steps run at once.
 //! Packets that have not begun wait meanwhile, since a hook uses its instance's memory, and may use
 //! that of a lane below user level.
 

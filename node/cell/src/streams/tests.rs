@@ -71,7 +71,7 @@ fn listening(address: SocketAddrV4) -> TcpListener {
 
 /// Service of streams whose module inspects nothing, a client, and the server that it calls.
 ///
-/// Where a node intercepts connections a client's server is at another machine. Here the service
+/// A client's server is at another machine where a node intercepts connections. Here the service
 /// listens at all addresses, and, once the client is on its way, the server at the one that it
 /// calls.
 struct Bench {

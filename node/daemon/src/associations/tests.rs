@@ -50,7 +50,7 @@ impl World {
         }
     }
 
-    /// Has the neighbour ask for an association.
+    /// Establishes an association at the neighbour's request.
     async fn connect(&mut self) -> AssociationId {
         let address = self.node.sockets[0].local_addr().unwrap();
         let peer = association::table::Peer { address, principal: None };

@@ -79,7 +79,7 @@ impl FakeCell {
         self.state().is_quiet = is_quiet;
     }
 
-    /// Has the services that are started next fail.
+    /// Makes services that are started from now on fail.
     pub(crate) fn fail_starts(&self, failure: Option<Failure>) {
         self.state().failure = failure;
     }

@@ -46,7 +46,7 @@ pub(super) trait Process: fmt::Debug + Send {
     /// Kills it, if it still runs. Returns how it ended, in words.
     ///
     /// # Errors
-    /// When it cannot be killed, or does not end.
+    /// The process cannot be killed, or does not end.
     fn end(self: Box<Self>) -> io::Result<String>;
 }
 

@@ -24,8 +24,8 @@ use units::Nanos;
 /// Largest number of services of clients without a capability: a few small tools that an operator
 /// lets anybody use.
 const ANYONE_SERVICES_MAX: u64 = 16;
-/// Largest number of revoked blocks and keys that a node remembers: some megabytes. One that is full
-/// says so, and
+/// Largest number of revoked blocks and keys that a node remembers: some megabytes. One that is
+/// full says so, and
 /// gives new keys to its administrators.
 pub(crate) const REVOKED_MAX: usize = 65_536;
 /// Owner of the things of clients without a capability.
@@ -306,7 +306,7 @@ impl Rights<'_> {
     /// Checks that all of this is granted.
     ///
     /// # Errors
-    /// What is missing.
+    /// The rights that are missing.
     pub(crate) fn check(&self, ask: &AccessRequest) -> Result<(), Denied> {
         match self.caller {
             Caller::Operator => Ok(()),
@@ -424,7 +424,8 @@ impl Sight {
         Self { everything: true, ..Self::default() }
     }
 
-    /// Returns true when a session is seen: the client's own, and the operator's, if the token names it.
+    /// Returns true when a session is seen: the client's own, and the operator's, if the token
+    /// names it.
     pub(crate) fn has_session(&self, session: &Session) -> bool {
         let his = session.owner.is_none_or(|owner| self.principal == Some(owner.principal));
         self.everything || his && self.sessions.contains(session.name.as_str())

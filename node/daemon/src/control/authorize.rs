@@ -5,7 +5,7 @@
 //!                      └ what is missing      └ the same answer for both            └ what is missing
 //! ```
 //!
-//! Whoever owns the socket is asked nothing.
+//! The socket's owner is asked nothing.
 
 #[cfg(test)]
 mod endpoint_tests;

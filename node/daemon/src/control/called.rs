@@ -8,8 +8,8 @@
 //!                                  └▶ fetched, from the previous node first ─▶ asked again
 //! ```
 //!
-//! They are not desired: an apply does not take them away, nothing of them is written down, and a
-//! start of the node begins without them.
+//! Called services are not desired: an apply does not take them away, nothing of them is written
+//! down, and a start of the node begins without them.
 
 use super::action::Action;
 use super::authorize::{check_deployment, check_wanted};

@@ -80,7 +80,7 @@ impl Deployments {
     /// Gives the node the command of a deployment.
     ///
     /// # Errors
-    /// When the request has a mistake, or the node refuses it.
+    /// The request has a mistake, or the node refuses it.
     pub(super) fn begin(
         &self,
         state: &mut NodeState,

@@ -5,7 +5,7 @@
 //!    └─ what cannot be undone: recorded first
 //! ```
 //!
-//! This module writes only at the start of a node. A change that cannot be recorded is undone by
+//! The module writes only at the start of a node. A change that cannot be recorded is undone by
 //! the code that made it.
 
 use super::authority::{Authority, Capabilities, Capability, Revoked};
@@ -86,7 +86,7 @@ impl JournalWrite {
     /// Waits for the modules that the state may name, and writes. Blocks.
     ///
     /// # Errors
-    /// When a module or the state could not be written.
+    /// A module or the state could not be written.
     pub(crate) fn run(self) -> Answer<()> {
         let Self { journal, write: Write { state, generation, facts }, capabilities, stores } =
             self;
@@ -141,7 +141,7 @@ impl Desired {
         self.unconfirmed.as_ref()
     }
 
-    /// Has a state wait for its confirmation, or none.
+    /// Sets the state that waits for its confirmation, or none.
     pub(crate) fn set_unconfirmed(&mut self, unconfirmed: Option<Unconfirmed>) {
         self.unconfirmed = unconfirmed;
     }
@@ -189,8 +189,8 @@ impl Desired {
         }
     }
 
-    /// Returns the change that is next, to be brought up to date; `None` while one is being written,
-    /// or a recorded command has yet to be done.
+    /// Returns the change that is next, to be brought up to date; `None` while one is being
+    /// written, or a recorded command has yet to be done.
     pub(crate) fn next_mut(&mut self) -> Option<&mut Edit> {
         match self.ahead {
             Ahead::Recorded(_) => None,
@@ -260,7 +260,7 @@ impl Desired {
     /// Reads the state of a generation, with the things of owners as they are now.
     ///
     /// # Errors
-    /// When the journal has no such generation, or cannot be read.
+    /// The journal has no such generation, or cannot be read.
     pub(crate) fn read(&self, generation: u64) -> Answer<DesiredState> {
         let journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
         let state = journal.read(generation).map(|record| record.state.with_owned_of(self.state()));

@@ -18,14 +18,14 @@ pub(crate) enum Edit {
     Bpf(bool),
     /// Adds a service with the rules that came with it, or another version of it.
     Deploy(Name, Box<DesiredService>, Vec<RuleSpec>),
-    /// Has a service run at a level.
+    /// Level of a service.
     SetLevel(Name, Level),
     /// Removes a service, and the rules that lead to it.
     Remove(Name),
     /// Adds rules that the node has by these numbers.
     AddRules(Vec<(RuleId, RuleSpec)>, Option<Owner>),
-    /// Removes the rule of a number, given with the number of equal ones before it; `None` is a rule
-    /// that is not there.
+    /// Removes the rule of a number, given with the number of equal ones before it; `None` is a
+    /// rule that is not there.
     RemoveRule(RuleId, Option<(DesiredRule, usize)>),
     SetSession(Name, DesiredSession),
     /// Promises a session something else.

@@ -96,7 +96,7 @@ impl Modules {
     /// Returns the digest of the module that a text names: by digest, or by name in the store.
     ///
     /// # Errors
-    /// When there is no such module, or it could not be written.
+    /// The module does not exist, or could not be written.
     pub(crate) fn resolve(&self, wanted: &str) -> Answer<Digest> {
         // One that is held need not be looked for, and may not be on the disk yet.
         let digest = wanted.parse().ok();

@@ -234,7 +234,7 @@ mod tests {
         }
     }
 
-    /// Has the holder's service run and be recorded.
+    /// Runs the holder's service, and records it.
     fn run(bed: &mut Bed, service: &str) {
         let request = Box::new(deploy(service, 4));
         let _answer = bed.ask_as(&holder(), |reply| Change::Deploy(request, reply));

@@ -73,7 +73,7 @@ impl SignatureWrite {
     /// Prepares the write of a client's signatures of a module.
     ///
     /// # Errors
-    /// When there is no such module, or the file is malformed.
+    /// The module does not exist, or the file is malformed.
     pub(crate) fn new(modules: &mut Modules, wanted: &str, file: &str) -> Answer<Self> {
         let digest = modules.resolve(wanted)?;
         let file = file.parse::<SignatureFile>().map_err(usage)?;
@@ -85,7 +85,7 @@ impl SignatureWrite {
     /// Stores the signatures, trusted or not, and returns the accepted ones of the module. Blocks.
     ///
     /// # Errors
-    /// When the module or a signature could not be written.
+    /// The module or a signature could not be written.
     pub(crate) fn run(self) -> Answer<SignaturesStored> {
         let Self { digest, file, store, known, stores, written } = self;
         let put = || -> Answer<BTreeSet<Signer>> {

@@ -1,6 +1,7 @@
 //! Random histories of the control plane, without a kernel, a process or a socket: clients deploy,
-//! replace, move, remove, apply, confirm, roll back and revoke in any order, while a fake cell answers
-//! late, refuses and dies, a data plane of tables takes programs or not, and the journal fails.
+//! replace, move, remove, apply, confirm, roll back and revoke in any order, while a fake cell
+//! answers late, refuses and dies, a data plane of tables takes programs or not, and the journal
+//! fails.
 //!
 //! A failure names its seed.
 
@@ -311,7 +312,7 @@ impl World {
         self.control.handle_event(event, false);
     }
 
-    /// Has the cell handle its next message, and answer.
+    /// Lets the cell handle its next message, and answer.
     fn cell_acts(&mut self) {
         let Some(told) = self.cell.pop_front() else { return };
         let fails = self.dice.one_in(6);
@@ -359,7 +360,7 @@ impl World {
         }
     }
 
-    /// Has the cell forget a service.
+    /// Makes the cell forget a service.
     fn end(&mut self, entry: EntryId) {
         self.runs.remove(&entry);
         self.watched.remove(&entry);
@@ -696,7 +697,8 @@ impl World {
     }
 }
 
-/// Returns true when what runs of a service is another version than is recorded, or has other rules.
+/// Returns true when what runs of a service is another version than is recorded, or has other
+/// rules.
 fn is_partial(control: &Control, service: &Name) -> bool {
     let (node, desired) = (control.node(), control.state().desired().state());
     let (Some(there), Some(version)) = (node.service(service), desired.services.get(service))

@@ -145,7 +145,7 @@ impl NodeState {
         self.reusable = reusable;
     }
 
-    /// Has the next service start at the entry of a reusable instance of its module.
+    /// Starts the next service at the entry of a reusable instance of its module.
     pub(super) fn prefer_reusable(&mut self, digest: &Digest) {
         let compiled = self.modules.code(digest, self.bpf_now());
         let is_its = |(code, entry): &&(Arc<Compiled>, EntryId)| {

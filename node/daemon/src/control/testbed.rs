@@ -178,7 +178,7 @@ impl Bed {
         bed
     }
 
-    /// Has the node desire a state as one that starts does, as far as it has its modules.
+    /// Desires a state as a node that starts does, as far as the node has its modules.
     pub(crate) fn desire(&mut self, state: DesiredState) {
         let desired = &mut self.control.state_mut().desired;
         desired.write_now(state, &Facts::of("a test")).unwrap();
@@ -212,7 +212,7 @@ impl Bed {
         }
     }
 
-    /// Has a client make a change, and does what follows.
+    /// Makes a change for a client, and does what follows.
     pub(crate) fn ask_as<T>(
         &mut self,
         caller: &Caller,
@@ -224,19 +224,19 @@ impl Bed {
         awaited
     }
 
-    /// Has the operator make a change, and does what follows.
+    /// Makes a change for the operator, and does what follows.
     pub(crate) fn ask<T>(&mut self, change: impl FnOnce(Reply<T>) -> Change) -> Awaited<T> {
         self.ask_as(&Caller::Operator, change)
     }
 
-    /// Has the operator make a change that is recorded, and returns its answer.
+    /// Makes and records a change for the operator, and returns its answer.
     pub(crate) fn made<T>(&mut self, change: impl FnOnce(Reply<T>) -> Change) -> T {
         let mut awaited = self.ask(change);
         self.write_all();
         awaited.try_answer().expect("it is answered").map_err(|it| it.message).unwrap()
     }
 
-    /// Has the operator make a change, and returns its refusal.
+    /// Makes a change for the operator, and returns its refusal.
     pub(crate) fn refused<T>(&mut self, change: impl FnOnce(Reply<T>) -> Change) -> ErrorInfo {
         let mut awaited = self.ask(change);
         awaited.try_answer().expect("it is answered").err().expect("it is refused")
@@ -256,7 +256,7 @@ impl Bed {
         }
     }
 
-    /// Has the write of the desired state that is next fail.
+    /// Makes the next write of the desired state fail.
     pub(crate) fn fail_write(&mut self) {
         assert!(self.writes.pop_front().is_some(), "something is to be recorded");
         self.control.handle_recorded(Err(failed("no space left on device; nothing has changed")));
@@ -284,7 +284,7 @@ impl Bed {
         self.control.node().service(&name(service)).map(|it| it.level)
     }
 
-    /// Has the cell start a service.
+    /// Starts a service in the cell.
     pub(crate) fn starts(&mut self, service: &str) {
         let entry = self.entry(service);
         self.event(Event::ServicePlaced {
@@ -296,13 +296,13 @@ impl Bed {
         self.event(Event::ServiceStarted { entry });
     }
 
-    /// Has the cell stop a service.
+    /// Stops a service in the cell.
     pub(crate) fn stops(&mut self, service: &str) {
         let entry = self.entry(service);
         self.event(Event::ServiceStopped { entry });
     }
 
-    /// Has the operator's service run and be recorded: the third module, which may run everywhere.
+    /// Runs and records the operator's service: the third module, which may run everywhere.
     pub(crate) fn run(&mut self, service: &str) {
         let _answer = self.ask(|reply| Change::Deploy(Box::new(deploy(service, 4)), reply));
         self.starts(service);

@@ -24,15 +24,15 @@ pub(crate) struct Found {
     pub(crate) desired: Desired,
     /// Barrier; `None` while what a previous daemon left still decides about packets.
     pub(crate) barrier: Option<Barrier>,
-    /// True when the ports stay closed if the node does not start: one before it left something, and
-    /// a service that shall run is closed.
+    /// True when the ports stay closed if the node does not start: one before it left something,
+    /// and a service that shall run is closed.
     pub(crate) stays_closed: bool,
 }
 
 /// Adopts what runs already, or starts the node afresh.
 ///
 /// # Errors
-/// When the node cannot start.
+/// The node cannot start.
 pub(crate) fn adopt_or_start(
     start: Start,
     found: Found,

@@ -58,14 +58,14 @@ impl Bed {
         runtime.with_plane(control, |plane, _| fake::serve_packets(plane));
     }
 
-    /// Has the counters billed, and the ledger written or not.
+    /// Bills the counters, and waits until the ledger was written or not.
     pub(crate) async fn bill(&mut self) {
         self.daemon.bill();
         self.until(|bed| bed.daemon.runtime.usage().billing().is_writing()).await;
         self.until(|bed| !bed.daemon.runtime.usage().billing().is_writing()).await;
     }
 
-    /// Has all drop counters compared.
+    /// Compares all drop counters.
     pub(crate) async fn count_drops(&mut self) {
         assert!(self.daemon.observe.start_drops(), "none is under way");
         self.daemon.runtime.after_report(AfterReport::CountDrops);
@@ -188,7 +188,7 @@ impl Bed {
         self.settle();
     }
 
-    /// Has a client ask for something.
+    /// Sends a client's request to the daemon.
     pub(crate) fn ask_as<T>(
         &mut self,
         caller: Caller,
@@ -201,7 +201,7 @@ impl Bed {
         awaited
     }
 
-    /// Has the operator ask for something.
+    /// Sends an operator's request to the daemon.
     pub(crate) fn ask<T>(&mut self, request: impl FnOnce(Reply<T>) -> Request) -> Awaited<T> {
         self.ask_as(Caller::Operator, request)
     }
@@ -221,12 +221,12 @@ impl Bed {
         self.answer(awaited).await.err().expect("it is refused")
     }
 
-    /// Has the operator make a change, and returns its answer.
+    /// Makes a change for the operator, and returns its answer.
     pub(crate) async fn change<T>(&mut self, change: impl FnOnce(Reply<T>) -> Change) -> T {
         self.get(|reply| Request::Change(change(reply))).await
     }
 
-    /// Has a service run that has rules of its own.
+    /// Runs a service that has rules of its own.
     pub(crate) async fn run(&mut self, service: &str, rules: &[&str]) -> EntryId {
         let rules = rules.iter().map(|rule| (*rule).to_owned()).collect();
         let request = Box::new(api::DeployRequest { rules, ..deploy(service, 0) });
@@ -262,7 +262,7 @@ impl Bed {
         list.events.into_iter().filter(|event| event.kind == kind).collect()
     }
 
-    /// Has the cell say something, and the daemon handle it.
+    /// Sends a message from the cell, and waits until the daemon has handled it.
     pub(crate) async fn hear(&mut self, message: FromCell) {
         self.cell.say(&message);
         // This request is answered after all pending messages have been handled.

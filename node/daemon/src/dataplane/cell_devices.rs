@@ -28,7 +28,7 @@ impl CellDevices {
     /// Makes the devices of a node that starts.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// The kernel refuses.
     pub(crate) fn make(netlink: &Netlink, node: &Name, has_front_door: bool) -> Result<Self> {
         if !has_front_door {
             let kernel = KernelDevice::Frames(way_back::make_entry(netlink, node)?);
@@ -42,7 +42,7 @@ impl CellDevices {
     /// Takes over the devices of a running cell.
     ///
     /// # Errors
-    /// When they are not here.
+    /// The devices are gone.
     pub(crate) fn adopt(
         netlink: &Netlink,
         node: &Name,

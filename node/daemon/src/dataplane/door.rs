@@ -61,7 +61,7 @@ impl Door {
     /// Opens the door of a node: a front door, if the kernel permits one and a port needs it.
     ///
     /// # Errors
-    /// When a port can be served in no other way.
+    /// A port can be served in no other way.
     pub(crate) fn open(
         ports: &[PortSpec],
         make: impl FnOnce() -> Result<FrontDoor>,
@@ -104,7 +104,7 @@ impl Door {
     /// no packet goes past a closed service that has yet to start, or cannot.
     ///
     /// # Errors
-    /// When the front door does not take them.
+    /// The front door does not take them.
     pub(crate) fn close(&mut self, file: &NodeFile, desired: &DesiredState) -> Result<()> {
         // One that never runs: the node itself awaits the same rules when it resumes.
         let mut node = Node::new(file.name.clone(), file.ports.clone())?;
@@ -144,7 +144,7 @@ impl Door {
     /// Begins with packet ports.
     ///
     /// # Errors
-    /// When the node has had none and runs: its services may be below user level.
+    /// The node has had none and runs: its services may be below user level.
     pub(crate) fn use_packets(&mut self) -> Result<()> {
         if self.packets.is_none() {
             if self.is_settled {
@@ -159,11 +159,11 @@ impl Door {
         Ok(())
     }
 
-    /// Puts XDP on a port's device, in the first of these modes that goes. Returns that mode, and the
-    /// reason against one before it.
+    /// Puts XDP on a port's device, in the first of these modes that goes. Returns that mode, and
+    /// the reason against one before it.
     ///
     /// # Errors
-    /// When none goes.
+    /// None goes.
     pub(crate) fn attach(
         &mut self,
         port: PortId,
@@ -179,7 +179,7 @@ impl Door {
     /// Puts the front door at the tcx ingress of a port's device.
     ///
     /// # Errors
-    /// When there is no front door, or the kernel refuses.
+    /// The node has no front door, or the kernel refuses.
     pub(crate) fn attach_tc(&mut self, port: PortId, config: &PortConfig) -> Result<()> {
         let without = self.without.clone().unwrap_or_default();
         let front = self.front.as_mut().with_context(|| format!("no BPF: {without}"))?;
@@ -237,7 +237,7 @@ impl Door {
     /// Names the devices by which packets come up to the cell, and go from there to the kernel.
     ///
     /// # Errors
-    /// When the cell's questions cannot be answered there.
+    /// The cell's questions cannot be answered there.
     pub(crate) fn set_devices(&self, up: u32, kernel: u32) -> Result<(), FrontDoorError> {
         self.with_front(|front| {
             front.set_raise_device(Some(up));
@@ -371,7 +371,7 @@ impl Door {
     /// Returns a runner of a copy of the front door.
     ///
     /// # Errors
-    /// When there is no front door, or the kernel does not let it run.
+    /// The node has no front door, or the kernel does not let the copy run.
     pub(crate) fn explainer(&self) -> Result<Explainer, String> {
         self.front()?.explainer().map_err(|problem| problem.to_string())
     }
@@ -404,7 +404,7 @@ impl PacketDoor {
     /// Returns the rules in sealed memory.
     ///
     /// # Errors
-    /// When the kernel does not make it.
+    /// The kernel does not make it.
     pub(crate) fn sealed_rules(&self) -> Result<OwnedFd> {
         sandbox::fd_passing::sealed_memory("tam-rules", &self.rules)
             .context("putting the rules into memory")

@@ -149,7 +149,7 @@ impl Instances {
     /// level.
     ///
     /// # Errors
-    /// When the kernel does not make it.
+    /// The kernel does not make it.
     pub(crate) fn share(
         &mut self,
         front: &Door,
@@ -165,7 +165,7 @@ impl Instances {
     /// Makes the instance of a service's next version.
     ///
     /// # Errors
-    /// When the kernel does not make it.
+    /// The kernel does not make it.
     pub(crate) fn share_next(&mut self, make: Make<'_>) -> Result<Option<SharedFacts>, String> {
         let entry = make.entry;
         let second = self.current.get(&entry).is_some_and(|shared| !shared.is_second());
@@ -232,7 +232,7 @@ impl Instances {
     /// `wasm` is its module.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// The instance cannot be opened.
     pub(crate) fn adopt(
         &mut self,
         front: &Door,
@@ -289,7 +289,7 @@ impl Instances {
     /// `code` is the module's, where it is compiled by now.
     ///
     /// # Errors
-    /// When there is nothing to load.
+    /// The service has no program to load.
     pub(crate) fn loader(
         &self,
         front: &Door,
@@ -353,7 +353,7 @@ impl Instances {
         Some(placed)
     }
 
-    /// Has the front door call the loaded programs of a service.
+    /// Makes the front door call the loaded programs of a service.
     fn call_loaded(&self, front: &Door, entry: EntryId) {
         let Some(shared) = self.current.get(&entry) else { return };
         for level in shared.loaded.keys() {
@@ -363,7 +363,7 @@ impl Instances {
         }
     }
 
-    /// Has the front door call a service's program at nic again, if it has one.
+    /// Makes the front door call a service's program at nic again, if it has one.
     pub(crate) fn call_again(&self, front: &Door, entry: EntryId) {
         let Some(shared) = self.current.get(&entry) else { return };
         if shared.loaded.contains_key(&Level::Nic)
@@ -373,7 +373,7 @@ impl Instances {
         }
     }
 
-    /// Has the front door call nothing at nic for a service: its packets go plainly from there.
+    /// Makes the front door call nothing at nic for a service: its packets go plainly from there.
     /// Returns false when that cannot be.
     pub(crate) fn call_nothing(&self, front: &Door, entry: EntryId) -> bool {
         let index = u32::from(entry.0);
@@ -483,7 +483,7 @@ pub(crate) fn kept(front: &Door) -> BTreeSet<EntryId> {
     })
 }
 
-/// Has the front door call a program that is loaded.
+/// Makes the front door call a program that is loaded.
 fn set_program(front: &Door, entry: EntryId, level: Level, shared: &Shared) -> Result<(), String> {
     let gone = || format!("it has no program for {level}");
     let program = shared.loaded.get(&level).ok_or_else(gone)?;

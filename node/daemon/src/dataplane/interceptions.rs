@@ -20,8 +20,8 @@ use std::time::Duration;
 const SOCKETS_MAX: u16 = 1_024;
 
 /// Delays of the searches for remains of interceptions, after the end of a service: a child of the
-/// daemon that has not yet become another program holds copies of descriptors, and a table goes with
-/// the last of them.
+/// daemon that has not yet become another program holds copies of descriptors, and a table goes
+/// with the last of them.
 pub(super) const SWEEPS: [Duration; 3] =
     [Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(10)];
 
@@ -35,7 +35,7 @@ impl Intercepted {
     /// Listens, and has the kernel take marked connections there.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// The kernel refuses.
     pub(super) fn begin(netlink: &Netlink) -> Result<Self> {
         let listeners = Listeners::open().context("listening for intercepted connections")?;
         let interception = Interception::begin(netlink, listeners.port)

@@ -321,7 +321,8 @@ impl LivePort {
         *self = Self { socket_drops: self.socket_drops, ..port };
     }
 
-    /// Has the device of a port that is away tried once more. Returns true when it had been tried.
+    /// Schedules another try of the device of a port that is away. Returns true if it had been
+    /// tried.
     pub(super) fn try_again(&mut self) -> bool {
         self.away.as_mut().is_some_and(|away| away.tried.take().is_some())
     }

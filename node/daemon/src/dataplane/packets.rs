@@ -35,7 +35,7 @@ impl PacketQueue {
     /// Opens the socket of a port. Returns it with the cell's end of the way back into the kernel.
     ///
     /// # Errors
-    /// When the kernel does not open them.
+    /// The kernel does not open them.
     pub(super) fn open(
         door: &Door,
         netlink: &Netlink,
@@ -54,7 +54,7 @@ impl PacketQueue {
     /// taken.
     ///
     /// # Errors
-    /// When the kernel keeps them.
+    /// The kernel keeps them.
     pub(super) fn take_frames(&mut self, port: &LivePort) -> Result<OwnedFd> {
         let device = &port.spec().device;
         let taken = Taken::take(device, port.config().ifindex, TAKEN_MARK)?;

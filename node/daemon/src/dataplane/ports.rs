@@ -32,7 +32,7 @@ impl Ports {
     /// Attaches the front door to every port of a node; all of them or none.
     ///
     /// # Errors
-    /// When one of them cannot be served.
+    /// A port cannot be served.
     pub(super) fn bring_up(
         netlink: &Netlink,
         door: &mut Door,
@@ -106,7 +106,8 @@ impl Ports {
         self.0.iter().filter_map(LivePort::fallback)
     }
 
-    /// Makes devices of ports that are away be tried once more. Returns true when one had been tried.
+    /// Makes devices of ports that are away be tried once more. Returns true when one had been
+    /// tried.
     pub(super) fn try_again(&mut self) -> bool {
         self.0.iter_mut().fold(false, |any, port| any | port.try_again())
     }

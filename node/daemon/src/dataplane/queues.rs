@@ -53,7 +53,7 @@ impl Queues {
         self.sockets = queues.collect();
     }
 
-    /// Has the front door send packets to the adopted sockets of a port; of a port that is away
+    /// Makes the front door send packets to the adopted sockets of a port; of a port that is away
     /// they are closed. Returns false when there are none.
     pub(super) fn resume(&mut self, door: &Door, port: &LivePort) -> bool {
         let id = port.id();
@@ -75,7 +75,7 @@ impl Queues {
     /// Opens a socket for each queue of a port that is there, for the cell.
     ///
     /// # Errors
-    /// When the kernel does not open them.
+    /// The kernel does not open them.
     pub(super) fn open(
         &mut self,
         door: &Door,
@@ -114,7 +114,7 @@ impl Queues {
     /// Leads packets of a queue to the cell, which has bound it.
     ///
     /// # Errors
-    /// When they cannot.
+    /// The packets cannot be led there.
     pub(super) fn bind(
         &mut self,
         door: &Door,
@@ -150,7 +150,8 @@ impl Queues {
         self.packets.remove(&port.id()).map_or((0, 0), |queue| queue.close(door, port))
     }
 
-    /// Closes all sockets: their cell is lost. Returns the number of packets that were left in them.
+    /// Closes all sockets: their cell is lost. Returns the number of packets that were left in
+    /// them.
     pub(super) fn end(&mut self, door: &Door, ports: &mut [LivePort]) -> u64 {
         let sockets = std::mem::take(&mut self.sockets);
         for (port, queue) in sockets.keys() {

@@ -23,7 +23,7 @@ impl Services<'_> {
     /// ([`super::DataPlane::keep_instance`]). Returns `None` of one that cannot leave user level.
     ///
     /// # Errors
-    /// When the kernel does not make it.
+    /// The kernel does not make it.
     pub(crate) fn share(&mut self, make: Make<'_>) -> Result<Option<SharedFacts>, String> {
         self.instances.share(self.front, make)
     }
@@ -31,7 +31,7 @@ impl Services<'_> {
     /// Makes the instance of a service's next version.
     ///
     /// # Errors
-    /// When the kernel does not make it.
+    /// The kernel does not make it.
     pub(crate) fn share_next(&mut self, make: Make<'_>) -> Result<Option<SharedFacts>, String> {
         self.instances.share_next(make)
     }
@@ -49,7 +49,7 @@ impl Services<'_> {
     /// Adopts the instance that a previous daemon made for a service, whose module is `wasm`.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// The instance cannot be opened.
     pub(crate) fn adopt_instance(&mut self, service: &Service, wasm: Vec<u8>) -> Result<()> {
         if self.instances.adopt(self.front, service, wasm)?
             && let Some(lane) = self.front.lane(service.entry)

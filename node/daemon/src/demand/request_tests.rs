@@ -49,13 +49,13 @@ impl Bench {
         Self { bed, demand, billing, jobs, folder }
     }
 
-    /// Has a client send a change; returns whether it is given back, as nothing is to be fetched.
+    /// Sends a client's change; returns true if it is given back, as nothing is to be fetched.
     fn send(&mut self, caller: &Caller, change: Change) -> bool {
         let incoming = Incoming { caller: caller.clone(), request: Request::Change(change) };
         self.demand.fetch_first(&mut self.bed.control, incoming, Tried::new()).is_some()
     }
 
-    /// Has a client deploy the module of a digest, which it waits for or is refused at once.
+    /// Deploys the module of a digest for a client, which waits for it or is refused at once.
     fn deploy(&mut self, caller: &Caller, digest: &Digest) -> Awaited<Deployed> {
         let (reply, awaited) = Reply::pair();
         let module = digest.to_string();

@@ -50,7 +50,7 @@ impl World {
         oci_client::directory::read(&source, &digest.to_string()).unwrap()
     }
 
-    /// Has a client deploy a module; returns the request where nothing is to be fetched for it.
+    /// Deploys a module for a client; returns the request where nothing is to be fetched for it.
     fn deploy(
         &mut self,
         caller: Caller,
@@ -65,7 +65,7 @@ impl World {
         (awaited, back.is_some())
     }
 
-    /// Has the operator pull a module.
+    /// Pulls a module for the operator.
     fn pull(&mut self, number: u8, hops: Hops) -> crate::reply::Awaited<()> {
         let (reply, awaited) = Reply::pair();
         let (control, digest) = (&mut self.control, digest(number));

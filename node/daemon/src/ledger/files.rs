@@ -7,9 +7,9 @@
 //!      lock                held by whoever appends
 //! ```
 //!
-//! Readings for which [`Files::append`] has returned are on the disk. After an error it is not known
-//! what is there: the files are to be opened again, which reads them. Whoever only reads needs no
-//! lock.
+//! Readings for which [`Files::append`] has returned are on the disk. After an error it is not
+//! known what is there: the files are to be opened again, which reads them. Whoever only reads
+//! needs no lock.
 
 use crate::private;
 use ledger::receipt::RECORDS_MAX;
@@ -107,8 +107,8 @@ impl Lock {
     }
 }
 
-/// A process that this one begins has its files until it becomes another program, and with this file
-/// the lock, too: so closing the file is not enough.
+/// A process that this one begins has its files until it becomes another program, and with this
+/// file the lock, too: so closing the file is not enough.
 impl Drop for Lock {
     fn drop(&mut self) {
         // Where this fails, the lock goes with the last process that has the file.
@@ -121,7 +121,7 @@ impl Files {
     /// one with this id if there is none.
     ///
     /// # Errors
-    /// When it cannot be read, is damaged, another node's, or in use.
+    /// The ledger cannot be read, is damaged, another node's, or in use.
     pub fn open(directory: &Path, key: Arc<SecretKey>, id: LedgerId) -> Result<Self, FilesError> {
         private::directory(directory).map_err(io("make the directory", directory))?;
         let lock = Lock::take(directory)?;
@@ -154,7 +154,7 @@ impl Files {
     /// Bills these readings: what has changed is on the disk when this returns.
     ///
     /// # Errors
-    /// When it cannot be written; then these files are to be opened again.
+    /// The bill cannot be written; then these files are to be opened again.
     pub fn append(
         &mut self,
         clock: UnixTime,
@@ -186,7 +186,7 @@ impl Files {
 /// Reads a whole ledger, with all hashes and signatures. `each` gets the number of each record.
 ///
 /// # Errors
-/// When it cannot be read, or where it is damaged.
+/// The ledger cannot be read, or is damaged, with the place.
 pub fn verify(
     directory: &Path,
     node: &PublicKey,
@@ -210,7 +210,7 @@ pub fn verify(
 /// is verified: that was done when the ledger was opened.
 ///
 /// # Errors
-/// When it cannot be read.
+/// The ledger cannot be read.
 pub fn scan(
     directory: &Path,
     since: u64,
@@ -290,7 +290,7 @@ pub fn totals(directory: &Path, until: u64, period: Period) -> Result<Totals, Fi
 /// Returns a receipt for a principal's records from `from` on, as many as it can hold.
 ///
 /// # Errors
-/// When the ledger cannot be read, or there are no such records.
+/// The ledger cannot be read, or there are no such records.
 pub fn receipt(
     directory: &Path,
     until: u64,

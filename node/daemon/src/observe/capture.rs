@@ -157,7 +157,7 @@ impl Captures {
     /// Checks that there is a capture.
     ///
     /// # Errors
-    /// When there is none of this number.
+    /// No capture of this number runs.
     pub(super) fn check(&self, id: u32) -> Answer<()> {
         self.find(id).map(drop).ok_or_else(|| no_capture(id))
     }
@@ -185,7 +185,7 @@ impl Captures {
     /// Begins a capture.
     ///
     /// # Errors
-    /// When there is one already, the request names what is not there, or the ports cannot be
+    /// A capture runs already, the request names what is not there, or the ports cannot be
     /// tapped.
     pub(super) fn begin(
         &mut self,
@@ -292,7 +292,7 @@ impl Captures {
     /// Ends a capture; returns the packets that no client has fetched yet.
     ///
     /// # Errors
-    /// When there is no such capture.
+    /// No such capture runs.
     pub(super) fn end(&mut self, view: &View<'_>, id: u32) -> Answer<CaptureEnded> {
         self.handle_tick(view);
         let at = self.running.iter().position(|capture| capture.id == id);

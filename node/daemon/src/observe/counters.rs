@@ -30,7 +30,7 @@ const fn message_stats(cell: &CellReport) -> MessageStats {
 /// Returns all counters.
 ///
 /// # Errors
-/// When one cannot be read.
+/// A counter cannot be read.
 pub(super) fn stats(view: &View<'_>) -> Answer<Stats> {
     let links = view.plane.netlink().links().map_err(failed)?;
     let ports = view.plane.ports().iter().map(|port| port_stats(view, port, &links));
@@ -70,7 +70,7 @@ pub(super) fn stats(view: &View<'_>) -> Answer<Stats> {
 /// it may see everything.
 ///
 /// # Errors
-/// When one cannot be read.
+/// A counter cannot be read.
 pub(crate) fn seen_stats(view: &View<'_>, sight: &Sight) -> Answer<Stats> {
     let mut stats = stats(view)?;
     if sight.everything {
@@ -160,7 +160,8 @@ fn session_stats(view: &View<'_>) -> Answer<BTreeMap<String, SessionStats>> {
     Ok(view.usage.counts(view.node, view.plane)?.into_iter().map(stats).collect())
 }
 
-/// Returns the processor time of a process with one thread (Documentation/scheduler/sched-stats, schedstat).
+/// Returns the processor time of a process with one thread (Documentation/scheduler/sched-stats,
+/// schedstat).
 fn cpu_ns(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
     text.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0)

@@ -7,7 +7,7 @@
 //!                 counted, one a second              └▶ the oldest make room, counted
 //! ```
 //!
-//! It reads no clock: callers pass the time.
+//! The log reads no clock: callers pass the time.
 
 use crate::answer::error;
 use crate::control::authority::Sight;

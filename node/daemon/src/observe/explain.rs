@@ -52,7 +52,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Has the kernel run the copy. Blocks for as long as the kernel checks it.
+    /// Runs the copy in the kernel. Blocks for as long as the kernel checks it.
     pub(crate) fn run(self) -> (Question, Result<Explained, String>) {
         let Self { explainer, question, ifindex, rules } = self;
         let explained = explainer.explain(question.port, ifindex, &question.frame, &rules);
@@ -63,7 +63,7 @@ impl Run {
 /// Begins an explanation.
 ///
 /// # Errors
-/// When the request has a mistake, or the front door cannot be copied.
+/// The request has a mistake, or the front door cannot be copied.
 pub(super) fn begin(
     view: &View<'_>,
     drops: &Drops,
@@ -82,7 +82,7 @@ pub(super) fn begin(
 /// Returns the explanation of a frame that the kernel has run the front door over.
 ///
 /// # Errors
-/// When the kernel did not run it, or the port is gone.
+/// The kernel did not run it, or the port is gone.
 pub(super) fn finish(
     view: &View<'_>,
     drops: &Drops,
@@ -270,7 +270,8 @@ fn way_out(view: &View<'_>, found: &Explained) -> Option<(String, String)> {
     Some((port.name().to_string(), hop))
 }
 
-/// Returns the outcome as the port counts it: in the copy of the front door every service is at user level.
+/// Returns the outcome as the port counts it: in the copy of the front door every service is at
+/// user level.
 fn counted_as(found: &Explained, service: &Service, frame: &[u8]) -> &'static str {
     let is_tagged = matches!(frame.get(12..14), Some([0x81, 0] | [0x88, 0xa8]));
     match (found.outcome, service.level) {

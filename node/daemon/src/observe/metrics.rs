@@ -36,7 +36,7 @@ type Labels = Vec<(&'static str, String)>;
 /// Returns the counters as OpenMetrics text; `events` is the number of reported events.
 ///
 /// # Errors
-/// When a counter cannot be read.
+/// A counter cannot be read.
 pub(crate) fn metrics_page(view: &View<'_>, events: u64) -> Answer<String> {
     let all = Sight::of_everything();
     let page = Page {
@@ -381,8 +381,8 @@ impl Page {
     }
 }
 
-/// Sessions that have metrics of their own, at most: each is five series, and a Prometheus keeps every
-/// series that it ever saw.
+/// Sessions that have metrics of their own, at most: each is five series, and a Prometheus keeps
+/// every series that it ever saw.
 const SESSIONS_SHOWN_MAX: usize = 256;
 /// Name that all others have together: no session can have it.
 const OTHER_SESSIONS: &str = "(others)";

@@ -53,8 +53,8 @@ impl Awaited {
         self.rules.len()
     }
 
-    /// Returns the rules of a state that need no service to be in force, and are neither `installed`
-    /// nor awaited.
+    /// Returns the rules of a state that need no service to be in force, and are neither
+    /// `installed` nor awaited.
     pub(super) fn missing<'a>(
         &'a self,
         desired: &DesiredState,
@@ -96,7 +96,7 @@ impl Awaited {
     /// into the front door's maps.
     ///
     /// # Panics
-    /// When the installed rules alone do not compile: `Rules::admit` refuses such.
+    /// The installed rules alone do not compile: `Rules::admit` refuses such.
     pub(super) fn compile<'a>(
         &'a self,
         installed: impl Iterator<Item = &'a Rule> + Clone,

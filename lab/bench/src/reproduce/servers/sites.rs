@@ -8,7 +8,7 @@ use units::BitsPerSecond;
 
 use crate::compress::text::{self, Random};
 
-/// Round trips of the clouds of servers, in milliseconds.
+/// Times of round trips of the clouds of servers, in milliseconds.
 pub(super) const CLOUDS: [u32; 4] = [10, 40, 100, 200];
 /// Largest deviation of a server from its cloud's round trip, as a share of that.
 const CLOUD_SPREAD: f64 = 0.15;

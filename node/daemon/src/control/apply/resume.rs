@@ -155,7 +155,7 @@ impl Resumption {
         self.at
     }
 
-    /// Has the next try be made now.
+    /// Schedules the next try for now.
     pub(crate) fn hasten(&mut self, now: Nanos) {
         self.at = Some(now);
     }

@@ -39,7 +39,7 @@ fn compile(bed: &mut Bed, failure: Option<&str>) {
     bed.settle();
 }
 
-/// Has the node run what a text says, one service.
+/// Applies a text with one service to the node.
 fn applied(bed: &mut Bed, text: &str, starts: &str) -> Applied {
     let mut awaited = apply(bed, request(text));
     compile(bed, None);
@@ -514,7 +514,7 @@ fn things_of_principals_are_not_the_operators_to_leave_out() {
     assert!(texts.iter().all(|text| !text.contains("owned")), "{texts:?}");
 }
 
-/// Has the steps of a change end in each order that cells may report them.
+/// Ends the steps of a change in each order that cells may report them.
 #[test]
 fn services_of_one_change_may_start_in_any_order_and_one_that_fails_takes_all_back() {
     let text = ["a", "b", "c"].map(|name| service(name, 4)).concat();

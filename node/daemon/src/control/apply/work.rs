@@ -95,7 +95,7 @@ impl Work {
     /// Creates the work towards a state from what is there at `before`.
     ///
     /// # Errors
-    /// When a module that the target names is not to be had.
+    /// A module that the target names is not to be had.
     pub(crate) fn begin(
         goal: Goal,
         before: DesiredState,
@@ -179,7 +179,7 @@ impl Work {
         self.pending.get(service) == Some(&awaited)
     }
 
-    /// Has every module compiled that will start.
+    /// Requests the compilation of every module that will start.
     fn compile(&mut self, state: &mut NodeState) -> Answer<()> {
         let bpf = state.compiles_below(self.target.bpf);
         for step in &self.steps {

@@ -115,14 +115,14 @@ impl World {
         world
     }
 
-    /// Has a client make a change that is granted.
+    /// Makes a change for a client that is granted it.
     fn make<T>(&mut self, caller: &Caller, change: impl FnOnce(Reply<T>) -> Change) {
         let mut awaited = self.bed.ask_as(caller, change);
         self.bed.write_all();
         awaited.try_answer().expect("it is answered").map_err(|it| it.message).unwrap();
     }
 
-    /// Has a client's service run.
+    /// Deploys a client's service and lets it run.
     fn deploy(&mut self, caller: &Caller, request: DeployRequest) {
         let service = request.name.clone().unwrap();
         let mut awaited = self.bed.ask_as(caller, |reply| Change::Deploy(Box::new(request), reply));

@@ -186,7 +186,7 @@ impl World {
         }
     }
 
-    /// Has the cell handle its next message, and answer.
+    /// Lets the cell handle its next message, and answer.
     fn cell_acts(&mut self) {
         let Some(told) = self.cell.pop_front() else { return };
         let fails = self.dice.one_in(5);
@@ -249,7 +249,7 @@ impl World {
         self.unknown.insert(entry);
     }
 
-    /// Has the cell forget a service.
+    /// Makes the cell forget a service.
     fn end(&mut self, entry: EntryId) {
         self.runs.remove(&entry);
         self.watched.remove(&entry);

@@ -34,7 +34,7 @@ impl XdpTaps {
 /// Returns the ports of these names; all that are served for no name.
 ///
 /// # Errors
-/// When one is not there, or is not served.
+/// A port does not exist, or is not served.
 pub(super) fn ports_of(view: &View<'_>, names: &[String]) -> Answer<Vec<PortId>> {
     if names.is_empty() {
         return Ok(served(view).map(|port| port.id()).collect());
@@ -59,7 +59,7 @@ fn served<'a>(view: &View<'a>) -> impl Iterator<Item = &'a LivePort> {
 /// the value.
 ///
 /// # Errors
-/// When the kernel does not take one.
+/// The kernel does not take one.
 pub(super) fn tap_xdp(
     view: &View<'_>,
     ports: &[PortId],
@@ -94,7 +94,7 @@ pub(super) fn tap_xdp(
 /// Captures what the kernel sends by packet ports; the cell captures what arrives by them.
 ///
 /// # Errors
-/// When a socket cannot be opened.
+/// A socket cannot be opened.
 pub(super) fn watch_packets(
     view: &View<'_>,
     ports: &[PortId],

@@ -37,7 +37,7 @@ impl BackupRead {
     /// Reads the journal, which may be waiting for the disk.
     ///
     /// # Errors
-    /// When the journal cannot be read.
+    /// The journal cannot be read.
     pub(crate) fn run(self) -> Answer<NodeBackup> {
         let Self { journal, rest } = self;
         let journal = journal.lock().unwrap_or_else(PoisonError::into_inner);

@@ -11,7 +11,7 @@ use units::Name;
 /// Returns the rules that a client may see, with their counters.
 ///
 /// # Errors
-/// When a counter cannot be read.
+/// A counter cannot be read.
 pub(crate) fn rule_list(view: &View<'_>, sight: &Sight) -> Answer<RuleList> {
     let rules = view.node.all_rules().into_iter();
     let seen = rules.filter(|it| sight.has(it.rule.spec.session.as_str(), it.owner));

@@ -20,7 +20,7 @@ pub(crate) fn seen_services(view: &View<'_>, sight: &Sight) -> ServiceList {
 /// Returns one service by a client's word for it.
 ///
 /// # Errors
-/// When there is no such service.
+/// The service does not exist.
 pub(crate) fn find_service(view: &View<'_>, wanted: &str) -> Answer<ServiceInfo> {
     let service = view.state.find(wanted)?;
     Ok(service_info(view, service, numbers(&view.state.rules_to(&service.name))))

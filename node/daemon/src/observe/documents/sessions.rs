@@ -27,7 +27,7 @@ struct Things {
 /// Returns the sessions that a client may see.
 ///
 /// # Errors
-/// When a counter cannot be read.
+/// A counter cannot be read.
 pub(crate) fn session_list(view: &View<'_>, sight: &Sight) -> Answer<SessionList> {
     let counts = view.usage.counts(view.node, view.plane)?;
     let seen = view.node.sessions().filter(|session| sight.has_session(session));
@@ -40,7 +40,7 @@ pub(crate) fn session_list(view: &View<'_>, sight: &Sight) -> Answer<SessionList
 /// Returns one session by a client's word for it, with its history.
 ///
 /// # Errors
-/// When the client sees no such session, or a counter cannot be read.
+/// The client sees no such session, or a counter cannot be read.
 pub(crate) fn session_details(
     view: &View<'_>,
     sight: &Sight,
