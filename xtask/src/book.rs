@@ -28,7 +28,7 @@ pub type Book = BTreeMap<String, String>;
 /// Writes the book of the project at `root` to the folder `to`; returns the number of its pages.
 ///
 /// # Errors
-/// If the tree cannot be read, the index links no page, or the folder cannot be written.
+/// The tree cannot be read, the index links no page, or the folder cannot be written.
 pub fn write(root: &Path, to: &Path) -> anyhow::Result<usize> {
     let tree = Tree::read(root).with_context(|| format!("reading {}", root.display()))?;
     let book = assemble(&tree)?;
@@ -47,7 +47,7 @@ pub fn write(root: &Path, to: &Path) -> anyhow::Result<usize> {
 /// Returns the files of the book: its settings, style, table of contents, pages and drawings.
 ///
 /// # Errors
-/// If the index is missing, or links a page that has no title.
+/// The index is missing, or links a page that has no title.
 pub fn assemble(tree: &Tree) -> anyhow::Result<Book> {
     let parts = parts(tree)?;
     let pages: BTreeSet<&str> = FRONT
@@ -159,7 +159,8 @@ struct Piece<'a> {
 }
 
 impl<'a> Piece<'a> {
-    /// Returns the link's file without its fragment; `None` if it leads to this page or another site.
+    /// Returns the link's file without its fragment; `None` if it leads to this page or another
+    /// site.
     fn link(&self) -> Option<&'a str> {
         let file = self.target.split('#').next().unwrap_or_default();
         (!file.is_empty() && !self.target.contains("://")).then_some(file)

@@ -79,7 +79,7 @@ struct Machine {
 /// the pages; returns the benchmarks' names.
 ///
 /// # Errors
-/// If a page or a result cannot be read or written, a block is not closed, or no page shows a
+/// A page or a result cannot be read or written, a block is not closed, or no page shows a
 /// result of the folder.
 pub fn write(root: &Path, folder: &Path) -> anyhow::Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
@@ -125,7 +125,7 @@ pub fn write(root: &Path, folder: &Path) -> anyhow::Result<BTreeSet<String>> {
 /// Returns a page with the blocks made anew for which `result_of` has a document.
 ///
 /// # Errors
-/// If a block is not closed, or a document cannot be read.
+/// A block is not closed, or a document cannot be read.
 fn render(
     page: &str,
     result_of: &mut dyn FnMut(&str) -> anyhow::Result<Option<String>>,
@@ -178,7 +178,7 @@ pub fn blocks(page: &str) -> Result<Vec<Block>, Unpaired> {
 /// Returns the Markdown of one result: its table, its machine, and its notes.
 ///
 /// # Errors
-/// If the text is no document of this benchmark.
+/// The text is no document of this benchmark.
 pub fn table(name: &str, document: &str) -> anyhow::Result<String> {
     let document: Document =
         serde_json::from_str(document).with_context(|| format!("reading the result of {name}"))?;
@@ -208,7 +208,7 @@ pub fn table(name: &str, document: &str) -> anyhow::Result<String> {
 /// Columns of a table that not every result has.
 struct Columns {
     goal: bool,
-    /// Of one round there is no spread.
+    /// Spread column; a single round has none.
     spread: bool,
 }
 

@@ -9,8 +9,8 @@
 //!                             openings by crate (tidy/comments.rs)
 //! ```
 //!
-//! It knows names, not types: methods belong to the type of their name in the same file, else in a
-//! file that this one names, else in the nearest.
+//! The count knows names, not types: methods belong to the type of their name in the same file,
+//! else in a file that this one names, else in the nearest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,9 +1,9 @@
 //! Openings of doc comments: the first words name the item, or say what a function does.
 //!
 //! A comment that opens with a question word, a pronoun or a preposition ("What comes of …", "Its …",
-//! "Of those that …") hides its subject. Some are right nevertheless, so the limit is a share of
-//! each crate's comments, not zero. Crates above the limit are in [`ABOVE`] with their count, which
-//! can only fall.
+//! "Of those that …"), or as "Has the client send …", hides its subject; so does a section such as
+//! `# Errors`. Later paragraphs may open with a preposition, but not with a question word or a
+//! pronoun.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,20 +14,55 @@ use super::Finding;
 use super::tree::Tree;
 
 const CHECK: &str = "comments";
-/// Percentage of a crate's doc comments that may open without their subject.
-const SHARE_MAX: usize = 5;
+/// Sections that are judged as openings are; their heading stands on a line of its own.
+const SECTIONS: [&str; 3] = ["# Errors", "# Panics", "# Safety"];
 
-/// Crates above [`SHARE_MAX`], with the comments that open without their subject today.
-const ABOVE: [(&str, usize); 0] = [];
+/// Question words and pronouns; no paragraph opens with one.
+const PRONOUNS: [&str; 40] = [
+    "how",
+    "what",
+    "when",
+    "where",
+    "whether",
+    "which",
+    "who",
+    "whom",
+    "whose",
+    "why",
+    "he",
+    "her",
+    "his",
+    "i",
+    "it",
+    "its",
+    "one",
+    "ones",
+    "our",
+    "she",
+    "such",
+    "that",
+    "their",
+    "them",
+    "there",
+    "these",
+    "they",
+    "this",
+    "those",
+    "we",
+    "you",
+    "him",
+    "whatever",
+    "whoever",
+    "wherever",
+    "whichever",
+    "whenever",
+    "your",
+    "us",
+    "hers",
+];
 
-/// Words that open a comment without its subject.
-const HIDING: [&str; 92] = [
-    // Question words.
-    "how", "what", "when", "where", "whether", "which", "who", "whom", "whose", "why",
-    // Pronouns.
-    "he", "her", "his", "i", "it", "its", "one", "ones", "our", "she", "such", "that", "their",
-    "them", "there", "these", "they", "this", "those", "we", "you",
-    // Prepositions, and conjunctions that open clauses.
+/// Prepositions, and conjunctions that open clauses; no comment and no section opens with one.
+const PREPOSITIONS: [&str; 61] = [
     "about", "above", "across", "after", "against", "along", "among", "around", "as", "at",
     "before", "behind", "below", "beneath", "beside", "besides", "between", "beyond", "by", "down",
     "during", "for", "from", "if", "in", "inside", "into", "like", "near", "of", "off", "on",
@@ -36,19 +71,17 @@ const HIDING: [&str; 92] = [
     "within", "without", "because", "although", "though", "except", "despite",
 ];
 
+/// Words after "Has" that make it another's act: "Has the client send a packet."
+const CAUSED: [&str; 11] =
+    ["a", "an", "the", "all", "every", "each", "one", "everything", "whoever", "counters", "this"];
+
 /// Doc comments of a crate by their opening.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Openings {
     /// Number of doc comments.
     pub all: usize,
-    /// Number of those that open with a question word, a pronoun or a preposition.
+    /// Number of those that hide their subject.
     pub hiding: usize,
-}
-
-impl Openings {
-    fn is_above(self) -> bool {
-        100 * self.hiding > SHARE_MAX * self.all
-    }
 }
 
 impl fmt::Display for Openings {
@@ -57,60 +90,37 @@ impl fmt::Display for Openings {
     }
 }
 
-/// Finds comments that open without their subject, in crates that have more of them than they may.
+/// Finds comments that open without their subject.
 pub fn check(tree: &Tree) -> Vec<Finding> {
-    judge(tree, &ABOVE)
+    let hiding = comments(tree).filter(|(.., opening)| opening.hides());
+    hiding
+        .map(|(_, path, line, opening)| {
+            let message = format!(
+                "\"{}\" hides the subject: name the item first, or begin with a verb",
+                first_word(opening.text)
+            );
+            Finding::error(CHECK, path, line, message)
+        })
+        .collect()
 }
 
 /// Counts the openings of doc comments, by crate.
 pub fn by_crate(tree: &Tree) -> BTreeMap<&str, Openings> {
     let mut counts: BTreeMap<&str, Openings> = BTreeMap::new();
-    for (krate, _, _, text) in comments(tree) {
+    for (krate, _, _, opening) in comments(tree) {
         let count = counts.entry(krate).or_default();
         count.all += 1;
-        count.hiding += usize::from(hides(text));
+        count.hiding += usize::from(opening.hides());
     }
     counts
 }
 
-fn judge(tree: &Tree, above: &[(&str, usize)]) -> Vec<Finding> {
-    let counts = by_crate(tree);
-    let limit_of = |krate: &str| above.iter().find(|(it, _)| *it == krate).map(|(_, most)| *most);
-    let is_found = |krate: &str| match limit_of(krate) {
-        Some(most) => counts[krate].hiding > most,
-        None => counts[krate].is_above(),
-    };
-    let mut findings = Vec::new();
-    for (krate, path, line, text) in comments(tree).filter(|(_, _, _, text)| hides(text)) {
-        if is_found(krate) {
-            let word = first_word(text);
-            let message = format!(
-                "\"{word}\" hides the subject ({} of {krate}): name the item first",
-                counts[krate]
-            );
-            findings.push(Finding::error(CHECK, path, line, message));
-        }
-    }
-    for (krate, most) in above {
-        let count = counts.get(krate).copied().unwrap_or_default();
-        let message = match (count.is_above(), count.hiding.cmp(most)) {
-            (false, _) => format!("{krate} is below the limit: take it off xtask's ABOVE"),
-            (true, std::cmp::Ordering::Less) => {
-                format!("{krate} has {} now: write that in xtask's ABOVE", count.hiding)
-            }
-            (true, _) => continue,
-        };
-        findings.push(Finding::error(CHECK, &format!("{krate}/Cargo.toml"), 1, message));
-    }
-    findings
-}
-
-/// Returns each doc comment of each crate: its crate, path, line and first line of text.
-fn comments(tree: &Tree) -> impl Iterator<Item = (&str, &str, usize, &str)> {
+/// Returns each opening of each crate: its crate, path and line.
+fn comments(tree: &Tree) -> impl Iterator<Item = (&str, &str, usize, Opening<'_>)> {
     tree.rust_files().filter_map(|(path, _)| Some((path, tree.text(path)?))).flat_map(
         move |(path, text)| {
             let krate = crate_of(tree, path);
-            openings(text).map(move |(line, text)| (krate, path, line, text))
+            openings(text).map(move |(line, opening)| (krate, path, line, opening))
         },
     )
 }
@@ -121,15 +131,42 @@ fn crate_of<'a>(tree: &'a Tree, path: &'a str) -> &'a str {
     folders.filter(|folder| holds(folder)).max_by_key(|folder| folder.len()).unwrap_or("others")
 }
 
-/// Returns the first line of each block of `///` or `//!`, with its line number from 1.
-fn openings(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let mut before = None;
+/// First line of a comment, of one of its sections, or of a later paragraph.
+#[derive(Clone, Copy)]
+struct Opening<'a> {
+    text: &'a str,
+    /// True for a paragraph that opens neither a comment nor a section.
+    is_later: bool,
+}
+
+impl Opening<'_> {
+    fn hides(self) -> bool {
+        let word = first_word(self.text).to_lowercase();
+        let second = self.text.split(' ').nth(1).unwrap_or_default();
+        let has_joined_heading = SECTIONS.iter().any(|it| self.text.starts_with(&format!("{it} ")));
+        PRONOUNS.contains(&word.as_str())
+            || has_joined_heading
+            || !self.is_later && PREPOSITIONS.contains(&word.as_str())
+            || word == "has" && CAUSED.contains(&second)
+    }
+}
+
+/// Returns the openings of each block of `///` or `//!`, with their line numbers from 1. Code,
+/// lists, tables and headings are none.
+fn openings(text: &str) -> impl Iterator<Item = (usize, Opening<'_>)> {
+    let mut before: Option<(char, &str)> = None;
+    let mut is_code = false;
     text.lines().enumerate().filter_map(move |(at, line)| {
         let doc = doc(line);
-        let kind = doc.map(|(kind, _)| kind);
-        let opens = kind.is_some() && kind != before;
-        before = kind;
-        doc.filter(|(_, text)| opens && !text.is_empty()).map(|(_, text)| (at + 1, text))
+        let last = std::mem::replace(&mut before, doc);
+        let (kind, text) = doc?;
+        let is_first = last.is_none_or(|(other, _)| other != kind);
+        is_code = (is_code && !is_first) ^ text.starts_with("```");
+        let is_section = last.is_some_and(|(_, heading)| SECTIONS.contains(&heading));
+        let is_later = !is_first && !is_section;
+        let opens = is_first || is_section || last.is_some_and(|(_, text)| text.is_empty());
+        let is_text = !text.is_empty() && !is_code && !SECTIONS.contains(&text);
+        (opens && is_text).then_some((at + 1, Opening { text, is_later }))
     })
 }
 
@@ -139,10 +176,6 @@ fn doc(line: &str) -> Option<(char, &str)> {
     let kind = rest.chars().next().filter(|kind| matches!(kind, '/' | '!'))?;
     let text = &rest[1..];
     (!text.starts_with('/')).then(|| (kind, text.trim()))
-}
-
-fn hides(text: &str) -> bool {
-    HIDING.contains(&first_word(text).to_lowercase().as_str())
 }
 
 /// Returns the first word, without brackets and emphasis before it; code has none.
@@ -170,31 +203,36 @@ mod tests {
         Tree::of(&[&CRATE[..], &[("base/a/src/lib.rs", &text)]].concat())
     }
 
-    fn lines(comments: &[&str], above: &[(&str, usize)]) -> Vec<usize> {
-        judge(&tree(comments), above).iter().map(|finding| finding.line).collect()
+    fn lines(comments: &[&str]) -> Vec<usize> {
+        check(&tree(comments)).iter().map(|finding| finding.line).collect()
     }
 
     #[test]
-    fn the_first_line_of_a_block_counts_and_no_other() {
+    fn the_first_line_of_a_block_counts_and_code_is_no_word() {
         let tree = tree(&["Deadline queue.", "*What* comes.", "`Of` is a name."]);
         assert_eq!(by_crate(&tree)["base/a"], Openings { all: 4, hiding: 1 });
+        assert_eq!(lines(&["Queue.", "Whose slice comes late.", "In it."]), [5, 8]);
     }
 
     #[test]
-    fn a_share_of_them_is_free_and_above_it_all_are_found() {
-        let mut comments = vec!["Queue."; 18];
-        comments.push("Whose slice comes late.");
-        assert_eq!(lines(&comments, &[]), [0; 0], "one of twenty");
-        comments.push("Its end.");
-        assert_eq!(lines(&comments, &[]), [56, 59], "two of twenty-one");
+    fn sections_are_openings_and_their_headings_stand_alone() {
+        let section = |text: &str| lines(&[&format!("Reads.\n///\n/// # Errors{text}")]);
+        assert_eq!(section("\n/// The file is missing."), [0; 0]);
+        assert_eq!(section("\n/// When it is missing."), [5]);
+        assert_eq!(section("\n/// As reported."), [5]);
+        assert_eq!(section(" The file is missing."), [4]);
     }
 
     #[test]
-    fn the_count_of_a_crate_above_the_limit_can_only_fall() {
-        let comments = ["Its end.", "In it."];
-        assert_eq!(lines(&comments, &[("base/a", 2)]), [0; 0]);
-        assert_eq!(lines(&comments, &[("base/a", 1)]), [2, 5], "it has grown");
-        assert_eq!(lines(&comments, &[("base/a", 3)]), [1], "it has fallen: the table says so");
-        assert_eq!(lines(&["End."], &[("base/a", 1)]), [1], "it needs no entry any more");
+    fn a_later_paragraph_opens_with_no_pronoun_and_may_with_a_preposition() {
+        let later = |text: &str| lines(&[&format!("Queue.\n///\n/// {text}")]);
+        assert_eq!(later("In copy mode it is empty."), [0; 0]);
+        assert_eq!(later("It reads no clock."), [4]);
+        assert_eq!(lines(&["Queue.\n///\n/// ```text\n/// ```\n/// It goes on."]), [0; 0]);
+    }
+
+    #[test]
+    fn an_act_of_somebody_else_hides_the_verb() {
+        assert_eq!(lines(&["Has the client send.", "Has no room.", "Sends a packet."]), [2]);
     }
 }

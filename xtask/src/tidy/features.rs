@@ -1,7 +1,7 @@
 //! Builds and tests of the workspace resolve the same features of the same packages.
 //!
-//! Where they differ, Cargo builds a library twice, and the system tests run another program than
-//! the one that `make build` makes. Cargo alone knows what it resolves, so this rule reads the
+//! Different features make Cargo build a library twice, and the system tests run another program
+//! than the one that `make build` makes. Cargo alone knows what it resolves, so this rule reads the
 //! output of two `cargo tree` commands; it does not run them.
 
 use std::collections::BTreeSet;

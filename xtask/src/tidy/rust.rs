@@ -1,6 +1,6 @@
 //! Rust files as flat token lists: what they say in code, without comments and strings.
 //!
-//! It knows words and where they stand, no types and no names' meanings: a
+//! The reader knows words and where they stand, no types and no names' meanings: a
 //! check that needs those belongs to clippy.
 
 use proc_macro2::{TokenStream, TokenTree};
@@ -33,7 +33,7 @@ impl Source {
     /// Reads one file.
     ///
     /// # Errors
-    /// When its text is no list of Rust tokens.
+    /// The text is no list of Rust tokens.
     pub fn parse(text: &str) -> Result<Self, Unreadable> {
         let stream: TokenStream = text.parse().map_err(|error: proc_macro2::LexError| {
             Unreadable { line: error.span().start().line }

@@ -1,6 +1,6 @@
 //! The project's tree in memory: text files by path, crates by folder.
 //!
-//! What is not text that people write (built files, lock files, captures) is
+//! Files that people do not write (built files, lock files, captures) are
 //! left out. Nothing here judges.
 
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ impl Tree {
     /// Reads every text file below `root`.
     ///
     /// # Errors
-    /// When a folder or file cannot be read.
+    /// A folder or file cannot be read.
     pub fn read(root: &Path) -> std::io::Result<Self> {
         let mut files = BTreeMap::new();
         read_folder(root, "", &mut files)?;
