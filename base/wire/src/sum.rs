@@ -13,7 +13,7 @@ pub fn checksum(bytes: &[u8]) -> u16 {
 /// Bytes that are added in parallel.
 const BLOCK: usize = 32;
 
-/// Ones' complement sum that is still open: pieces are added, then it is closed.
+/// Open sum of the Internet checksum: pieces are added, then it is closed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum(u64);
 
