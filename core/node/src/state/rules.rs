@@ -30,9 +30,9 @@ use super::names::Names;
 use crate::classifier::{Destination, Lookup, Reach, RuleSet, RuleSetError, compile};
 use crate::command::Effect;
 use crate::desired::{DesiredRule, DesiredState};
-use crate::owner::{Owner, same_principal};
+use crate::owner::{Owner, PrincipalId};
 use crate::refusal::Refusal;
-use crate::rule::{Rule, RuleSpec, Stage};
+use crate::rule::{Match, Rule, RuleSpec, Stage};
 use crate::session;
 
 /// Rules of a node, and the set that the front door has.
@@ -248,19 +248,17 @@ impl Rules {
     ) -> Result<Admitted, Refusal> {
         // Of too many rules none is looked at: the checks below take long.
         let ids = self.free_ids(wanted.len(), &wanted)?;
-        let staying = || {
-            let staying = self.rules.values().filter(|owned| !leaving.contains(&owned.rule.id));
-            staying.map(|owned| (&owned.rule.spec, owned.owner))
-        };
-        let have_one_owner = have_one_owner(staying().chain(wanted.iter().map(with_owner)));
-        for (at, rule) in wanted.iter().enumerate() {
+        let mut claims = Claims::default();
+        let staying = self.rules.values().filter(|owned| !leaving.contains(&owned.rule.id));
+        staying.for_each(|owned| claims.insert(&owned.rule.spec, owned.owner));
+        for rule in &wanted {
             rule.spec.r#match.check()?;
             names.check(&rule.spec)?;
-            // Each pair of rules is compared only where two owners could meet.
-            let before = wanted[..at].iter().map(with_owner);
-            let others = staying().chain(before).take(if have_one_owner { 0 } else { usize::MAX });
-            check_stage(&rule.spec, rule.owner, others)?;
+            check_stage(&rule.spec)?;
+            claims.check(&rule.spec, rule.owner)?;
+            claims.insert(&rule.spec, rule.owner);
         }
+        drop(claims);
         let owned = |(id, rule): (RuleId, DesiredRule)| {
             let DesiredRule { spec, came_with, owner } = rule;
             OwnedRule { rule: Rule { id, spec }, came_with, owner, life: Life::Live }
@@ -551,43 +549,48 @@ pub(super) fn rules_of(
     specs.into_iter().map(rule).collect()
 }
 
-fn with_owner(rule: &DesiredRule) -> (&RuleSpec, Option<Owner>) {
-    (&rule.spec, rule.owner)
+/// Traffic of each session and principal: matches of the rules between the operator's stages.
+#[derive(Default)]
+struct Claims<'a>(BTreeMap<(&'a Name, Option<PrincipalId>), Vec<&'a Match>>);
+
+impl<'a> Claims<'a> {
+    fn insert(&mut self, spec: &'a RuleSpec, owner: Option<Owner>) {
+        if spec.stage() == Stage::Service {
+            let claimant = (&spec.session, owner.map(|owner| owner.principal));
+            self.0.entry(claimant).or_default().push(&spec.r#match);
+        }
+    }
+
+    /// Refuses a rule that overlaps one of another session or principal.
+    fn check(&self, spec: &RuleSpec, owner: Option<Owner>) -> Result<(), Refusal> {
+        if spec.stage() != Stage::Service {
+            return Ok(());
+        }
+        let claimant = (&spec.session, owner.map(|owner| owner.principal));
+        let foreign = self.0.iter().filter(|(other, _)| **other != claimant);
+        let mut matches =
+            foreign.flat_map(|((session, _), all)| all.iter().map(move |it| (*session, it)));
+        match matches.find(|(_, other)| !other.is_apart(&spec.r#match)) {
+            None => Ok(()),
+            Some((session, other)) => Err(Refusal::OverlapsOther {
+                text: spec.r#match.to_string(),
+                session: spec.session.clone(),
+                other: other.to_string(),
+                owner: session.clone(),
+            }),
+        }
+    }
 }
 
-/// Returns true if all rules of the stage between the operator's are of one session and principal.
-fn have_one_owner<'a>(rules: impl Iterator<Item = (&'a RuleSpec, Option<Owner>)>) -> bool {
-    let mut rules = rules.filter(|(spec, _)| spec.stage() == Stage::Service);
-    let Some((first, of)) = rules.next() else { return true };
-    rules.all(|(spec, owner)| spec.session == first.session && same_principal(owner, of))
-}
-
-/// Refuses a rule whose stage is not one of its session (stages are the operator's or the
-/// principals'), and one that overlaps another principal's.
-fn check_stage<'a>(
-    spec: &RuleSpec,
-    owner: Option<Owner>,
-    others: impl Iterator<Item = (&'a RuleSpec, Option<Owner>)>,
-) -> Result<(), Refusal> {
+/// Refuses a rule whose stage is not one of its session: stages are the operator's or the
+/// principals'.
+fn check_stage(spec: &RuleSpec) -> Result<(), Refusal> {
     let (stage, session) = (spec.stage(), &spec.session);
     if (*session == session::system()) == (stage == Stage::Service) {
         let (text, session) = (spec.r#match.to_string(), session.clone());
         return Err(Refusal::StageNotOfSession { text, session, stage });
     }
-    let is_others = |other: &RuleSpec, of: Option<Owner>| {
-        let same = other.session == *session && same_principal(of, owner);
-        stage == Stage::Service && other.stage() == stage && !same
-    };
-    let mut others = others.filter(|(other, of)| is_others(other, *of));
-    match others.find(|(other, _)| !other.r#match.is_apart(&spec.r#match)) {
-        None => Ok(()),
-        Some((other, _)) => Err(Refusal::OverlapsOther {
-            text: spec.r#match.to_string(),
-            session: session.clone(),
-            other: other.r#match.to_string(),
-            owner: other.session.clone(),
-        }),
-    }
+    Ok(())
 }
 
 /// Refuses a rule that leads to a service of another session.
