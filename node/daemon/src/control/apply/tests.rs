@@ -160,6 +160,30 @@ fn what_nobody_confirms_is_taken_back_and_nothing_comes_between() {
 }
 
 #[test]
+fn what_cannot_come_back_takes_its_own_rules_along_and_the_others_go_back() {
+    let mut bed = Bed::new();
+    applied(&mut bed, &service("monitor", 4), "monitor");
+    let text = format!(
+        "[[session]]\nname = \"gold\"\n{}session = \"gold\"\n[[rule]]\nmatch = \"proto udp dport 53\"\naction = \"drop\"\nsession = \"gold\"\n",
+        service("monitor", 4)
+    );
+    let mut awaited = apply(&mut bed, request(&text));
+    compile(&mut bed, None);
+    // In another session it is another service: the one before goes.
+    bed.stops("monitor");
+    bed.starts("monitor");
+    bed.fail_write();
+    bed.stops("monitor");
+    let (entry, reason) = (bed.entry("monitor"), "no room".to_owned());
+    bed.event(Event::ServiceFailed { entry, reason });
+    let refusal = awaited.try_answer().unwrap().unwrap_err();
+    assert!(refusal.message.contains("no space left"), "{}", refusal.message);
+    assert_eq!((services(&bed), bed.is_desired("monitor")), (vec![], true));
+    let rules = bed.control.node().numbered_rules();
+    assert!(rules.is_empty(), "those of the change that was taken back: {rules:?}");
+}
+
+#[test]
 fn a_confirmed_state_stays_in_its_generation() {
     let mut bed = Bed::new();
     let text = "[[rule]]\nmatch = \"proto udp\"\naction = \"drop\"\n";

@@ -322,7 +322,10 @@ impl Work {
     }
 
     fn step_arrange(&mut self, state: &mut NodeState) -> Answer<()> {
-        let goal = self.goal().clone();
+        // A service of before that does not start again takes its rules along, and no others.
+        let is_way_back = self.failure.is_some();
+        let stays = |name: &Name| !is_way_back || state.node.service(name).is_some();
+        let goal = self.goal().restricted_to(stays);
         let RuleChanges { remove, add } = rule_changes(&state.node.numbered_rules(), &goal.rules);
         let there = |name: &Name| state.node.service(name).is_some();
         let services = goal.services.iter().filter(|(name, _)| there(name)).map(|(name, it)| {
