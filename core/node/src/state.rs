@@ -450,6 +450,13 @@ impl Node {
         self.deployments.steering().roster().service(name)
     }
 
+    /// Returns the level that was requested for a service last, at its deployment or by a move;
+    /// `None` if its module's first level is to be, or the service does not exist.
+    #[must_use]
+    pub fn requested_level(&self, name: &Name) -> Option<Level> {
+        self.deployments.steering().roster().get(name).and_then(Managed::requested_level)
+    }
+
     /// Returns the service of this entry.
     #[must_use]
     pub fn service_of(&self, entry: EntryId) -> Option<&Service> {

@@ -239,6 +239,11 @@ impl Managed {
     }
 
     /// Returns the definition by its last deploy, with the moves since.
+    /// Returns the level of the last request, at the deployment or by a move.
+    pub(super) const fn requested_level(&self) -> Option<Level> {
+        self.wanted
+    }
+
     pub(super) fn definition(&self) -> Definition {
         Definition {
             module: self.service.module.clone(),

@@ -21,11 +21,12 @@ use crate::demand::fetch_for_start;
 use crate::deploy::Module;
 use crate::journal::{Journal, Record};
 use crate::life::open_store;
+use abi::Level;
 use anyhow::{Context, Result};
 use module_store::Store;
-use node::ModuleInfo;
 use node::command::Memory;
 use node::desired::{DesiredState, Location, check};
+use node::{Command, ModuleInfo};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -141,11 +142,13 @@ pub(crate) struct Resumption {
     at: Option<Nanos>,
     /// Pause before the try after that.
     pause: Nanos,
+    /// True until the daemon's first try, which meets what a daemon before left.
+    is_first: bool,
 }
 
 impl Default for Resumption {
     fn default() -> Self {
-        Self { at: None, pause: RETRY_PAUSE_MIN }
+        Self { at: None, pause: RETRY_PAUSE_MIN, is_first: true }
     }
 }
 
@@ -219,6 +222,9 @@ impl Resumption {
         if !state.desired.shortfall().is_any() {
             self.pause = RETRY_PAUSE_MIN;
         }
+        if std::mem::take(&mut self.is_first) {
+            take_moves_back(state, &target);
+        }
         let (services, rules) = (target.services.len(), target.rules.len());
         if services + rules > 0 {
             let generation = state.desired.generation();
@@ -226,6 +232,27 @@ impl Resumption {
         }
         let (facts, memory) = (Facts::default(), Memory::KeptIfPossible);
         Goal { target, facts, purpose: Purpose::Resume, memory }
+    }
+}
+
+/// Moves services back that a daemon before had moved when it ended, without a record of that:
+/// nobody was told that they had moved.
+fn take_moves_back(state: &mut NodeState, target: &DesiredState) {
+    for (name, desired) in &target.services {
+        let requested = state.node.requested_level(name);
+        let Some(present) = state.node.service(name).filter(|_| requested.is_some()) else {
+            continue;
+        };
+        let mut declared = present.module.manifest.levels.iter().copied();
+        let first = || declared.find(|level| *level != Level::Cluster).unwrap_or(Level::User);
+        let level = desired.level.unwrap_or_else(first);
+        if requested == desired.level || !target.bpf {
+            continue;
+        }
+        tracing::warn!(service = %name, from = %present.level, to = %level, "a move was not recorded: it is taken back");
+        if let Err(problem) = state.command(Command::Move { service: name.clone(), level }) {
+            tracing::error!(service = %name, problem = problem.message, "it stays where it is");
+        }
     }
 }
 
@@ -250,6 +277,8 @@ fn leave_short(state: &mut NodeState, target: &mut DesiredState, name: Name, rea
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::testbed::{Bed, MODULES, digest, name};
+    use node::{Effect, Event};
     use std::path::PathBuf;
 
     #[test]
@@ -273,6 +302,42 @@ mod tests {
         tries.hasten(now);
         assert!(!tries.handle_timeout(now, true, false), "it came meanwhile");
         assert_eq!(tries.poll_timeout(), None);
+    }
+
+    #[test]
+    fn a_move_that_a_daemon_before_did_not_record_is_taken_back_whether_it_was_done_or_not() {
+        for is_done in [true, false] {
+            let mut bed = Bed::new();
+            bed.run("monitor");
+            let (service, entry) = (name("monitor"), bed.entry("monitor"));
+            let first = bed.control.node().service(&service).unwrap().module.manifest.levels[0];
+            // Of a daemon that is killed before the move is recorded.
+            let there = if first == Level::Kernel { Level::Nic } else { Level::Kernel };
+            let moves = Command::Move { service: service.clone(), level: there };
+            bed.control.state_mut().command(moves).unwrap();
+            if is_done {
+                let reason = String::new();
+                bed.event(Event::ServicePlaced { entry, level: there, reason, movable: true });
+            }
+            bed.effects.clear();
+            let _goal = Resumption::default().goal(bed.control.state_mut());
+            assert_eq!(bed.control.node().requested_level(&service), Some(first));
+            bed.settle();
+            let back = Effect::MoveService { entry, level: first };
+            assert!(bed.effects.contains(&back), "{is_done}: {:?}", bed.effects);
+            assert!(!bed.is_writing(), "the state said so all the time");
+        }
+    }
+
+    #[test]
+    fn services_that_are_where_they_shall_be_or_could_get_stay() {
+        let mut bed = Bed::new();
+        bed.run("monitor");
+        bed.effects.clear();
+        let _goal = Resumption::default().goal(bed.control.state_mut());
+        bed.settle();
+        let moves = bed.effects.iter().filter(|it| matches!(it, Effect::MoveService { .. }));
+        assert_eq!(moves.count(), 0, "user level was all that it got");
     }
 
     /// Directory of a node, and its journal opened as at a start.
@@ -389,7 +454,6 @@ mod tests {
 
     #[test]
     fn a_new_file_is_checked_before_the_daemon_that_runs_makes_room_and_nothing_is_kept() {
-        use super::super::super::testbed::{MODULES, digest};
         let place = Place::new();
         let check = |lines: &str, followed: &str| {
             let checked = check_wanted(&place.file(lines), &place.config(), followed);
@@ -415,7 +479,6 @@ mod tests {
 
     #[test]
     fn what_a_node_cannot_have_when_it_starts_is_left_out_with_the_reason_and_stays_desired() {
-        use super::super::super::testbed::{Bed, MODULES, digest, name};
         use node::desired::{DesiredRule, DesiredService, DesiredSession};
         let mut bed = Bed::new();
         let mut state = DesiredState::default();
