@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Nothing else is accepted: no links, no other names, nothing beyond a limit, no file whose digest
-//! is not in the last one.
+//! is not in the last one. While an archive is read it is written again, into a hash: what differs
+//! in any byte, also of headers and padding or behind the end, is damaged.
 
 use api::NodeBackup;
 use sha2::{Digest, Sha256};
@@ -152,6 +153,20 @@ impl<W: Write> Archive<W> {
     }
 }
 
+/// Reader that hashes all bytes that pass.
+struct Hashed<R> {
+    inner: R,
+    hash: Sha256,
+}
+
+impl<R: Read> Read for Hashed<R> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let length = self.inner.read(bytes)?;
+        self.hash.update(&bytes[..length]);
+        Ok(length)
+    }
+}
+
 fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -163,7 +178,9 @@ fn digest(bytes: &[u8]) -> String {
 pub fn read(from: impl Read) -> Result<Contents, ArchiveError> {
     let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     let mut length = 0;
-    for entry in tar::Archive::new(from).entries()? {
+    let mut archive = tar::Archive::new(Hashed { inner: from, hash: Sha256::new() });
+    let mut again = Archive { builder: Builder::new(Sha256::new()), sums: String::new() };
+    for entry in archive.entries()? {
         let mut entry = entry?;
         let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
         let is_known = path == STATE || path == SUMS || Entry::of(&path).is_some();
@@ -182,11 +199,19 @@ pub fn read(from: impl Read) -> Result<Contents, ArchiveError> {
         if bytes.len() as u64 != entry.size() {
             return Err(ArchiveError::Incomplete(format!("'{path}' is cut off")));
         }
+        if path != SUMS {
+            again.append(&path, &bytes)?;
+        }
         if files.contains_key(SUMS) || files.insert(path.clone(), bytes).is_some() {
             return Err(ArchiveError::Stranger(shown(&path)));
         }
     }
     verify(&mut files)?;
+    let mut read = archive.into_inner();
+    io::copy(&mut read, &mut io::sink())?;
+    if read.hash.finalize() != again.end()?.finalize() {
+        return Err(ArchiveError::Damaged("a header, its padding or its end".to_owned()));
+    }
     let state = files.remove(STATE).unwrap_or_default();
     let backup = serde_json::from_slice(&state).map_err(ArchiveError::State)?;
     let entry = |(path, bytes): (String, Vec<u8>)| Some((Entry::of(&path)?, bytes));
