@@ -12,8 +12,8 @@ use super::edit::Edit;
 use super::recorded::Recorded;
 use super::recording::Facts;
 use super::removals::Removals;
-use super::sessions;
 use super::state::NodeState;
+use super::{rules, sessions};
 use crate::answer::{Answer, error, usage};
 use crate::events::Note;
 use crate::reply::Reply;
@@ -176,10 +176,7 @@ fn end(
 
 fn stop(state: &mut NodeState, deployments: &mut Deployments, ended: &Ended) {
     let going = state.payers_of(&ended.rules);
-    for rule in &ended.rules {
-        // One that a service took along is gone already.
-        let _ = state.command(Command::RuleRemove { rule: *rule });
-    }
+    rules::remove_all(state, &ended.rules.iter().copied().collect());
     state.close_rules(going);
     if !ended.rules.is_empty() {
         let rules: Vec<u32> = ended.rules.iter().map(|rule| rule.0).collect();

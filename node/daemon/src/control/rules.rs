@@ -10,6 +10,7 @@ use crate::answer::{Answer, failed, refused, session, stage, usage};
 use crate::reply::Reply;
 use api::{EventKind, RuleRemoved, RulesAdded, RulesRequest, SCHEMA_VERSION};
 use node::{Command, Outcome, Owner, Refusal, RuleSpec};
+use std::collections::{BTreeMap, BTreeSet};
 use units::{Name, RuleId};
 
 /// Handles a request for new rules: they are added, then recorded.
@@ -69,12 +70,22 @@ pub(super) fn handle_recorded(
     written: Answer<()>,
 ) {
     if written.is_err() {
-        for rule in &added.rules {
-            // It is gone already if that is refused.
-            let _ = state.command(Command::RuleRemove { rule: RuleId(*rule) });
-        }
+        remove_all(state, &added.rules.iter().copied().map(RuleId).collect());
     }
     reply.answer(written.map(|()| added));
+}
+
+/// Removes rules by one change, as each change is compiled as a whole. Some may be gone already.
+pub(super) fn remove_all(state: &mut NodeState, rules: &BTreeSet<RuleId>) {
+    let there = state.node.numbered_rules().into_iter().map(|(id, _)| id);
+    let remove: Vec<RuleId> = there.filter(|id| rules.contains(id)).collect();
+    if remove.is_empty() {
+        return;
+    }
+    let command = Command::Arrange { remove, add: Vec::new(), services: BTreeMap::new() };
+    if let Err(problem) = state.command(command) {
+        tracing::error!(problem = problem.message, "rules were not removed");
+    }
 }
 
 /// Prepares the removal of a rule; `None` when it is refused.
@@ -113,6 +124,7 @@ mod tests {
     use super::*;
     use crate::reply::Awaited;
     use api::{DeployRequest, ErrorCode, RuleRequest};
+    use node::Effect;
     use node::Event;
 
     fn request(rules: &[(&str, &str)]) -> RulesRequest {
@@ -151,6 +163,20 @@ mod tests {
         bed.fail_write();
         assert!(awaited.try_answer().unwrap().is_err());
         assert_eq!((present(&bed), bed.desired_rules()), (before, 1));
+    }
+
+    #[test]
+    fn rules_that_cannot_be_recorded_are_removed_by_one_change() {
+        let mut bed = Bed::new();
+        let texts: Vec<String> =
+            (0..300).map(|at| format!("dst 10.0.{}.{}", at / 256, at % 256)).collect();
+        let rules: Vec<(&str, &str)> = texts.iter().map(|text| (text.as_str(), "drop")).collect();
+        let mut awaited = add(&mut bed, &rules);
+        bed.effects.clear();
+        bed.fail_write();
+        assert!(awaited.try_answer().unwrap().is_err());
+        let is_install = |it: &&Effect| matches!(it, Effect::InstallRules { .. });
+        assert_eq!((present(&bed).len(), bed.effects.iter().filter(is_install).count()), (0, 1));
     }
 
     #[test]
