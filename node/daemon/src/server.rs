@@ -4,7 +4,7 @@
 //! and delays no other client: a request reaches the daemon only when it is complete.
 
 use crate::access::{Caller, Gate, Place, SEND_ONE};
-use crate::answer::error;
+use crate::answer::{error, usage};
 use crate::http::{BODY_LENGTH_MAX, RULES_LENGTH_MAX, RULES_PATH, refuse};
 use crate::pace::Source;
 use crate::pull;
@@ -14,7 +14,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::Version;
-use axum::http::header::HOST;
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST};
 use axum::http::uri::Authority;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -45,6 +45,8 @@ pub(crate) struct Limits {
 /// client on this machine never needs, nor one that is busy with something else for a while.
 pub(crate) const LIMITS: Limits =
     Limits { connections: 128, head: Duration::from_secs(10), body: Duration::from_secs(30) };
+/// Longest refusal of the router itself in bytes; one names a parameter of the path.
+const ROUTER_TEXT_MAX: usize = 4096;
 /// Pause after the system could not give a connection, so that its lack is no busy loop.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -249,7 +251,10 @@ async fn whole_body(limits: Limits, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     let read = to_bytes(body, length_max);
     let problem = match tokio::time::timeout(limits.body, read).await {
-        Ok(Ok(bytes)) => return next.run(Request::from_parts(parts, Body::from(bytes))).await,
+        Ok(Ok(bytes)) => {
+            let response = next.run(Request::from_parts(parts, Body::from(bytes))).await;
+            return documented(response).await;
+        }
         Ok(Err(problem)) if is_too_long(&problem) => error(
             ErrorCode::Limit,
             format!("the request's body has more than {length_max} bytes"),
@@ -277,6 +282,28 @@ async fn whole_body(limits: Limits, request: Request, next: Next) -> Response {
     response
 }
 
+/// Returns a refusal of the router's own, which is plain text, as the document that all others are.
+async fn documented(response: Response) -> Response {
+    let is_document = response
+        .headers()
+        .get(CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/"));
+    if !response.status().is_client_error() || is_document {
+        return response;
+    }
+    let (parts, body) = response.into_parts();
+    let text = to_bytes(body, ROUTER_TEXT_MAX).await.unwrap_or_default();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let message = if text.is_empty() { parts.status.to_string() } else { text };
+    let mut response = refuse(usage(message)).into_response();
+    // The status, as 405, is the router's, with what belongs to it, as Allow.
+    *response.status_mut() = parts.status;
+    let of_router = parts.headers.into_iter().filter_map(|(name, value)| Some((name?, value)));
+    let of_router = of_router.filter(|(name, _)| ![CONTENT_TYPE, CONTENT_LENGTH].contains(name));
+    response.headers_mut().extend(of_router);
+    response
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -289,8 +316,10 @@ mod tests {
         let path = directory.path().join("api.sock");
         let listener = UnixListener::bind(&path).unwrap();
         let length = |body: axum::body::Bytes| async move { body.len().to_string() };
+        let name = |name: axum::extract::Path<String>| async move { name.0 };
         let router = Router::new()
             .route("/length", axum::routing::post(length))
+            .route("/name/{name}", axum::routing::get(name))
             .layer(axum::extract::DefaultBodyLimit::max(BODY_LENGTH_MAX));
         let gate = Arc::new(Gate::new(Vec::new(), false));
         tokio::spawn(serve(listener, router, gate, SHORT_TIMES));
@@ -351,6 +380,20 @@ mod tests {
         let said = answer(&mut stream).await;
         assert!(said.contains("429") && said.contains("more than"), "{said}");
         assert!(ask(&path, SHORT).await.ends_with("\r\n\r\n3"), "others are served");
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn refusals_of_the_router_are_documents_like_all_others() {
+        let (_directory, path) = server().await;
+        for (request, status) in [("GET /length", "405"), ("GET /name/%ff", "400")] {
+            let request = format!("{request} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+            let said = ask(&path, &request).await;
+            assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{said}");
+            let body = said.split_once("\r\n\r\n").unwrap().1;
+            let document: api::ErrorDocument = serde_json::from_str(body).unwrap();
+            assert!(!document.error.message.is_empty(), "{said}");
+            assert_eq!(said.contains("allow: POST"), status == "405", "{said}");
+        }
     }
 
     #[tokio::test(flavor = "current_thread")]
