@@ -22,10 +22,12 @@ use units::Name;
 /// Returns a client of the named node, or of the only one that runs on this machine.
 pub fn asked(node: Option<&Name>) -> Result<Client, Failure> {
     if let Some(node) = node {
-        return Ok(match known(node)? {
-            Some(client) => client,
-            None => Client::of(node),
-        });
+        return match known(node)? {
+            Some(client) => Ok(client),
+            // A folder of somebody else's cannot be looked into: the connection says so.
+            None if api::socket_of(node).try_exists().unwrap_or(true) => Ok(Client::of(node)),
+            None => Err(unknown(node, found().0, all_written_down())),
+        };
     }
     let (running, dead) = found();
     match running.as_slice() {
@@ -116,6 +118,22 @@ pub fn answers(node: &Name) -> bool {
     }
 }
 
+/// Returns the failure for a name that is no node's; `running` and `written_down` are those of
+/// this machine and of `nodes.toml`.
+fn unknown(node: &Name, running: Vec<Name>, written_down: Vec<String>) -> Failure {
+    let running = running.into_iter().map(|name| name.to_string());
+    let mut names: Vec<String> = running.chain(written_down).collect();
+    names.sort();
+    names.dedup();
+    let meant = abi::manifest::Meant::new(node.as_str(), names.iter().map(String::as_str));
+    let message = match names.is_empty() {
+        true => format!("no node '{node}' runs on this machine"),
+        false => format!("no node '{node}' runs on this machine or is in nodes.toml{meant}"),
+    };
+    Failure::new(ErrorCode::Unreachable, message)
+        .help("start it with `tam node --config FILE`, or a lab with `tam lab up FILE`")
+}
+
 fn none(dead: &[Name]) -> Failure {
     let failure = Failure::new(ErrorCode::Unreachable, "no node runs on this machine");
     match dead {
@@ -129,4 +147,30 @@ fn none(dead: &[Name]) -> Failure {
 
 fn list(names: &[Name]) -> String {
     names.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_no_nodes_is_refused_with_the_nearest_or_with_all() {
+        let unknown = |name: &str, running: &[&str], known: &[&str]| {
+            let running = running.iter().map(|name| Name::new(*name).unwrap()).collect();
+            let known = known.iter().map(|name| (*name).to_owned()).collect();
+            super::unknown(&Name::new(name).unwrap(), running, known).message
+        };
+        let near = unknown("frist-r1", &["first-r1", "other"], &[]);
+        assert!(
+            near.contains("no node 'frist-r1'") && near.contains("did you mean 'first-r1'?"),
+            "{near}"
+        );
+        let far = unknown("xyz", &["first-r1"], &["edge1"]);
+        assert!(far.contains("known: edge1, first-r1"), "{far}");
+        let none = unknown("xyz", &[], &[]);
+        assert!(
+            none.contains("no node 'xyz' runs on this machine") && !none.contains("nodes.toml"),
+            "{none}"
+        );
+    }
 }

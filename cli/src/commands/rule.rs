@@ -7,6 +7,7 @@ use crate::user_files::read_file;
 use api::{ErrorCode, RuleList, RuleRequest, RulesAdded, RulesRequest};
 use clap::{ArgGroup, Args, Subcommand};
 use daemon::config::plain;
+use node::rule::{Action, Match};
 use std::path::{Path, PathBuf};
 
 /// Largest file of rules, in bytes: several times the most rules of a node with long matches.
@@ -117,12 +118,28 @@ fn flows_of(file: &Path) -> Result<String, Failure> {
 }
 
 fn rules_of(file: &Path) -> Result<RulesRequest, Failure> {
-    let bytes = read_file(file, RULES_FILE_LENGTH_MAX)?;
-    serde_json::from_slice(&bytes).map_err(|error| {
-        Failure::new(ErrorCode::Usage, format!("{}: {}", file.display(), plain(&error.to_string()))).help(
+    let wrong = |problem: String| {
+        Failure::new(ErrorCode::Usage, format!("{}: {problem}", file.display())).help(
             "write it as {\"rules\": [{\"match\": \"proto udp\", \"action\": \"drop\", \"priority\": 100}]}",
         )
-    })
+    };
+    parse_rules(&read_file(file, RULES_FILE_LENGTH_MAX)?).map_err(wrong)
+}
+
+/// Parses a file of rules; an error names the line, or the rule by its place from 1.
+fn parse_rules(bytes: &[u8]) -> Result<RulesRequest, String> {
+    let request: RulesRequest = serde_json::from_slice(bytes).map_err(|error| {
+        // serde_json's own place stands behind what is wrong.
+        let message = error.to_string();
+        let message = message.split(" at line ").next().unwrap_or_default().to_owned();
+        format!("line {}, column {}: {}", error.line(), error.column(), plain(&message))
+    })?;
+    for (at, rule) in (1..).zip(&request.rules) {
+        let r#match = rule.r#match.parse::<Match>().map_err(|error| error.to_string()).map(drop);
+        let action = rule.action.parse::<Action>().map_err(|error| error.to_string()).map(drop);
+        r#match.and(action).map_err(|problem| format!("rule {at}: {problem}"))?;
+    }
+    Ok(request)
 }
 
 /// Warns that a rule never matches because a better one shadows it, with advice.
@@ -171,4 +188,26 @@ fn list_text(list: &RuleList) -> String {
         ]);
     }
     rows.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistake_in_a_file_of_rules_is_named_with_its_line_or_its_rule() {
+        let wrong = |text: &str| parse_rules(text.as_bytes()).unwrap_err();
+        let rule = |key: &str, r#match: &str, action: &str| {
+            format!(
+                "{{\"rules\": [\n{{\"match\": \"any\", \"action\": \"drop\"}},\n{{\"match\": \"{match}\", \"{key}\": \"{action}\"}}]}}"
+            )
+        };
+        assert!(parse_rules(rule("action", "proto udp", "drop").as_bytes()).is_ok());
+        let action = wrong(&rule("action", "proto udp", "dorp"));
+        assert!(action.starts_with("rule 2: ") && action.contains("dorp"), "{action}");
+        let r#match = wrong(&rule("action", "proto udp dprt 5", "drop"));
+        assert!(r#match.starts_with("rule 2: ") && r#match.contains("dprt"), "{match}");
+        let key = wrong(&rule("acton", "proto udp", "drop"));
+        assert!(key.starts_with("line 3, column ") && key.contains("acton"), "{key}");
+    }
 }
