@@ -103,7 +103,7 @@ fn a_missing_file_is_3() {
 fn a_node_that_does_not_run_is_6() {
     fails(&["list", "--node", "tt-cli-nosuch"], 6, "unreachable", "tt-cli-nosuch");
     fails(&["session", "list", "--node", "tt-cli-nosuch"], 6, "unreachable", "tt-cli-nosuch");
-    fails(&["stats", "--node", "tt-cli-nosuch"], 6, "unreachable", "no node answers");
+    fails(&["stats", "--node", "tt-cli-nosuch"], 6, "unreachable", "no node 'tt-cli-nosuch' runs");
 }
 
 #[test]

@@ -377,11 +377,22 @@ impl Lab {
         self.listener.accept().is_err()
     }
 
-    /// Runs until the condition holds.
+    /// Runs until the condition holds; the time of the streams stands still.
     pub(crate) fn until(&mut self, peers: &mut [&mut Peer], holds: impl Fn(&[&mut Peer]) -> bool) {
+        self.until_passing(Duration::ZERO, peers, holds);
+    }
+
+    /// Runs until the condition holds, with this much time of the streams in each round: for what
+    /// both a timer and the kernel's delivery have to bring about, in either order.
+    pub(crate) fn until_passing(
+        &mut self,
+        round: Duration,
+        peers: &mut [&mut Peer],
+        holds: impl Fn(&[&mut Peer]) -> bool,
+    ) {
         let until = Instant::now() + SOON;
         loop {
-            self.step();
+            self.skip(round);
             peers.iter_mut().for_each(|peer| peer.step());
             if holds(peers) {
                 return;

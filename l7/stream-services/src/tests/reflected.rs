@@ -89,9 +89,9 @@ fn two_listeners_share_one_connection_to_the_origin() {
         assert_eq!(lab.reports.counters().reflected, 2);
         // The end of the origin ends all listeners.
         origin.finish();
-        lab.skip(Duration::from_secs(1));
         for peer in [&mut first, &mut second] {
-            lab.until(&mut [peer, &mut origin], |peers| peers[0].has_ended);
+            let ended = |peers: &[&mut Peer]| peers[0].has_ended;
+            lab.until_passing(Duration::from_millis(1), &mut [peer, &mut origin], ended);
             peer.finish();
         }
         lab.skip(Duration::from_secs(11));
