@@ -8,7 +8,7 @@
 //! Only a [`Checked`] module is compiled. Whether its owner may run it is not
 //! decided here.
 
-mod brief;
+mod bounded;
 mod error;
 mod kind;
 mod limits;
@@ -18,7 +18,7 @@ mod streams;
 use wasmparser::types::EntityType;
 use wasmparser::{FuncType, ValType};
 
-pub use brief::BRIEF_MAX;
+pub use bounded::BOUNDED_INSTRUCTIONS_MAX;
 pub use error::CheckError;
 pub use kind::Kind;
 pub use limits::{
@@ -66,7 +66,7 @@ pub struct Checked {
     /// Fingerprint of the initial memory.
     pub image: MemoryImage,
     /// Most instructions that `on_packet` runs, host functions included, if it has no loops and
-    /// they are at most [`BRIEF_MAX`].
+    /// they are at most [`BOUNDED_INSTRUCTIONS_MAX`].
     pub brief: Option<u32>,
 }
 
@@ -141,9 +141,9 @@ impl Unverified<'_> {
         data(&parts, memory)?;
         let counters = counters(&parts, memory)?;
         let image = MemoryImage(parts.image);
-        let brief = parts
-            .function_export("on_packet")
-            .and_then(|function| brief::bound(function, parts.imports.len() as u32, &parts.bodies));
+        let brief = parts.function_export("on_packet").and_then(|function| {
+            bounded::bound(function, parts.imports.len() as u32, &parts.bodies)
+        });
         let kind = Kind::Packets;
         Ok(Checked { kind, manifest, imports, hooks, counters, memory, image, brief })
     }

@@ -160,7 +160,7 @@ pub struct HookSpec {
 use ValueType::{I32, I64};
 
 /// Hooks in which a module may send messages and events.
-const CALLED: &[Hook] = &[
+const SENDING_HOOKS: &[Hook] = &[
     Hook::OnStart,
     Hook::OnPacket,
     Hook::OnTimer,
@@ -169,9 +169,9 @@ const CALLED: &[Hook] = &[
     Hook::OnQueue,
 ];
 /// Hooks that handle a packet.
-const WITH_PACKET: &[Hook] = &[Hook::OnPacket];
+const PACKET_HOOKS: &[Hook] = &[Hook::OnPacket];
 /// Hooks outside the packet path: names are looked up once, not per packet.
-const PREPARING: &[Hook] = &[Hook::OnStart, Hook::OnMessage];
+const SETUP_HOOKS: &[Hook] = &[Hook::OnStart, Hook::OnMessage];
 
 /// Every host function of version 1, in the order of [`HostFunction`].
 pub const HOST_FUNCTIONS: &[HostFunctionSpec] = &[
@@ -180,7 +180,7 @@ pub const HOST_FUNCTIONS: &[HostFunctionSpec] = &[
         name: "packet_load",
         parameters: &[I32, I32, I32],
         result: I32,
-        hooks: WITH_PACKET,
+        hooks: PACKET_HOOKS,
         need: None,
     },
     HostFunctionSpec {
@@ -188,7 +188,7 @@ pub const HOST_FUNCTIONS: &[HostFunctionSpec] = &[
         name: "packet_store",
         parameters: &[I32, I32, I32],
         result: I32,
-        hooks: WITH_PACKET,
+        hooks: PACKET_HOOKS,
         need: None,
     },
     HostFunctionSpec {
@@ -196,7 +196,7 @@ pub const HOST_FUNCTIONS: &[HostFunctionSpec] = &[
         name: "packet_resize_head",
         parameters: &[I32],
         result: I32,
-        hooks: WITH_PACKET,
+        hooks: PACKET_HOOKS,
         need: None,
     },
     HostFunctionSpec {
@@ -204,7 +204,7 @@ pub const HOST_FUNCTIONS: &[HostFunctionSpec] = &[
         name: "packet_resize_tail",
         parameters: &[I32],
         result: I32,
-        hooks: WITH_PACKET,
+        hooks: PACKET_HOOKS,
         need: None,
     },
     HostFunctionSpec {
@@ -212,7 +212,7 @@ pub const HOST_FUNCTIONS: &[HostFunctionSpec] = &[
         name: "packet_send",
         parameters: &[I32, I32, I32],
         result: I32,
-        hooks: WITH_PACKET,
+        hooks: PACKET_HOOKS,
         need: Some(Need::Send),
     },
     HostFunctionSpec {
@@ -220,7 +220,7 @@ pub const HOST_FUNCTIONS: &[HostFunctionSpec] = &[
         name: "event",
         parameters: &[I32, I32, I32],
         result: I32,
-        hooks: CALLED,
+        hooks: SENDING_HOOKS,
         need: Some(Need::Events),
     },
     HostFunctionSpec {
@@ -228,7 +228,7 @@ pub const HOST_FUNCTIONS: &[HostFunctionSpec] = &[
         name: "param_load",
         parameters: &[I32, I32, I32, I32],
         result: I32,
-        hooks: PREPARING,
+        hooks: SETUP_HOOKS,
         need: None,
     },
     HostFunctionSpec {
@@ -236,7 +236,7 @@ pub const HOST_FUNCTIONS: &[HostFunctionSpec] = &[
         name: "port_find",
         parameters: &[I32, I32],
         result: I32,
-        hooks: PREPARING,
+        hooks: SETUP_HOOKS,
         need: None,
     },
     HostFunctionSpec {
@@ -244,7 +244,7 @@ pub const HOST_FUNCTIONS: &[HostFunctionSpec] = &[
         name: "now_ms",
         parameters: &[],
         result: I64,
-        hooks: CALLED,
+        hooks: SENDING_HOOKS,
         need: None,
     },
     HostFunctionSpec {
@@ -252,7 +252,7 @@ pub const HOST_FUNCTIONS: &[HostFunctionSpec] = &[
         name: "message_send",
         parameters: &[I32, I32],
         result: I32,
-        hooks: CALLED,
+        hooks: SENDING_HOOKS,
         need: Some(Need::Messages),
     },
     HostFunctionSpec {
@@ -276,7 +276,7 @@ pub const HOST_FUNCTIONS: &[HostFunctionSpec] = &[
         name: "queue_watch",
         parameters: &[I32, I32],
         result: I32,
-        hooks: PREPARING,
+        hooks: SETUP_HOOKS,
         need: Some(Need::Queues),
     },
 ];

@@ -24,4 +24,4 @@ pub use host::{HOOKS, HOST_FUNCTIONS, Hook, HostFunction, HostFunctionSpec, Valu
 pub use layout::{Meta, NotAVerdict, Verdict};
 pub use manifest::{Event, KeyField, Lanes, Level, Manifest, ManifestError, Pool};
 pub use packet::PacketBytes;
-pub use pools::{Division, lanes_of};
+pub use pools::{LaneSelector, lanes_of};

@@ -152,7 +152,7 @@ impl KeyField {
 
 /// Assignment of packets to lanes.
 #[derive(Clone, Debug)]
-pub struct Division {
+pub struct LaneSelector {
     /// Lanes that handle packets.
     lanes: Vec<usize>,
     /// First of these lanes, for services with a single one: no further field is read.
@@ -170,7 +170,7 @@ pub fn lanes_of(pools: &[Pool]) -> impl Iterator<Item = (core::ops::Range<usize>
     })
 }
 
-impl Division {
+impl LaneSelector {
     /// Makes the assignment for `lanes` lanes in these pools, or without pools.
     #[must_use]
     pub fn new(lanes: usize, pools: &[Pool], flows_by: &[KeyField]) -> Self {
@@ -263,7 +263,7 @@ fn put_port<P: PacketBytes>(packet: &P, meta: &Meta, at: usize, out: &mut [u8]) 
 }
 
 /// Returns the number of lanes of a manifest without pools.
-fn lanes_alone(fields: &Fields<'_>) -> Result<Lanes, ManifestError> {
+fn lanes_without_pools(fields: &Fields<'_>) -> Result<Lanes, ManifestError> {
     let Some(DeValue::String(word)) = fields.value("lanes") else {
         let count = fields.number("lanes", 1, u32::from(LANES_MAX))?.unwrap_or(1);
         return Ok(Lanes::Count(u16::try_from(count).unwrap_or(LANES_MAX)));
@@ -279,7 +279,9 @@ pub(crate) fn lanes(
     fields: &Fields<'_>,
     has_timer: bool,
 ) -> Result<(Lanes, Vec<Pool>), ManifestError> {
-    let Some(table) = fields.table("pools")? else { return Ok((lanes_alone(fields)?, Vec::new())) };
+    let Some(table) = fields.table("pools")? else {
+        return Ok((lanes_without_pools(fields)?, Vec::new()));
+    };
     let line = fields.line_of("pools");
     if fields.value("lanes").is_some() {
         return Err(ManifestError::LanesOfPools { line: fields.line_of("lanes") });
@@ -381,24 +383,24 @@ mod tests {
             pool("b", 3, &[Event::Packet]),
             pool("c", 1, &[Event::Packet, Event::Message]),
         ];
-        let division = Division::new(6, &pools, &[]);
+        let division = LaneSelector::new(6, &pools, &[]);
         let lane = |hash| division.lane_of(&packet(1, 1), hash, || panic!("nobody asks for it"));
         assert_eq!([0, 1, 2, 3, 4].map(lane), [2, 3, 4, 5, 2]);
-        let alone = Division::new(3, &[], &[]);
+        let alone = LaneSelector::new(3, &[], &[]);
         let lane = |hash| alone.lane_of(&packet(1, 1), hash, || panic!("nobody asks for it"));
         assert_eq!([0, 1, 2, 3].map(lane), [0, 1, 2, 0]);
     }
 
     #[test]
     fn packets_with_the_same_key_meet_and_others_are_spread() {
-        let by_source = Division::new(16, &[], &[KeyField::Source]);
+        let by_source = LaneSelector::new(16, &[], &[KeyField::Source]);
         let lane = |host, port| by_source.lane_of(&packet(host, port), u32::from(port), meta);
         let mut lanes: Vec<usize> = (0..64).map(|host| lane(host, 1)).collect();
         assert!((0..64).all(|host| lane(host, 1) == lane(host, 999)));
         lanes.sort_unstable();
         lanes.dedup();
         assert!(lanes.len() > 12, "64 hosts are in lanes {lanes:?}");
-        let by_port = Division::new(16, &[], &[KeyField::SourcePort]);
+        let by_port = LaneSelector::new(16, &[], &[KeyField::SourcePort]);
         let lane = |host, port| by_port.lane_of(&packet(host, port), 0, meta);
         assert!((0..64).all(|host| lane(host, 7) == lane(0, 7)));
         assert!((0..64).any(|port| lane(0, port) != lane(0, 7)));

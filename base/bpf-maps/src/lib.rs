@@ -26,9 +26,9 @@ pub use hash::key_hash;
 pub use service::{
     ACCOUNTS_MAX, Account, ETHERNET_REST, FILL_MAX, FRAME_BYTES, FRAME_MEMORY, FUEL_SHIFT,
     HEAD_BYTES, HEAD_NOT, HEAD_THERE, HEAD_WANTED, HandOver, LEVEL_KERNEL, LEVEL_NIC, LEVEL_USER,
-    LINES_MAX, Lane, Line, NEXT_DOWN, NOT_A_VERDICT, NOT_RUN, OVER_BUDGET, OVER_DROP, OVER_NOT,
-    OVER_RAISE, PATH_DIRECT, PATH_TC, Passage, ROOM_SHARED, ROOMS_MAX, ReasonKey, Room,
-    SESSION_SYSTEM, ServiceStats,
+    LINES_MAX, Lane, NEXT_DOWN, NOT_A_VERDICT, NOT_RUN, OVER_BUDGET, OVER_DROP, OVER_NOT,
+    OVER_RAISE, PATH_DIRECT, PATH_TC, Passage, PortShare, QueueCredits, ROOM_SHARED, ROOMS_MAX,
+    ReasonKey, SESSION_SYSTEM, ServiceStats,
 };
 pub use stack::{
     MARK_ENDED, STACK_ARRIVALS, STACK_OTHER, STACK_OWN, STACK_REASONS_MAX, StackKind, StackStats,
@@ -125,7 +125,8 @@ pub struct Key {
     pub source_mac: [u8; 6],
     /// Destination MAC address.
     pub destination_mac: [u8; 6],
-    /// Ethertype behind the tags, network byte order; [`ETHERTYPE_LENGTH`] of a frame with a length there.
+    /// Ethertype behind the tags, network byte order; [`ETHERTYPE_LENGTH`] of a frame with a length
+    /// there.
     pub ethertype_be: [u8; 2],
     /// Byte 13 of the TCP header, masked to the flags that rules match on.
     pub tcp_flags: u8,
@@ -548,7 +549,8 @@ pub const META_INTERCEPT: u32 = META_UP | 1 << 7;
 pub const MARK_LISTENER: u32 = 0x5441 << 16;
 /// [`PacketMeta::flags`]: the mark of the module before lies in front of the metadata.
 pub const META_MARK: u32 = 1 << 5;
-/// [`PacketMeta::flags`]: `egress_port` is the other end of a bridge; the packet leaves by it as it is.
+/// [`PacketMeta::flags`]: `egress_port` is the other end of a bridge; the packet leaves by it as it
+/// is.
 pub const META_BRIDGED: u32 = 1 << 6;
 /// [`PacketMeta::flags`], in the cell only: the payload of an active packet, not a frame.
 pub const META_DATA: u32 = 1 << 7;
@@ -557,8 +559,8 @@ pub const META_COUNTED: u32 = 1 << 3;
 /// Position in [`PacketMeta::flags`] of the last bit of the epoch in which the credit was taken.
 pub const META_COUNTED_SHIFT: u32 = 4;
 /// [`PacketMeta::flags`], from tc to the cell only: the packet only waits for its session's share
-/// of `egress_port`; `flow_hash` is the number of the [`Line`] that counts it, `then` the verdict,
-/// `arrival_port` the session that pays.
+/// of `egress_port`; `flow_hash` is the number of the [`PortShare`] that counts it, `then` the
+/// verdict, `arrival_port` the session that pays.
 pub const META_LEAVES: u32 = 1 << 7;
 /// [`PacketMeta::flags`], with [`META_LEAVES`]: the kernel routes the packet then.
 pub const META_BY_KERNEL: u32 = 1 << 0;

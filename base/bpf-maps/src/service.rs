@@ -287,7 +287,7 @@ pub struct Account {
     pub per_tick: u64,
     /// Parts that the account holds at most. Written by the daemon.
     pub full: u64,
-    /// Bytes sent without waiting: straight from `nic`, and from `kernel`. Of a [`Line`] only.
+    /// Bytes sent without waiting: straight from `nic`, and from `kernel`. Of a [`PortShare`] only.
     pub sent: [u64; 2],
     /// Packets of `sent`.
     pub packets: u64,
@@ -304,11 +304,11 @@ pub const SESSION_SYSTEM: u16 = 0;
 /// gap.
 pub const ETHERNET_REST: u64 = 24;
 
-/// Account of one session's share of a port (`struct tam_line`), and its packets of `kernel` that
-/// wait in the cell: `up[0] + up[1] - gone` of them.
+/// Account of one session's share of a port (`struct tam_port_share`), and its packets of `kernel`
+/// that wait in the cell: `up[0] + up[1] - gone` of them.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-pub struct Line {
+pub struct PortShare {
     /// Bytes that the session may still send, in parts of a byte ([`FUEL_SHIFT`]).
     pub account: Account,
     /// Packets of modules at `kernel` that went to wait in the cell, by the last bit of the epoch.
@@ -336,21 +336,22 @@ pub const ROOM_SHARED: usize = 16_384;
 pub const FRAME_MEMORY: usize = 4096;
 /// Bytes of a packet that one frame of packet memory holds.
 pub const FRAME_BYTES: usize = 3840;
-/// Bytes that [`Room::head`] holds: Ethernet with a tag, IPv6 and UDP.
+/// Bytes that [`QueueCredits::head`] holds: Ethernet with a tag, IPv6 and UDP.
 pub const HEAD_BYTES: usize = 66;
 
-/// [`Room::head_state`]: no module watches the queue.
+/// [`QueueCredits::head_state`]: no module watches the queue.
 pub const HEAD_NOT: u32 = 0;
-/// [`Room::head_state`]: the next packet that is dropped leaves its head. 2 while a CPU writes it.
+/// [`QueueCredits::head_state`]: the next packet that is dropped leaves its head. 2 while a CPU
+/// writes it.
 pub const HEAD_WANTED: u32 = 1;
-/// [`Room::head_state`]: the head is complete, and the cell may read it.
+/// [`QueueCredits::head_state`]: the head is complete, and the cell may read it.
 pub const HEAD_THERE: u32 = 3;
 
 /// Queue credits of a session for packets on their way to user level and there (`struct
 /// tam_room`), in bytes of packet memory: `sent[0] + sent[1] - done` of `most` are taken.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
-pub struct Room {
+pub struct QueueCredits {
     /// Bytes that may wait; with 0 nothing is counted. Written by the cell.
     pub most: u64,
     /// Bytes given to user level, by the last bit of the epoch. Written by the front door.
@@ -377,7 +378,7 @@ pub struct Room {
     pub unused_end: [u8; 56],
 }
 
-impl Default for Room {
+impl Default for QueueCredits {
     fn default() -> Self {
         Self::zeroed()
     }
@@ -391,11 +392,14 @@ const _: () = {
     assert!(offset_of!(Lane, sent_tc) == CACHE_LINE, "packets that go by tc alone read the second");
     assert!(size_of::<HandOver>() == 2 * CACHE_LINE, "each begins a cache line");
     assert!(size_of::<Account>() == CACHE_LINE, "CPUs contend for one account only");
-    assert!(size_of::<Line>() == 2 * CACHE_LINE);
-    assert!(offset_of!(Line, up) == CACHE_LINE, "the cell writes in the second");
-    assert!(size_of::<Room>() == 4 * CACHE_LINE);
-    assert!(offset_of!(Room, done) == CACHE_LINE, "the cell's line is not the front door's");
-    assert!(offset_of!(Room, head_state) == 2 * CACHE_LINE);
+    assert!(size_of::<PortShare>() == 2 * CACHE_LINE);
+    assert!(offset_of!(PortShare, up) == CACHE_LINE, "the cell writes in the second");
+    assert!(size_of::<QueueCredits>() == 4 * CACHE_LINE);
+    assert!(
+        offset_of!(QueueCredits, done) == CACHE_LINE,
+        "the cell's line is not the front door's"
+    );
+    assert!(offset_of!(QueueCredits, head_state) == 2 * CACHE_LINE);
     assert!(ROOM_SHARED == ROOMS_MAX - 1 && ROOM_SHARED == ACCOUNTS_MAX, "behind all sessions");
     assert!(LINES_MAX == crate::PORTS_MAX + ACCOUNTS_MAX);
     assert!(FRAME_BYTES <= FRAME_MEMORY);

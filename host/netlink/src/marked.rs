@@ -78,7 +78,7 @@ pub(super) fn remove(socket: &Socket, port: u16) -> Result<(), NetlinkError> {
 
 /// Removes rules and routes of interceptions whose table is gone with its socket; returns their
 /// ports. `tables` are the routing tables that rules of interceptions lead to.
-pub(super) fn remove_left(
+pub(super) fn remove_orphans(
     socket: &Socket,
     tables: impl Iterator<Item = u32>,
 ) -> Result<Vec<u16>, NetlinkError> {

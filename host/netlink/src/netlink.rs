@@ -298,9 +298,9 @@ impl Netlink {
     ///
     /// # Errors
     /// The kernel does not list them, or does not remove them.
-    pub fn end_left_interceptions(&self) -> Result<Vec<u16>, NetlinkError> {
+    pub fn remove_orphaned_interceptions(&self) -> Result<Vec<u16>, NetlinkError> {
         let rules = self.rules()?;
         let ours = rules.iter().filter(|rule| rule.ours);
-        marked::remove_left(&self.socket, ours.map(|rule| rule.table))
+        marked::remove_orphans(&self.socket, ours.map(|rule| rule.table))
     }
 }

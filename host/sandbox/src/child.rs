@@ -39,7 +39,7 @@ const FIRST_OTHER: libc::c_uint = 3;
 ///
 /// # Errors
 /// Standard error cannot be opened again, as a socket cannot; then it stays as it is.
-pub fn only_write_to_standard_error() -> io::Result<()> {
+pub fn reopen_standard_error_write_only() -> io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NOCTTY | OFlags::CLOEXEC;
     let again = rustix::fs::open("/proc/self/fd/2", flags, Mode::empty())?;
     Ok(dup2_stderr(&again)?)
@@ -84,7 +84,7 @@ mod tests {
     fn standard_error_is_reopened_for_writing_only() {
         const INSIDE: &str = "TAM_CHILD_INSIDE";
         if std::env::var_os(INSIDE).is_some() {
-            only_write_to_standard_error().unwrap();
+            reopen_standard_error_write_only().unwrap();
             let flags = rustix::fs::fcntl_getfl(io::stderr()).unwrap();
             assert_eq!(flags & OFlags::ACCMODE, OFlags::WRONLY);
             eprint!("written");

@@ -36,7 +36,7 @@ pub fn may_use(core: usize) -> bool {
 ///
 /// # Errors
 /// The core does not exist.
-pub fn only(core: usize) -> io::Result<()> {
+pub fn pin_to(core: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
     // A set has no bit for such a core, and the kernel refuses an empty one.
     if core < CpuSet::MAX_CPU {
@@ -108,7 +108,7 @@ mod tests {
             let after = sched_getaffinity(None).unwrap();
             assert_eq!(after.count(), if before > 1 { before - 1 } else { 1 });
             assert_eq!(after.is_set(core), before == 1);
-            only(last()).unwrap();
+            pin_to(last()).unwrap();
             exclude(last()).unwrap();
             assert_eq!(sched_getaffinity(None).unwrap().count(), 1);
         });
@@ -130,8 +130,8 @@ mod tests {
     fn a_core_that_is_not_there_is_an_error() {
         alone(|| {
             assert!(add_when_idle(usize::MAX).is_err());
-            only(CpuSet::MAX_CPU).unwrap_err();
-            only(CpuSet::MAX_CPU - 1).unwrap_err();
+            pin_to(CpuSet::MAX_CPU).unwrap_err();
+            pin_to(CpuSet::MAX_CPU - 1).unwrap_err();
             exclude(CpuSet::MAX_CPU).unwrap();
         });
     }

@@ -115,7 +115,7 @@ const CODEC: &[c_long] = &[
 
 /// Calls of a codec that only some architectures have.
 #[cfg(target_arch = "x86_64")]
-const CODEC_HERE: &[c_long] = &[
+const CODEC_ARCH: &[c_long] = &[
     libc::SYS_arch_prctl,
     libc::SYS_access,
     libc::SYS_readlink,
@@ -128,7 +128,7 @@ const CODEC_HERE: &[c_long] = &[
     libc::SYS_gettimeofday,
 ];
 #[cfg(not(target_arch = "x86_64"))]
-const CODEC_HERE: &[c_long] = &[libc::SYS_gettimeofday];
+const CODEC_ARCH: &[c_long] = &[libc::SYS_gettimeofday];
 
 /// Returns the filter that hides `clone3`, whose arguments no filter can see: programs use `clone`
 /// then.
@@ -205,7 +205,7 @@ pub(super) fn of(role: Role) -> Result<BpfProgram, BackendError> {
         }
         Role::Codec => {
             allowed.all(CODEC);
-            allowed.all(CODEC_HERE);
+            allowed.all(CODEC_ARCH);
             // Threads of this process, in its present namespaces.
             let thread = u64::from(libc::CLONE_THREAD.cast_unsigned());
             let is_thread: Condition<'_> = &[(0, Width::Qword, Is::MaskedEq(thread), thread)];

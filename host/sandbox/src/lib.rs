@@ -14,14 +14,14 @@
 pub mod child;
 pub mod cores;
 pub mod fd_passing;
-mod fence;
 mod filter;
 pub mod process;
 mod rights;
+mod ruleset;
 pub mod shared_words;
 pub mod standard_streams;
 
-pub use fence::{Landlock, landlock};
+pub use ruleset::{Landlock, landlock};
 
 use rustix::process::{
     DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit,
@@ -53,22 +53,22 @@ const CODEC_THREADS_MAX: u64 = 32;
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     /// A limit could not be lowered.
-    #[error("lowering the limit on {0}: {1}")]
+    #[error("cannot lower the limit on {0}: {1}")]
     Limit(&'static str, io::Error),
     /// Capabilities could not be dropped.
-    #[error("dropping the capabilities: {0}")]
+    #[error("cannot drop the capabilities: {0}")]
     Capabilities(String),
     /// The process could not be made untraceable (`PR_SET_DUMPABLE`).
-    #[error("keeping others out of the memory: {0}")]
+    #[error("cannot keep other processes out of the memory (PR_SET_DUMPABLE): {0}")]
     Dumpable(io::Error),
     /// The flag `PR_SET_NO_NEW_PRIVS` could not be set.
-    #[error("giving up new privileges: {0}")]
+    #[error("cannot give up new privileges (PR_SET_NO_NEW_PRIVS): {0}")]
     NoNewPrivileges(io::Error),
     /// Landlock exists, and refuses.
-    #[error("fencing the process in with landlock: {0}")]
+    #[error("cannot restrict the process with landlock: {0}")]
     Landlock(#[from] landlock::RulesetError),
     /// The system call filter was refused.
-    #[error("installing the system call filter: {0}")]
+    #[error("cannot install the system call filter: {0}")]
     Filter(String),
 }
 
@@ -133,7 +133,7 @@ fn enter_with(role: Role, folder: Option<&Path>) -> Result<Entered, SandboxError
     // A codec's libraries are in the machine's folders.
     let empty_root = role != Role::Codec && rights::enter_empty_root();
     let (user, locks_memory) = match role {
-        Role::Cell { locked_bytes } => lock_as_a_user(locked_bytes)?,
+        Role::Cell { locked_bytes } => limit_locked_memory(locked_bytes)?,
         Role::CompileWorker | Role::Codec => (rights::become_unique_user(false), false),
     };
     rights::drop_capabilities(locks_memory)?;
@@ -142,7 +142,7 @@ fn enter_with(role: Role, folder: Option<&Path>) -> Result<Entered, SandboxError
         .map_err(|errno| SandboxError::Dumpable(errno.into()))?;
     rustix::thread::set_no_new_privs(true)
         .map_err(|errno| SandboxError::NoNewPrivileges(errno.into()))?;
-    let landlock = fence::raise(role, folder)?;
+    let landlock = ruleset::restrict(role, folder)?;
     Ok(Entered { role, confined: Confined { user, empty_root, landlock, locks_memory } })
 }
 
@@ -200,7 +200,7 @@ fn limit(name: &'static str, resource: Resource, most: u64) -> Result<(), Sandbo
 /// Changes to a user of its own that may lock this many bytes. Returns the user, and true if the
 /// capability to lock memory has to stay. The kernel counts locked memory by user, so a limit is
 /// one of this process only if no other process has its user.
-fn lock_as_a_user(bytes: u64) -> Result<(Option<u32>, bool), SandboxError> {
+fn limit_locked_memory(bytes: u64) -> Result<(Option<u32>, bool), SandboxError> {
     let hard = getrlimit(Resource::Memlock).maximum;
     let raised = Rlimit { current: Some(bytes), maximum: Some(bytes) };
     let is_enough =

@@ -38,7 +38,7 @@ impl SharedWords {
     ///
     /// # Errors
     /// `InvalidData` when there are fewer, or their number may still change.
-    pub fn given(fd: OwnedFd, count: usize) -> io::Result<Self> {
+    pub fn from_fd(fd: OwnedFd, count: usize) -> io::Result<Self> {
         let length = rustix::fs::fstat(&fd)?.st_size;
         let is_long_enough = usize::try_from(length).is_ok_and(|l| l >= count * size_of::<u64>());
         if !is_long_enough || !fcntl_get_seals(&fd)?.contains(SealFlags::SHRINK) {
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn words_written_at_one_end_are_read_at_the_other() {
         let ours = SharedWords::create("test", 3).unwrap();
-        let theirs = SharedWords::given(ours.as_fd().try_clone_to_owned().unwrap(), 3).unwrap();
+        let theirs = SharedWords::from_fd(ours.as_fd().try_clone_to_owned().unwrap(), 3).unwrap();
         ours.add(2, 40);
         theirs.add(2, 2);
         assert_eq!(ours.read::<2>(1), [0, 42]);
@@ -113,10 +113,10 @@ mod tests {
         let fd = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&fd, 64).unwrap();
         let other = fd.try_clone().unwrap();
-        assert_eq!(SharedWords::given(other, 8).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(SharedWords::from_fd(other, 8).unwrap_err().kind(), io::ErrorKind::InvalidData);
         fcntl_add_seals(&fd, SEALS).unwrap();
         assert!(ftruncate(&fd, 0).is_err());
-        let more = SharedWords::given(fd, 9).unwrap_err();
+        let more = SharedWords::from_fd(fd, 9).unwrap_err();
         assert_eq!(more.kind(), io::ErrorKind::InvalidData);
     }
 }

@@ -110,7 +110,7 @@ fn without_the_filter_landlock_keeps_it_from_ports_and_processes() {
     };
     assert_eq!(all(), (true, true, true), "before");
     // Only landlock applies here, and the user stays the same, so that nothing else refuses.
-    let landlock = fence::raise(Role::CompileWorker, None).unwrap();
+    let landlock = ruleset::restrict(Role::CompileWorker, None).unwrap();
     let (tcp, unix, kill) = all();
     assert_eq!(tcp, !matches!(landlock, Landlock::Version(4..)));
     assert_eq!((unix, kill), (!landlock.is_scoped(), !landlock.is_scoped()));

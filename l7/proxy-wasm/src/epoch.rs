@@ -1,7 +1,7 @@
 //! Epoch interruption: a raised epoch suspends or ends a call, or lets it continue.
 
 use crate::host::Host;
-use engine::Over;
+use engine::PaceDecision;
 use wasmtime::{Store, UpdateDeadline};
 
 /// Makes a store consult its pace whenever the epoch has been raised.
@@ -12,13 +12,13 @@ pub(crate) fn watch(store: &mut Store<Host>) {
         if host.stop.get() {
             return Ok(UpdateDeadline::Interrupt);
         }
-        Ok(match pace.over(host.calls) {
-            Over::GoOn => UpdateDeadline::Continue(1),
-            Over::Closely => UpdateDeadline::Continue(0),
+        Ok(match pace.decide(host.calls) {
+            PaceDecision::Continue => UpdateDeadline::Continue(1),
+            PaceDecision::ContinueClosely => UpdateDeadline::Continue(0),
             // Consult the pace again right after the resumption: the call may have been stopped, or
             // its turn be over, in the meantime.
-            Over::Suspend => UpdateDeadline::Yield(0),
-            Over::Stop => UpdateDeadline::Interrupt,
+            PaceDecision::Suspend => UpdateDeadline::Yield(0),
+            PaceDecision::Stop => UpdateDeadline::Interrupt,
         })
     });
 }

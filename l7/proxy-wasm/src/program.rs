@@ -28,7 +28,7 @@ impl Engine {
             .wasm_multi_memory(false)
             .wasm_memory64(false)
             .wasm_tail_call(false);
-        engine::keep_stacks(&mut config);
+        engine::cache_stacks(&mut config);
         wasmtime::Engine::new(&config)
             .map(Self)
             .map_err(|error| CompileError::Unsupported(format!("{error:#}")))

@@ -5,7 +5,7 @@ use crate::limits::{
     BUCKETS, METRICS_MAX, QUEUE_ITEMS_MAX, QUEUES_MAX, SHARED_BYTES_MAX, SHARED_ENTRIES_MAX,
     SHARED_NAME_MAX, SHARED_VALUE_MAX,
 };
-use engine::{Part, Room};
+use engine::{MemoryAccount, Part};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
@@ -124,7 +124,7 @@ pub struct Shared {
     /// Metrics by number, from 1.
     metrics: Vec<Metric>,
     bytes: usize,
-    room: Option<Rc<dyn Room>>,
+    room: Option<Rc<dyn MemoryAccount>>,
 }
 
 impl std::fmt::Debug for Shared {
@@ -136,7 +136,7 @@ impl std::fmt::Debug for Shared {
 impl Shared {
     /// Creates an empty state; `room` is the account for its bytes.
     #[must_use]
-    pub fn new(room: Option<Rc<dyn Room>>) -> Self {
+    pub fn new(room: Option<Rc<dyn MemoryAccount>>) -> Self {
         let mut shared = Self::default();
         shared.room = room;
         shared

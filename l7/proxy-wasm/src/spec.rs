@@ -2,7 +2,7 @@
 
 use crate::abi::{LogLevel, Status};
 use crate::shared::Shared;
-use engine::{Pace, Room};
+use engine::{MemoryAccount, Pace};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -55,7 +55,7 @@ pub struct VmSpec {
     /// Pace, which determines how long calls run.
     pub pace: Option<Rc<dyn Pace>>,
     /// Account for its memory.
-    pub room: Option<Rc<dyn Room>>,
+    pub room: Option<Rc<dyn MemoryAccount>>,
     /// Source of random bytes.
     pub random: Rc<dyn Random>,
     /// Foreign functions that are granted to it, by name.

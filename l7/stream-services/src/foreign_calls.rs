@@ -12,7 +12,7 @@ use crate::codecs::{Codecs, Refusal, Share};
 use crate::limits::TRANSCODING_MEMORY;
 use crate::report::Reports;
 use content_coding::{Coding, CodingRequest, Level, memory_bytes};
-use engine::{Part, Room};
+use engine::{MemoryAccount, Part};
 use fanout::Key;
 use mpeg2::TranscodeParams;
 use proxy_wasm::ForeignFunction;
@@ -85,7 +85,7 @@ pub(crate) struct CodingOrder {
 }
 
 /// Account that charges the memory of shared streams and idle codecs to the session's state.
-struct State(Rc<dyn Room>);
+struct State(Rc<dyn MemoryAccount>);
 
 impl Account for State {
     fn take(&self, bytes: Bytes) -> bool {
@@ -98,7 +98,7 @@ impl Account for State {
 }
 
 /// Returns the account of a session's state.
-pub(crate) fn state_of(room: &Rc<dyn Room>) -> Rc<dyn Account> {
+pub(crate) fn state_of(room: &Rc<dyn MemoryAccount>) -> Rc<dyn Account> {
     Rc::new(State(Rc::clone(room)))
 }
 

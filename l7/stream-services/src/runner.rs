@@ -15,7 +15,7 @@ use crate::module::{Fault, Last, Module, Reply, Wants};
 use crate::report::{Counters, Event, Report, Reports};
 use crate::wait_queue::{Job, WaitQueue, Waiting};
 use content_coding::Pool;
-use engine::Over;
+use engine::PaceDecision;
 use foldhash::{HashMap, HashMapExt as _};
 use proxy_wasm::{
     Answer, Call, CallError, Effect, HttpRequest, Now, Outcome, Program, ROOT, Ran, Restart,
@@ -175,11 +175,9 @@ impl Runner {
     /// Returns true if a call may begin, also by the pace.
     fn may_begin(&self) -> bool {
         self.is_idle()
-            && self
-                .spec
-                .pace
-                .as_ref()
-                .is_none_or(|pace| matches!(pace.begins(), Over::GoOn | Over::Closely))
+            && self.spec.pace.as_ref().is_none_or(|pace| {
+                matches!(pace.begins(), PaceDecision::Continue | PaceDecision::ContinueClosely)
+            })
     }
 
     /// Starts the VM or resumes the suspended call, for one turn.

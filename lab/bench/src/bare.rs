@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use executor::{Slicer, TURN_MAX};
+use executor::{PreemptionTimer, TURN_MAX};
 use units::Nanos;
 
 use crate::rounds::percentile;
@@ -32,13 +32,14 @@ impl Bare {
         let (answer, points) = channel();
         let (ready, is_ready) = channel();
         std::thread::spawn(move || {
-            let (mut slicer, epoch) = match timer() {
+            let (mut preemption_timer, epoch) = match timer() {
                 Ok(timer) => timer,
                 Err(error) => return drop(ready.send(Err(error))),
             };
             let _ = ready.send(Ok(()));
             for window in asked {
-                let _ = answer.send(points_of(&mut slicer, &epoch, (slice, period), window));
+                let _ =
+                    answer.send(points_of(&mut preemption_timer, &epoch, (slice, period), window));
             }
         });
         is_ready.recv().context("the bare loop's thread ended")?.context("starting a bare loop")?;
@@ -55,17 +56,17 @@ impl Bare {
 }
 
 /// Returns a timer like a cell's, for this thread.
-fn timer() -> Result<(Slicer, Arc<AtomicU64>)> {
-    sandbox::cores::only(sandbox::cores::last())?;
+fn timer() -> Result<(PreemptionTimer, Arc<AtomicU64>)> {
+    sandbox::cores::pin_to(sandbox::cores::last())?;
     // Without the right to it, it is measured as it is.
     let _ = rustix::process::setpriority_process(None, NICE);
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     let epoch = Arc::new(AtomicU64::new(0));
     let raised = Arc::clone(&epoch);
-    let slicer = Slicer::new(move || {
+    let preemption_timer = PreemptionTimer::new(move || {
         raised.fetch_add(1, Ordering::Relaxed);
     })?;
-    Ok((slicer, epoch))
+    Ok((preemption_timer, epoch))
 }
 
 /// Load that keeps the cell's core busy until it is dropped, as modules that never end do, without
@@ -77,7 +78,7 @@ impl BusyCore {
         let ended = Arc::new(AtomicBool::new(false));
         let is_over = Arc::clone(&ended);
         std::thread::spawn(move || {
-            if sandbox::cores::only(sandbox::cores::last()).is_ok() {
+            if sandbox::cores::pin_to(sandbox::cores::last()).is_ok() {
                 while !is_over.load(Ordering::Relaxed) {}
             }
         });
@@ -95,7 +96,7 @@ impl Drop for BusyCore {
 const NICE: i32 = -10;
 
 fn points_of(
-    slicer: &mut Slicer,
+    preemption_timer: &mut PreemptionTimer,
     epoch: &AtomicU64,
     (slice, period): (Nanos, Nanos),
     window: Duration,
@@ -111,10 +112,10 @@ fn points_of(
         }
         while since(first) < begin {}
         let (begun, before) = (Instant::now(), epoch.load(Ordering::Relaxed));
-        slicer.arm_once(slice.saturating_sub(owed), TURN_MAX);
+        preemption_timer.arm_once(slice.saturating_sub(owed), TURN_MAX);
         while epoch.load(Ordering::Relaxed) == before {}
         let had = since(begun);
-        slicer.disarm();
+        preemption_timer.disarm();
         points.push(had.saturating_sub(slice).0 as f64 / period.0 as f64 * 100.0);
         owed = (had + owed).saturating_sub(slice);
     }

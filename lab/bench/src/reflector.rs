@@ -159,7 +159,7 @@ fn one(options: &Options, site: &Site) -> Result<Run> {
         false => (SETTLE, WINDOW),
     };
     let listens = || -> Result<Run> {
-        sandbox::cores::only(LOAD_CPU)?;
+        sandbox::cores::pin_to(LOAD_CPU)?;
         let mut crowd = Crowd::new(site.at, PATH)?;
         let gave_up = crowd.arrive(LISTENERS, ARRIVALS)?;
         ensure!(

@@ -188,7 +188,7 @@ impl Instance {
     /// # Errors
     /// The process has no descriptor or addresses left.
     pub fn records(&self) -> io::Result<RingBuffer> {
-        RingBuffer::given(self.events.as_fd(), EVENTS_LENGTH)
+        RingBuffer::from_fd(self.events.as_fd(), EVENTS_LENGTH)
     }
 
     /// Returns the hand-over block: metadata in, verdict out.

@@ -14,7 +14,7 @@
  *                                                            cell, kernel, module
  *
  * A module of a service runs between this program and its second half
- * (service.h, afterwards.h).
+ * (service.h, verdict.h).
  *
  * It never allocates, waits, reads a clock, or changes a packet that it
  * hands to the kernel. Minimum kernel: 6.6 (XDP multi-buffer with AF_XDP).
@@ -27,7 +27,7 @@
 #include "large_cache.h"
 #include "rewrite.h"
 #include "service.h"
-#include "afterwards.h"
+#include "verdict.h"
 #include "ask.h"
 #include "intercept.h"
 #include "tc.h"
@@ -86,36 +86,36 @@ static __always_inline int to_port(struct xdp_md *ctx, const struct tam_flow *fl
 {
 	__u32 zero = 0, port = flow->meta.entry;
 	int routed = flow->outcome == TAM_FORWARDED && flow->meta.egress_port == port;
-	struct tam_passage *way = bpf_map_lookup_elem(&tam_passages, &zero);
+	struct tam_passage *passage = bpf_map_lookup_elem(&tam_passages, &zero);
 
-	if (!way)
+	if (!passage)
 		return finish(stats, TAM_KERNEL_OTHER);	/* the map has every index: not reached */
-	way->kernel = 0;
+	passage->kernel = 0;
 	if (routed ? outcome != TAM_FORWARDED : !needs_no_route(flow->outcome)) {
 		if (flow->meta.flags & TAM_META_BRIDGED)
 			return cross_flow(ctx, flow, stats);
-		way->kernel = outcome;
+		passage->kernel = outcome;
 	}
-	fill_way(&way->meta, flow, extent, routed ? TAM_FORWARDED : TAM_KERNEL_OTHER);
-	__builtin_memcpy(way->own_mac, flow->own_mac, ETH_ALEN);
-	way->length = extent >> 32;
-	way->payer = session_of(flow->meta.rule);
+	fill_meta(&passage->meta, flow, extent, routed ? TAM_FORWARDED : TAM_KERNEL_OTHER);
+	__builtin_memcpy(passage->own_mac, flow->own_mac, ETH_ALEN);
+	passage->length = extent >> 32;
+	passage->payer = session_of(flow->meta.rule);
 	return TAM_LEAVE;
 }
 
 /* Handles a packet of a rule that names a port, which the kernel has to answer or to
  * route: charged to the share of the port by which it will leave, if any. */
-static __noinline int leave_as_plain(struct xdp_md *ctx, const struct tam_passage *way,
+static __noinline int leave_as_plain(struct xdp_md *ctx, const struct tam_passage *passage,
 				     struct tam_port_stats *stats)
 {
-	if (!way || !stats)
+	if (!passage || !stats)
 		return XDP_DROP;	/* not reached */
 
-	__u32 port = shared_egress(ctx, TAM_LEVEL_NIC, way->payer, way->meta.l3_offset);
+	__u32 port = shared_egress(ctx, TAM_LEVEL_NIC, passage->payer, passage->meta.l3_offset);
 
-	if (port != TAM_NO_EGRESS && take_share(ctx, TAM_LEVEL_NIC, way->payer, port - 1))
+	if (port != TAM_NO_EGRESS && take_share(ctx, TAM_LEVEL_NIC, passage->payer, port - 1))
 		return finish(stats, TAM_DROP_SHARE);
-	return finish(stats, way->kernel);
+	return finish(stats, passage->kernel);
 }
 
 /* Sends a packet out by the port that its passage names, without a module. Called where
@@ -127,23 +127,23 @@ static __noinline int cut_through(struct xdp_md *ctx)
 
 	at = 0;
 
-	struct tam_passage *way = bpf_map_lookup_elem(&tam_passages, &at);
+	struct tam_passage *passage = bpf_map_lookup_elem(&tam_passages, &at);
 
-	if (!stats || !way)
+	if (!stats || !passage)
 		return XDP_DROP;	/* not reached */
-	if (way->kernel)
-		return leave_as_plain(ctx, way, stats);
-	at = way->meta.entry;
+	if (passage->kernel)
+		return leave_as_plain(ctx, passage, stats);
+	at = passage->meta.entry;
 
 	struct tam_port_config *to = bpf_map_lookup_elem(&tam_ports, &at);
-	int routed = way->meta.flags & TAM_META_ROUTED, action;
+	int routed = passage->meta.flags & TAM_META_ROUTED, action;
 	__u32 l3 = 0;
 
 	if (!to || !to->ifindex)
 		return finish(stats, TAM_DROP_EGRESS_GONE);
 	if (!routed && cycles(ctx, TAM_LEVEL_NIC, to, port_number))
 		return finish(stats, TAM_DROP_CYCLE);
-	if (!routed && !fits(to, way->length))
+	if (!routed && !fits(to, passage->length))
 		return finish(stats, TAM_DROP_TOO_LONG);
 	if (to->flags & TAM_PORT_RAW) {
 		l3 = find_l3(first_byte(ctx, TAM_LEVEL_NIC), last_byte(ctx, TAM_LEVEL_NIC));
@@ -152,9 +152,9 @@ static __noinline int cut_through(struct xdp_md *ctx)
 	}
 	if (routed && trim_behind(ctx))
 		return finish(stats, TAM_DROP_ADJUST);
-	if (take_share(ctx, TAM_LEVEL_NIC, way->payer, at))
+	if (take_share(ctx, TAM_LEVEL_NIC, passage->payer, at))
 		return finish(stats, TAM_DROP_SHARE);
-	if (routed && hop(ctx, way))
+	if (routed && hop(ctx, passage))
 		return finish(stats, TAM_DROP_ADJUST);
 	/* XDP in the stack redirects to any device, that in a driver only to some. */
 	if ((l3 || to->slow & TAM_SLOW_NO_REDIRECT) && crosses_at_tc(port_number)) {

@@ -18,7 +18,7 @@
 #ifndef TAM_INTERCEPT_H
 #define TAM_INTERCEPT_H
 
-#include "afterwards.h"
+#include "verdict.h"
 #include "stream.h"
 
 /* Gives a packet of a stream service's rule to the kernel's TCP, or forwards it. */
@@ -29,12 +29,12 @@ static __noinline int intercept(struct xdp_md *ctx)
 
 	at = 0;
 
-	struct tam_passage *way = bpf_map_lookup_elem(&tam_passages, &at);
+	struct tam_passage *passage = bpf_map_lookup_elem(&tam_passages, &at);
 
-	if (!stats || !way)
+	if (!stats || !passage)
 		return XDP_DROP;	/* not reached */
 
-	enum tam_taken what = taken(ctx, way);
+	enum tam_taken what = taken(ctx, passage);
 
 	if (what == TAM_REFUSED)
 		return finish(stats, TAM_DROP_DOWN);
@@ -44,16 +44,16 @@ static __noinline int intercept(struct xdp_md *ctx)
 		if (!meta)
 			return finish(stats, TAM_DROP_ADJUST);
 		__builtin_memset(meta, 0, sizeof(*meta));
-		meta->entry = way->meta.entry;
+		meta->entry = passage->meta.entry;
 		meta->flags = TAM_META_INTERCEPT;
 		return finish(stats, TAM_INTERCEPTED);
 	}
-	if (way->program != TAM_FORWARDED)
-		return finish(stats, way->program);
+	if (passage->program != TAM_FORWARDED)
+		return finish(stats, passage->program);
 
-	if (trim_behind(ctx) || hop(ctx, way))
+	if (trim_behind(ctx) || hop(ctx, passage))
 		return finish(stats, TAM_DROP_ADJUST);
-	at = way->meta.egress_port;
+	at = passage->meta.egress_port;
 	TAP_LEAVES(at);
 	if (bpf_redirect_map(&tam_devices, at, XDP_DROP) != XDP_REDIRECT)
 		return finish(stats, TAM_DROP_EGRESS_GONE);

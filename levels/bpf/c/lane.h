@@ -3,7 +3,7 @@
  * packet goes. tam_maps.h has the picture.
  *
  * One CPU at a time is in a lane, and so in the module's memory: it holds `busy` from
- * here to afterwards.h. Another CPU waits for it, for a bounded time. The memory moves to
+ * here to verdict.h. Another CPU waits for it, for a bounded time. The memory moves to
  * the packet's CPU, not the packet to the memory's: a frame that was queued for another
  * CPU (cpumap) has lost the number of its receive queue, and could not be given to a
  * socket from there when the module raises it.
@@ -19,7 +19,7 @@
 
 /* Most attempts to enter a lane that another CPU is in before the packet is dropped: about
  * 0.2 ms, four times as long as the least fuel budget lasts. */
-#define TAM_LANE_PATIENCE 65536
+#define TAM_LANE_ATTEMPTS_MAX 65536
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -61,7 +61,7 @@ static __always_inline int wait_for_lane(struct tam_lane *lane, __u32 self)
 {
 	struct waiting waiting = { .lane = lane, .self = self };
 
-	bpf_loop(TAM_LANE_PATIENCE, try_lane, &waiting, 0);
+	bpf_loop(TAM_LANE_ATTEMPTS_MAX, try_lane, &waiting, 0);
 	return waiting.entered;
 }
 
@@ -192,10 +192,10 @@ static __always_inline int take_below(struct tam_lane *lane, __u32 *field, __u32
 }
 
 /* Destination of a packet in XDP. */
-enum tam_way {
-	TAM_WAY_UP,	/* the cell's socket */
-	TAM_WAY_NIC,	/* the module at nic, here */
-	TAM_WAY_TC,
+enum tam_destination {
+	TAM_GO_UP,	/* the cell's socket */
+	TAM_GO_NIC,	/* the module at nic, here */
+	TAM_GO_TC,
 };
 
 /* Chooses while the lane moves, or is at kernel. `complete`: the packet can be run at
@@ -203,39 +203,39 @@ enum tam_way {
 static __noinline int choose_among_all(struct tam_lane *lane, int complete, int whole)
 {
 	if (!lane)
-		return TAM_WAY_UP;	/* not reached: the verifier requires it */
+		return TAM_GO_UP;	/* not reached: the verifier requires it */
 
 	__u32 target = *(volatile __u32 *)&lane->target;
 
 	if (lane->path == TAM_PATH_TC) {
 		if (target == TAM_LEVEL_KERNEL) {
 			give_up_lost(lane);
-			return TAM_WAY_TC;
+			return TAM_GO_TC;
 		}
 		if (!is_tc_drained(lane) || !is_drained(lane))
-			return TAM_WAY_TC;
+			return TAM_GO_TC;
 		lane->path = TAM_PATH_DIRECT;
 	}
 	if (target == TAM_LEVEL_USER || !complete || !is_drained(lane))
-		return TAM_WAY_UP;
+		return TAM_GO_UP;
 	if (target == TAM_LEVEL_NIC)
-		return take_below(lane, &lane->level, TAM_LEVEL_NIC) ? TAM_WAY_NIC : TAM_WAY_UP;
+		return take_below(lane, &lane->level, TAM_LEVEL_NIC) ? TAM_GO_NIC : TAM_GO_UP;
 	if (!whole || lane->level == TAM_LEVEL_NIC)
-		return TAM_WAY_UP;
+		return TAM_GO_UP;
 	lane->tc_drained = bpf_jiffies64();
-	return take_below(lane, &lane->path, TAM_PATH_TC) ? TAM_WAY_TC : TAM_WAY_UP;
+	return take_below(lane, &lane->path, TAM_PATH_TC) ? TAM_GO_TC : TAM_GO_UP;
 }
 
 /* Chooses the destination; a lane that stays at nic or at user is handled first, and nic
  * without reading the lane's second cache line. */
-static __always_inline int choose_way(struct tam_lane *lane, int complete, int whole)
+static __always_inline int choose_destination(struct tam_lane *lane, int complete, int whole)
 {
 	__u32 target = *(volatile __u32 *)&lane->target;
 
 	if (target == TAM_LEVEL_NIC && lane->level == TAM_LEVEL_NIC)
-		return complete ? TAM_WAY_NIC : TAM_WAY_UP;
+		return complete ? TAM_GO_NIC : TAM_GO_UP;
 	if (target == TAM_LEVEL_USER && lane->path == TAM_PATH_DIRECT)
-		return TAM_WAY_UP;
+		return TAM_GO_UP;
 	return choose_among_all(lane, complete, whole);
 }
 

@@ -19,7 +19,7 @@ static __always_inline __u64 extent_of(const struct packet *packet)
 	return (__u64)packet->length << 32 | (__u32)packet->l4_offset << 16 | packet->l3_offset;
 }
 
-static __always_inline void fill_way(struct tam_meta *meta, const struct tam_flow *flow,
+static __always_inline void fill_meta(struct tam_meta *meta, const struct tam_flow *flow,
 				     __u64 extent, __u32 outcome)
 {
 	*meta = flow->meta;

@@ -50,10 +50,10 @@ static __always_inline int trim(void *ctx, enum tam_level level, __u32 l3)
 
 /* Gives the frame the tag of its egress, or none, and its MACs. The IP header is at `l3`,
  * behind the frame's tags. Returns 0, or -1 when the head cannot move. */
-static __always_inline int readdress(void *ctx, enum tam_level level, const struct tam_meta *way,
+static __always_inline int readdress(void *ctx, enum tam_level level, const struct tam_meta *passage,
 				     const __u8 own_mac[ETH_ALEN], __u32 l3)
 {
-	__u16 vlan = way->egress_vlan;
+	__u16 vlan = passage->egress_vlan;
 	int insert = vlan && l3 == sizeof(struct ethhdr);
 
 	if (!vlan && l3 != sizeof(struct ethhdr)) {
@@ -73,7 +73,7 @@ static __always_inline int readdress(void *ctx, enum tam_level level, const stru
 
 	if ((void *)(eth + 1) > data_end)
 		return -1;
-	__builtin_memcpy(eth->h_dest, way->next_hop, ETH_ALEN);
+	__builtin_memcpy(eth->h_dest, passage->next_hop, ETH_ALEN);
 	__builtin_memcpy(eth->h_source, own_mac, ETH_ALEN);
 	if (!vlan)
 		return 0;	/* the ethertype in front of the IP header is the frame's now */

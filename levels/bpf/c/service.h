@@ -7,7 +7,7 @@
  *               | tc: its metadata in front, on to the stack, leave the lane; continues in tc.h
  *               | nic: fill the entry's hand-over, stay in the lane
  *               v
- *             run_module() --tail call--> the module --tail call--> afterwards.h
+ *             run_module() --tail call--> the module --tail call--> verdict.h
  *
  */
 #ifndef TAM_SERVICE_H
@@ -18,7 +18,7 @@
 #include "context.h"
 #include "lane.h"
 #include "passage.h"
-#include "room.h"
+#include "credits.h"
 
 
 /* A section of its own is a map of its own, of one value: its contents have an address. */
@@ -77,9 +77,9 @@ static __always_inline void count_packet(struct tam_service_stats *stats, __u32 
 /* Returns the place for metadata in front of the frame, or 0; behind the mark of the
  * module before, if there was one. */
 static __always_inline struct tam_meta *meta_in_front(struct xdp_md *ctx,
-						      const struct tam_passage *way)
+						      const struct tam_passage *passage)
 {
-	if (way && way->meta.flags & TAM_META_MARK) {
+	if (passage && passage->meta.flags & TAM_META_MARK) {
 		if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(struct tam_marked)))
 			return 0;
 
@@ -87,7 +87,7 @@ static __always_inline struct tam_meta *meta_in_front(struct xdp_md *ctx,
 
 		if ((void *)(marked + 1) > (void *)(long)ctx->data)
 			return 0;
-		__builtin_memcpy(marked->mark, way->mark, sizeof(marked->mark));
+		__builtin_memcpy(marked->mark, passage->mark, sizeof(marked->mark));
 		return &marked->meta;
 	}
 	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(struct tam_meta)))
@@ -99,18 +99,18 @@ static __always_inline struct tam_meta *meta_in_front(struct xdp_md *ctx,
 }
 
 /* Gives a packet to the cell's socket with its metadata in front. Returns an XDP action,
- * XDP_REDIRECT when there is a socket, or TAM_NO_ROOM. The caller is in the lane. */
+ * XDP_REDIRECT when there is a socket, or TAM_NO_CREDIT. The caller is in the lane. */
 static __always_inline int send_up(struct xdp_md *ctx, struct tam_lane *lane,
-				   const struct tam_passage *way)
+				   const struct tam_passage *passage)
 {
-	const struct tam_meta *from = &way->meta;
+	const struct tam_meta *from = &passage->meta;
 	__u32 queue = ctx->rx_queue_index, epoch = epoch_of(lane);
 
 	lane->level = TAM_LEVEL_USER;
 	if (queue >= TAM_QUEUES_MAX)
 		return XDP_PASS;
 
-	struct tam_meta *meta = meta_in_front(ctx, way);
+	struct tam_meta *meta = meta_in_front(ctx, passage);
 
 	if (!meta)
 		return XDP_DROP;
@@ -121,11 +121,11 @@ static __always_inline int send_up(struct xdp_md *ctx, struct tam_lane *lane,
 		return XDP_PASS;
 
 	__u32 length = frame_length(ctx, TAM_LEVEL_NIC);
-	int counted = take_room(lane->session, length);
+	int counted = take_credit(lane->session, length);
 
 	if (counted < 0) {
-		leave_head(ctx, TAM_LEVEL_NIC, lane->session, length);
-		return TAM_NO_ROOM;
+		save_head(ctx, TAM_LEVEL_NIC, lane->session, length);
+		return TAM_NO_CREDIT;
 	}
 	meta->flags |= counted;
 	count_up(lane, epoch);
@@ -135,13 +135,13 @@ static __always_inline int send_up(struct xdp_md *ctx, struct tam_lane *lane,
 /* Gives a packet to the stack with its metadata in front, for tam_tc. Returns an XDP
  * action, XDP_PASS on success. The caller is in the lane. */
 static __always_inline int send_to_tc(struct xdp_md *ctx, struct tam_lane *lane,
-				      const struct tam_passage *way, int whole)
+				      const struct tam_passage *passage, int whole)
 {
-	struct tam_meta *meta = meta_in_front(ctx, way);
+	struct tam_meta *meta = meta_in_front(ctx, passage);
 
 	if (!meta)
 		return XDP_DROP;
-	*meta = way->meta;
+	*meta = passage->meta;
 	meta->flags |= lane->tc_epoch << TAM_META_EPOCH_SHIFT | TAM_META_TO_TC |
 		       (whole ? 0 : TAM_META_UP);
 	count_to_tc(lane);
@@ -151,20 +151,20 @@ static __always_inline int send_to_tc(struct xdp_md *ctx, struct tam_lane *lane,
 /* Returns the node's time: milliseconds of CLOCK_MONOTONIC_COARSE, extrapolated by
  * jiffies, which advance together. No packet reads a clock, the first of a jiffy divides,
  * and all CPUs agree: it never goes back. */
-static __always_inline __u64 now_ms(struct tam_passage *way)
+static __always_inline __u64 now_ms(struct tam_passage *passage)
 {
 	__u64 now = bpf_jiffies64();
 
-	if (now != way->clock_jiffies) {
+	if (now != passage->clock_jiffies) {
 		__u32 zero = 0;
 		struct tam_config *shared = bpf_map_lookup_elem(&tam_shared, &zero);
 
 		if (shared)
-			way->clock_ms = shared->clock_ms + (now - shared->clock_jiffies) *
+			passage->clock_ms = shared->clock_ms + (now - shared->clock_jiffies) *
 								   shared->tick_ns / 1000000;
-		way->clock_jiffies = now;
+		passage->clock_jiffies = now;
 	}
-	return way->clock_ms;
+	return passage->clock_ms;
 }
 
 /* Fills an account, which other CPUs use meanwhile, for that many jiffies. */
@@ -210,7 +210,7 @@ static __noinline int is_spent(__u32 number, __u32 entry)
 
 /* Fills the hand-over with the module's view of a packet, from `meta`, and the program to
  * call. The caller is in the lane. */
-static __always_inline void fill_hand_over(struct tam_passage *way, const struct tam_meta *meta,
+static __always_inline void fill_hand_over(struct tam_passage *passage, const struct tam_meta *meta,
 					   struct tam_lane *lane, __u64 extent,
 					   enum tam_level level)
 {
@@ -230,25 +230,25 @@ static __always_inline void fill_hand_over(struct tam_passage *way, const struct
 	hand_over->rule = meta->rule;
 	hand_over->flow_hash = meta->flow_hash;
 	hand_over->lane = 0;
-	hand_over->now_ms = now_ms(way);
-	hand_over->mark[0] = way->mark[0];
-	hand_over->mark[1] = way->mark[1];
+	hand_over->now_ms = now_ms(passage);
+	hand_over->mark[0] = passage->mark[0];
+	hand_over->mark[1] = passage->mark[1];
 	hand_over->level = level;
-	way->bytes = length;
-	way->program = lane->program;
+	passage->bytes = length;
+	passage->program = lane->program;
 	if (lane->trapped)
-		way->program = TAM_PROGRAM_NONE;
+		passage->program = TAM_PROGRAM_NONE;
 	else if (lane->over || (lane->beyond && is_spent(lane->account, meta->entry)))
-		way->program = TAM_PROGRAM_OVER;
-	way->payer = lane->session;
-	way->moved = lane->cpu != cpu;
+		passage->program = TAM_PROGRAM_OVER;
+	passage->payer = lane->session;
+	passage->moved = lane->cpu != cpu;
 	lane->cpu = cpu;
 	lane->ran = 1;
 }
 
 /* Gives a packet to the cell's socket, with its metadata in front. Returns an XDP action,
- * XDP_REDIRECT when there is a socket, or TAM_NO_ROOM. `counted` is set with the former:
- * to the result of take_room(). */
+ * XDP_REDIRECT when there is a socket, or TAM_NO_CREDIT. `counted` is set with the former:
+ * to the result of take_credit(). */
 static __always_inline int give_to_socket(struct xdp_md *ctx, const struct tam_flow *flow,
 					  __u64 extent, __u32 outcome, const struct tam_lane *lane,
 					  __u32 epoch, int *counted)
@@ -262,15 +262,15 @@ static __always_inline int give_to_socket(struct xdp_md *ctx, const struct tam_f
 
 	if (!meta)
 		return XDP_DROP;
-	fill_way(meta, flow, extent, outcome);
+	fill_meta(meta, flow, extent, outcome);
 	meta->flags |= epoch << TAM_META_EPOCH_SHIFT;
 	if (bpf_redirect_map(&tam_sockets, port_number * TAM_QUEUES_MAX + queue, XDP_PASS) !=
 	    XDP_REDIRECT)
 		return XDP_PASS;
-	*counted = take_room(lane->session, extent >> 32);
+	*counted = take_credit(lane->session, extent >> 32);
 	if (*counted < 0) {
-		leave_head(ctx, TAM_LEVEL_NIC, lane->session, extent >> 32);
-		return TAM_NO_ROOM;
+		save_head(ctx, TAM_LEVEL_NIC, lane->session, extent >> 32);
+		return TAM_NO_CREDIT;
 	}
 	meta->flags |= *counted;
 	return XDP_REDIRECT;
@@ -285,7 +285,7 @@ static __always_inline int send_up_outside(struct xdp_md *ctx, struct tam_lane *
 
 	if (action != XDP_REDIRECT || count_up_outside(lane))
 		return action;
-	return_room(lane->session, extent >> 32, counted);
+	return_credit(lane->session, extent >> 32, counted);
 	return bpf_xdp_adjust_meta(ctx, sizeof(struct tam_meta)) ? XDP_DROP : -1;
 }
 
@@ -312,7 +312,7 @@ static __noinline int stays_here(const struct tam_meta *meta)
 static __always_inline int sent_up(struct xdp_md *ctx, const struct tam_flow *flow,
 				   struct tam_port_stats *stats, int action)
 {
-	if (action == TAM_NO_ROOM)
+	if (action == TAM_NO_CREDIT)
 		return finish(stats, TAM_DROP_QUEUE);
 	if (action == XDP_PASS && stays_here(&flow->meta))
 		return finish(stats, TAM_DROP_DOWN);
@@ -357,25 +357,25 @@ static __always_inline int to_service(struct xdp_md *ctx, const struct tam_flow 
 			return sent_up(ctx, flow, stats, action);
 	}
 
-	struct tam_passage *way = bpf_map_lookup_elem(&tam_passages, &zero);
+	struct tam_passage *passage = bpf_map_lookup_elem(&tam_passages, &zero);
 
-	if (!way)
+	if (!passage)
 		return finish(stats, TAM_KERNEL_NO_SOCKET);
 	if (!enter_lane(lane))
 		return finish(stats, TAM_DROP_LANE);
-	fill_way(&way->meta, flow, extent, outcome);
-	way->mark[0] = 0;
-	way->mark[1] = 0;
-	switch (choose_way(lane, complete, whole)) {
-	case TAM_WAY_NIC:
-		fill_hand_over(way, &flow->meta, lane, extent, TAM_LEVEL_NIC);
-		__builtin_memcpy(way->own_mac, flow->own_mac, ETH_ALEN);
-		way->mtu = flow->mtu;
-		way->length = extent >> 32;
+	fill_meta(&passage->meta, flow, extent, outcome);
+	passage->mark[0] = 0;
+	passage->mark[1] = 0;
+	switch (choose_destination(lane, complete, whole)) {
+	case TAM_GO_NIC:
+		fill_hand_over(passage, &flow->meta, lane, extent, TAM_LEVEL_NIC);
+		__builtin_memcpy(passage->own_mac, flow->own_mac, ETH_ALEN);
+		passage->mtu = flow->mtu;
+		passage->length = extent >> 32;
 		finish(stats, TAM_TO_NIC);
 		return TAM_RUN;
-	case TAM_WAY_TC:
-		action = send_to_tc(ctx, lane, way, whole);
+	case TAM_GO_TC:
+		action = send_to_tc(ctx, lane, passage, whole);
 		leave_lane(lane);
 		finish(stats, action == XDP_PASS ? TAM_TO_KERNEL_MODULE : TAM_DROP_ADJUST);
 		return action;
@@ -384,7 +384,7 @@ static __always_inline int to_service(struct xdp_md *ctx, const struct tam_flow 
 			leave_lane(lane);
 			return finish(stats, TAM_DROP_LANE);
 		}
-		action = send_up(ctx, lane, way);
+		action = send_up(ctx, lane, passage);
 		leave_lane(lane);
 		return sent_up(ctx, flow, stats, action);
 	}
@@ -412,16 +412,16 @@ static __always_inline void call_module(void *ctx, void *modules, __u32 program)
 static __always_inline void run_module(void *ctx, void *modules, void *after)
 {
 	__u32 zero = 0;
-	struct tam_passage *way = bpf_map_lookup_elem(&tam_passages, &zero);
+	struct tam_passage *passage = bpf_map_lookup_elem(&tam_passages, &zero);
 
-	if (!way)
+	if (!passage)
 		return;		/* the map has every index: not reached */
-	call_module(ctx, modules, way->program);
+	call_module(ctx, modules, passage->program);
 
-	__u32 entry = way->meta.entry;
+	__u32 entry = passage->meta.entry;
 
 	/* The program is missing. */
-	hand_over_of(entry)->trapped = way->program == TAM_PROGRAM_OVER ? TAM_OVER_BUDGET : TAM_NOT_RUN;
+	hand_over_of(entry)->trapped = passage->program == TAM_PROGRAM_OVER ? TAM_OVER_BUDGET : TAM_NOT_RUN;
 	bpf_tail_call_static(ctx, after, 0);
 
 	/* The node is being taken down. */

@@ -6,7 +6,7 @@
  *          ├─ a positive balance, and nothing waits: charges its bytes, and leaves
  *          └─ else  at nic:    dropped, counted for its service and in that account
  *                   at kernel: to the cell by the TAP device, where it waits for the share
- *                              (afterwards.h); dropped when its session's queue is full
+ *                              (verdict.h); dropped when its session's queue is full
  *
  * At nic nothing can wait: a waiting packet would have to be copied. It is not raised to
  * its module at user level either, which has finished with it, and must not see it twice. Accounts
@@ -35,7 +35,7 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, TAM_LINES_MAX);
 	__type(key, __u32);
-	__type(value, struct tam_line);
+	__type(value, struct tam_port_share);
 } tam_lines SEC(".maps");
 
 /* Account of a share, by port and session. */
@@ -48,34 +48,34 @@ struct {
 } tam_line_of SEC(".maps");
 
 /* Returns true if packets of the share wait in the cell, or are on their way there. */
-static __always_inline int is_waited_in(const struct tam_line *line)
+static __always_inline int is_waited_in(const struct tam_port_share *share)
 {
-	return (__s64)(*(volatile __u64 *)&line->up[0] + *(volatile __u64 *)&line->up[1] -
-		       *(volatile __u64 *)&line->gone) > 0;
+	return (__s64)(*(volatile __u64 *)&share->up[0] + *(volatile __u64 *)&share->up[1] -
+		       *(volatile __u64 *)&share->gone) > 0;
 }
 
 /* Charges a packet to a share. Returns 0 on success; else 1 + the number of the account
  * that could not pay. */
-static __noinline int pay_for_line(__u32 port, __u32 session, __u32 bytes, __u32 beside, int at_nic)
+static __noinline int pay_for_share(__u32 port, __u32 session, __u32 bytes, __u32 beside, int at_nic)
 {
 	__u32 key = port << 16 | session, *own = bpf_map_lookup_elem(&tam_line_of, &key);
 	__u32 at = own ? *own : port;
-	struct tam_line *line = bpf_map_lookup_elem(&tam_lines, &at);
+	struct tam_port_share *share = bpf_map_lookup_elem(&tam_lines, &at);
 
-	if (!line)
+	if (!share)
 		return 0;
-	fill_for_now(&line->account);
-	if (*(volatile __s64 *)&line->account.left <= 0 || (!at_nic && is_waited_in(line))) {
+	fill_for_now(&share->account);
+	if (*(volatile __s64 *)&share->account.left <= 0 || (!at_nic && is_waited_in(share))) {
 		if (at_nic)
-			__sync_fetch_and_add(&line->dropped[0], 1);
+			__sync_fetch_and_add(&share->dropped[0], 1);
 		return 1 + at;
 	}
-	__sync_fetch_and_add(&line->account.left, -((__s64)(bytes + beside) << TAM_FUEL_SHIFT));
+	__sync_fetch_and_add(&share->account.left, -((__s64)(bytes + beside) << TAM_FUEL_SHIFT));
 	if (at_nic)
-		__sync_fetch_and_add(&line->account.sent[0], bytes);
+		__sync_fetch_and_add(&share->account.sent[0], bytes);
 	else
-		__sync_fetch_and_add(&line->account.sent[1], bytes);
-	__sync_fetch_and_add(&line->account.packets, 1);
+		__sync_fetch_and_add(&share->account.sent[1], bytes);
+	__sync_fetch_and_add(&share->account.packets, 1);
 	return 0;
 }
 
@@ -87,7 +87,7 @@ static __always_inline __u32 take_share(void *ctx, enum tam_level level, __u32 s
 
 	if (!config || !(config->flags & TAM_PORT_SHARES) || session == TAM_SESSION_SYSTEM)
 		return 0;
-	return pay_for_line(port, session, frame_length(ctx, level),
+	return pay_for_share(port, session, frame_length(ctx, level),
 			    config->flags & TAM_PORT_RAW ? 0 : TAM_ETHERNET_REST,
 			    level == TAM_LEVEL_NIC);
 }

@@ -35,17 +35,17 @@ enum tam_taken {
 static __noinline int to_stream(const struct tam_flow *flow, __u64 extent, int outcome)
 {
 	__u32 zero = 0;
-	struct tam_passage *way = bpf_map_lookup_elem(&tam_passages, &zero);
+	struct tam_passage *passage = bpf_map_lookup_elem(&tam_passages, &zero);
 
-	if (!way || !flow)
+	if (!passage || !flow)
 		return XDP_PASS;	/* not reached */
-	fill_way(&way->meta, flow, extent, outcome);
-	__builtin_memcpy(way->own_mac, flow->own_mac, ETH_ALEN);
-	way->length = extent >> 32;
-	way->moved = flow->action == TAM_ACTION_INTERCEPT_CLOSED ? TAM_CLOSED
+	fill_meta(&passage->meta, flow, extent, outcome);
+	__builtin_memcpy(passage->own_mac, flow->own_mac, ETH_ALEN);
+	passage->length = extent >> 32;
+	passage->moved = flow->action == TAM_ACTION_INTERCEPT_CLOSED ? TAM_CLOSED
 		     : flow->action == TAM_ACTION_INTERCEPT	 ? TAM_OPEN
 								 : TAM_BACK;
-	way->program = outcome;
+	passage->program = outcome;
 	return TAM_INTERCEPT;
 }
 
@@ -84,28 +84,28 @@ static __always_inline int has_listener(tam_context *ctx, __u32 version, __u16 p
 }
 
 /* Returns true if a packet is the first of a connection, or of one with a local socket. */
-static __always_inline enum tam_taken taken(tam_context *ctx, const struct tam_passage *way)
+static __always_inline enum tam_taken taken(tam_context *ctx, const struct tam_passage *passage)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
-	__u32 l3 = way->meta.l3_offset, l4 = way->meta.l4_offset, length;
-	__u32 version = way->meta.flags >> 8 & 0xff;
+	__u32 l3 = passage->meta.l3_offset, l4 = passage->meta.l4_offset, length;
+	__u32 version = passage->meta.flags >> 8 & 0xff;
 	/* The fragments of a segment would be reassembled behind the service. */
-	enum tam_taken unread = way->moved == TAM_CLOSED ? TAM_REFUSED : TAM_PAST;
+	enum tam_taken unread = passage->moved == TAM_CLOSED ? TAM_REFUSED : TAM_PAST;
 	struct bpf_sock_tuple tuple = {};
 	struct bpf_sock *socket;
 	int found;
 
 	if (l3 > TAM_L3_OFFSET_MAX || l4 > TAM_L4_OFFSET_MAX)
 		return unread;	/* a later fragment has no ports */
-	if (way->meta.flags & TAM_META_FRAGMENT && unread == TAM_REFUSED)
+	if (passage->meta.flags & TAM_META_FRAGMENT && unread == TAM_REFUSED)
 		return TAM_REFUSED;
 
 	struct tcphdr *tcp = data + l4;
 
 	if ((void *)(tcp + 1) > data_end)
 		return unread;
-	if (way->moved && tcp->syn && !tcp->ack)
-		return has_listener(ctx, version, way->meta.entry) ? TAM_TAKEN : unread;
+	if (passage->moved && tcp->syn && !tcp->ack)
+		return has_listener(ctx, version, passage->meta.entry) ? TAM_TAKEN : unread;
 	if (version == 4) {
 		struct iphdr *ip = data + l3;
 

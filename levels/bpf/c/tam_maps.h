@@ -331,10 +331,10 @@ struct tam_marked {
 #define TAM_META_CROSS (1 << 7)	/* from XDP to tc: only to be sent across (bridge.h) */
 #define TAM_META_INTERCEPT (TAM_META_CROSS | TAM_META_UP)	/* from XDP to tc: mark it for the listener whose port is `entry` */
 /* Flags on the way to the cell only. */
-#define TAM_META_COUNTED (1 << 3)	/* holds credit of its session's queue (tam_room) */
+#define TAM_META_COUNTED (1 << 3)	/* holds credit of its session's queue (tam_queue_credits) */
 #define TAM_META_COUNTED_SHIFT 4	/* position of the epoch's last bit, an index of `sent` */
 #define TAM_META_LEAVES (1 << 7)	/* from tc: it only has to leave by egress_port, when it is its session's
-				 * turn; flow_hash is the number of the tam_line that counts it, `then` the verdict,
+				 * turn; flow_hash is the number of the tam_port_share that counts it, `then` the verdict,
 				 * arrival_port the session that pays */
 #define TAM_META_BY_KERNEL (1 << 0)	/* with TAM_META_LEAVES: the kernel is to route it then */
 #define TAM_MARK_LISTENER 0x54410000	/* mark of a packet for a local listener; the lower half is its port */
@@ -576,9 +576,9 @@ struct tam_account {
  * 	number of packets that wait:                        up[0] + up[1] - gone
  *
  * The epoch is that of the queue credit which the packet takes, and lost packets are found as
- * there (tam_room). The first records, by the number of the port, are for all sessions that
+ * there (tam_queue_credits). The first records, by the number of the port, are for all sessions that
  * have no share of it. */
-struct tam_line {
+struct tam_port_share {
 	struct tam_account account;
 	__u64 up[2];		/* packets of kernel level that went to wait, by the last bit of the epoch */
 	__u64 dropped[2];	/* packets that found the share used up at nic; and at kernel the queue full */
@@ -647,7 +647,7 @@ struct tam_answer {
  * its credit for ever. So the cell switches the counting to another epoch each second, for all
  * sessions at once; a second later packets of the epoch before that have not arrived are lost, and
  * done is raised by their memory. If some arrive after all, the next sum of that epoch lacks them. */
-struct tam_room {
+struct tam_queue_credits {
 	__u64 most;		/* limit of the queue; 0: nothing is counted, there are no claims */
 	__u64 sent[2];		/* memory of packets given to user level, by the last bit of the epoch */
 	__u64 dropped;		/* packets dropped for lack of credit */

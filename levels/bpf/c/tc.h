@@ -3,9 +3,9 @@
  *
  *   XDP: to_service() -- metadata in front, XDP_PASS --> stack --> tam_tc: the lane again
  *     | no packet of a lane: on, untouched
- *     | cannot run here: up, by the TAP device (ways.h)
+ *     | cannot run here: up, by the TAP device (actions.h)
  *     v
- *   run_module() --tail call--> the module --tail call--> tam_afterwards_tc (afterwards.h)
+ *   run_module() --tail call--> the module --tail call--> tam_afterwards_tc (verdict.h)
  *
  * One copy serves all ports: the port's properties are in the metadata.
  * Ports have GRO off while a service is at this level, so that one buffer is one frame here.
@@ -15,7 +15,7 @@
 #ifndef TAM_TC_H
 #define TAM_TC_H
 
-#include "afterwards.h"
+#include "verdict.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
@@ -34,9 +34,9 @@ struct {
 
 /* Fills the part of the passage that XDP's cache provides at nic, without which a packet
  * has no route. */
-static __always_inline void fill_route(struct __sk_buff *ctx, struct tam_passage *way)
+static __always_inline void fill_route(struct __sk_buff *ctx, struct tam_passage *passage)
 {
-	__u32 l3 = way->meta.l3_offset, ip_length = 0, port = way->meta.egress_port;
+	__u32 l3 = passage->meta.l3_offset, ip_length = 0, port = passage->meta.egress_port;
 	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
 
 	/* The packet fitted on arrival. The kernel checks the length of one that the
@@ -45,34 +45,34 @@ static __always_inline void fill_route(struct __sk_buff *ctx, struct tam_passage
 	if (l3 <= TAM_L3_OFFSET_MAX)
 		ip_length = ip_length_at(first_byte(ctx, TAM_LEVEL_KERNEL) + l3,
 					 last_byte(ctx, TAM_LEVEL_KERNEL));
-	way->mtu = ip_length;
+	passage->mtu = ip_length;
 	if (config)
-		__builtin_memcpy(way->own_mac, config->mac, ETH_ALEN);
+		__builtin_memcpy(passage->own_mac, config->mac, ETH_ALEN);
 	else
-		way->meta.flags &= ~TAM_META_ROUTED;
+		passage->meta.flags &= ~TAM_META_ROUTED;
 }
 
 /* Handles a packet of a lane that arrived here. Returns a tc action, or TAM_RUN. */
 static __always_inline int arrive(struct __sk_buff *ctx, struct tam_meta *meta)
 {
 	__u32 zero = 0, entry = meta->entry, flags = meta->flags, length = ctx->len;
-	struct tam_passage *way = bpf_map_lookup_elem(&tam_passages, &zero);
+	struct tam_passage *passage = bpf_map_lookup_elem(&tam_passages, &zero);
 	struct tam_lane *lane = bpf_map_lookup_elem(&tam_lanes, &entry);
 	struct tam_service_stats *stats = bpf_map_lookup_elem(&tam_services, &entry);
 
-	if (!way || !lane || !stats)
+	if (!passage || !lane || !stats)
 		return TC_ACT_UNSPEC;
-	way->mark[0] = 0;
-	way->mark[1] = 0;
+	passage->mark[0] = 0;
+	passage->mark[1] = 0;
 	if (flags & TAM_META_MARK) {
 		struct tam_marked *marked = marked_of(ctx);
 
 		if (marked)
-			__builtin_memcpy(way->mark, marked->mark, sizeof(way->mark));
+			__builtin_memcpy(passage->mark, marked->mark, sizeof(passage->mark));
 	}
 	meta->flags = 0;
-	way->meta = *meta;
-	way->meta.flags = flags & ((1 << TAM_META_EPOCH_SHIFT) - 1) &
+	passage->meta = *meta;
+	passage->meta.flags = flags & ((1 << TAM_META_EPOCH_SHIFT) - 1) &
 			  ~(TAM_META_TO_TC | TAM_META_UP);
 	if (!enter_lane(lane)) {
 		count_packet(stats, length);
@@ -80,18 +80,18 @@ static __always_inline int arrive(struct __sk_buff *ctx, struct tam_meta *meta)
 		return TC_ACT_SHOT;
 	}
 	count_at_tc(lane, flags >> TAM_META_EPOCH_SHIFT);
-	way->length = length;
-	way->bytes = length;
+	passage->length = length;
+	passage->bytes = length;
 	if (flags & TAM_META_UP || !runs_at_tc(lane)) {
 		count_packet(stats, length);
 		if (is_held(lane))
 			return dropped_as_held(TAM_LEVEL_KERNEL, lane, stats);
-		return raise(ctx, TAM_LEVEL_KERNEL, lane, way, stats);
+		return raise(ctx, TAM_LEVEL_KERNEL, lane, passage, stats);
 	}
-	fill_hand_over(way, &way->meta, lane,
-		       (__u64)length << 32 | (__u32)way->meta.l4_offset << 16 | way->meta.l3_offset,
+	fill_hand_over(passage, &passage->meta, lane,
+		       (__u64)length << 32 | (__u32)passage->meta.l4_offset << 16 | passage->meta.l3_offset,
 		       TAM_LEVEL_KERNEL);
-	fill_route(ctx, way);
+	fill_route(ctx, passage);
 	return TAM_RUN;
 }
 

@@ -105,18 +105,18 @@ static __always_inline int act_unread(struct __sk_buff *ctx, struct tam_port_sta
 static __noinline int intercept_here(struct __sk_buff *ctx, struct tam_port_stats *stats)
 {
 	__u32 at = 0;
-	struct tam_passage *way = bpf_map_lookup_elem(&tam_passages, &at);
+	struct tam_passage *passage = bpf_map_lookup_elem(&tam_passages, &at);
 
-	if (!stats || !way)
+	if (!stats || !passage)
 		return XDP_DROP;	/* not reached */
 
-	enum tam_taken what = taken(ctx, way);
+	enum tam_taken what = taken(ctx, passage);
 
 	if (what == TAM_REFUSED)
 		return finish_all(stats, TAM_DROP_DOWN, frames_of(ctx));
 	if (what == TAM_PAST)
-		return finish_all(stats, way->program, frames_of(ctx));
-	ctx->mark = TAM_MARK_LISTENER | way->meta.entry;
+		return finish_all(stats, passage->program, frames_of(ctx));
+	ctx->mark = TAM_MARK_LISTENER | passage->meta.entry;
 	return finish_all(stats, TAM_INTERCEPTED, frames_of(ctx));
 }
 

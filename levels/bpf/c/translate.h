@@ -47,7 +47,7 @@ struct tam_translation_key {
 	__u8 later;		/* 1: a later fragment */
 	__u8 arrival;		/* 1 + arrival_by() of the arrival device; 0: of a quoted packet */
 };
-_Static_assert(TAM_STACK_ARRIVALS < 255, "arrivals have room in the key");
+_Static_assert(TAM_STACK_ARRIVALS < 255, "arrivals have credits in the key");
 
 struct tam_translation {
 	struct tam_end end;	/* source with which it leaves, or destination with which it arrived */
@@ -409,26 +409,26 @@ static __always_inline void share_origin(struct tam_meta *meta, struct tam_end *
 static __always_inline int keep_origin(void *ctx, enum tam_level level)
 {
 	__u32 zero = 0;
-	struct tam_passage *way = bpf_map_lookup_elem(&tam_passages, &zero);
+	struct tam_passage *passage = bpf_map_lookup_elem(&tam_passages, &zero);
 	struct tam_origin *origin = bpf_map_lookup_elem(&tam_origins, &zero);
 
-	if (!way || !origin)
+	if (!passage || !origin)
 		return 0;
 
 	struct tam_ends *ends = &origin->ends;
 
 	origin->ip_version = 0;
-	if (way->meta.flags & (TAM_META_ROUTED | TAM_META_BRIDGED) || !(way->meta.flags >> 8 & 0xff) ||
-	    read_ends(ctx, level, way->meta.l3_offset, ends))
+	if (passage->meta.flags & (TAM_META_ROUTED | TAM_META_BRIDGED) || !(passage->meta.flags >> 8 & 0xff) ||
+	    read_ends(ctx, level, passage->meta.l3_offset, ends))
 		return 0;
 	origin->source = ends->key.source;
 	origin->destination = ends->key.destination;
 	origin->protocol = ends->key.protocol;
 	origin->later = ends->key.later;
-	origin->arrival = 1 + way->meta.arrival_port;
+	origin->arrival = 1 + passage->meta.arrival_port;
 	origin->ip_version = ends->key.ip_version;
 	if (origin->ip_version == 4)
-		share_origin(&way->meta, &origin->source);
+		share_origin(&passage->meta, &origin->source);
 	return 0;
 }
 

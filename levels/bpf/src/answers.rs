@@ -34,7 +34,7 @@ impl Answers {
     ///
     /// # Errors
     /// The kernel does not map it.
-    pub fn given(fd: &OwnedFd) -> io::Result<Self> {
+    pub fn from_fd(fd: &OwnedFd) -> io::Result<Self> {
         let words = MappedWords::new(fd.as_fd(), size_of::<Answer>() / 8)?;
         Ok(Self { words, number: 0 })
     }

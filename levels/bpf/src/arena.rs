@@ -13,9 +13,10 @@
 //! An [`Arena`] is the kernel's object, with or without a mapping in this
 //! process; a [`MappedArena`] is that mapping. Needs Linux 6.9. Contents are not interpreted here.
 //!
-//! Pages are allocated when a process touches them for the first time, so the process that maps them
-//! touches them, before a program runs. (A program could allocate them, `bpf_arena_alloc_pages`;
-//! making one for each arena takes 0.5 ms, and a page by way of a process 0.001 ms.)
+//! Pages are allocated when a process touches them for the first time, so the process that maps
+//! them touches them, before a program runs. (A program could allocate them,
+//! `bpf_arena_alloc_pages`; making one for each arena takes 0.5 ms, and a page by way of a process
+//! 0.001 ms.)
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -211,7 +212,7 @@ impl MappedArena {
     /// # Errors
     /// The addresses are taken here, the kernel does not map it there, or there is no
     /// memory.
-    pub fn given(fd: BorrowedFd<'_>, address: u64, pages: u64) -> Result<Self, ArenaError> {
+    pub fn from_fd(fd: BorrowedFd<'_>, address: u64, pages: u64) -> Result<Self, ArenaError> {
         let reservation = Reservation::at(address).map_err(|source| ArenaError::Kernel {
             action: "reserve the addresses of",
             pages,

@@ -85,7 +85,7 @@ impl MappedBlock {
     ///
     /// # Errors
     /// The kernel does not map that much of it.
-    pub fn given(fd: BorrowedFd<'_>, length: u32) -> io::Result<Self> {
+    pub fn from_fd(fd: BorrowedFd<'_>, length: u32) -> io::Result<Self> {
         let length = length.next_multiple_of(8);
         Ok(Self { words: MappedWords::new(fd, length as usize / 8)?, length })
     }

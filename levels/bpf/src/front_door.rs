@@ -126,13 +126,13 @@ pub enum FrontDoorError {
     #[error("the front door's programs cannot be tapped: {0}")]
     Ring(io::Error),
     /// The port has no program.
-    #[error("port {port} has no program: its device is away")]
+    #[error("port {port} has no program: its device is gone")]
     NotAttached {
         /// Number of the port.
         port: PortId,
     },
     /// Drops by the kernel's stack cannot be counted.
-    #[error("what the kernel's stack drops cannot be counted: {0}")]
+    #[error("cannot count the drops of the kernel's stack: {0}")]
     Stack(io::Error),
     /// The kernel cannot wait for packets in flight.
     #[error("membarrier failed: {0}")]
@@ -299,8 +299,8 @@ impl FrontDoor {
     /// Attaches a copy of the program to a port's device, and at its tcx ingress the one for
     /// modules at kernel level, before other programs there.
     ///
-    /// # Errors
-    /// The device has another XDP program, its driver lacks the mode, or the kernel has no tcx.
+    /// # Errors The device has another XDP program, its driver lacks the mode, or the kernel
+    /// has no tcx.
     pub fn attach(
         &mut self,
         port: PortId,

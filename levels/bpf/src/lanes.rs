@@ -70,7 +70,7 @@ impl Lanes {
     ///
     /// # Errors
     /// The kernel does not map that much of it.
-    pub fn given(fd: &OwnedFd) -> io::Result<Self> {
+    pub fn from_fd(fd: &OwnedFd) -> io::Result<Self> {
         Ok(Self { words: MappedWords::new(fd.as_fd(), ENTRIES_MAX * WORDS)? })
     }
 

@@ -5,9 +5,9 @@
 use std::mem::offset_of;
 
 use bpf_maps::{
-    Account, Answer, Captured, Config, End, HandOver, Key, Lane, Line, Mask, OUTCOMES, OwnPrefix,
-    PacketMeta, Passage, PortConfig, PortStats, ReasonKey, Request, Room, Rule, RuleFact,
-    RuleStats, STAGES, ServiceStats, StackKind, StackStats, Vlan, VlanKey,
+    Account, Answer, Captured, Config, End, HandOver, Key, Lane, Mask, OUTCOMES, OwnPrefix,
+    PacketMeta, Passage, PortConfig, PortShare, PortStats, QueueCredits, ReasonKey, Request, Rule,
+    RuleFact, RuleStats, STAGES, ServiceStats, StackKind, StackStats, Vlan, VlanKey,
 };
 
 use crate::object::{Object, OpenObject};
@@ -155,14 +155,25 @@ fn layout_of_services_matches_header() {
         beyond,
     );
     same!(object, "tam_account", Account, left, ticked, per_tick, full, sent, packets, unused,);
-    same!(object, "tam_line", Line, account, up, dropped, gone, sent_up, sent_above, unused,);
+    same!(
+        object,
+        "tam_port_share",
+        PortShare,
+        account,
+        up,
+        dropped,
+        gone,
+        sent_up,
+        sent_above,
+        unused,
+    );
     same!(object, "tam_end", End, address, port_be, zero);
     same!(object, "tam_request", Request, number, port, kind, changed, source, destination);
     same!(object, "tam_answer", Answer, value, unused);
     same!(
         object,
-        "tam_room",
-        Room,
+        "tam_queue_credits",
+        QueueCredits,
         most,
         sent,
         dropped,

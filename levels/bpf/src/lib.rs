@@ -16,7 +16,6 @@ mod block;
 mod btf;
 #[cfg(test)]
 mod call_stack;
-pub mod facts;
 pub mod front_door;
 mod function_btf;
 mod insn;
@@ -24,18 +23,19 @@ mod inventory;
 mod lanes;
 #[cfg(test)]
 mod layout;
-mod lines;
 mod map;
 mod mapped;
 mod new_map;
 mod object;
 mod object_name;
 pub mod pin;
+mod port_shares;
 mod program;
+mod queue_credits;
 mod raw_program;
 mod reserved;
 mod ring;
-mod rooms;
+pub mod rule_facts;
 mod test_run;
 #[cfg(test)]
 mod tests;
@@ -43,20 +43,20 @@ mod tests;
 pub use answers::{Answers, QUESTION_HEAD, QUESTION_PACKET};
 pub use arena::{ARENA_PAGE, Arena, ArenaError, MappedArena};
 pub use block::{Block, BlockError, MappedBlock};
-pub use facts::RuleFacts;
 pub use front_door::{Below, FrontDoor, FrontDoorError, VlanDevice};
 pub use inventory::Inventory;
 pub use lanes::{Departures, Lane, Lanes, LanesError};
-pub use lines::{Lines, SentBelow};
 pub use map::{DevmapValue, Map, MapError, MapInfo, MappedArray, Update, possible_cpus};
 pub use new_map::{MapSpec, NewMapError};
 pub use object::{LoadError, Object, ObjectError, OpenObject};
 pub use pin::PinError;
+pub use port_shares::{PortShares, SentBelow};
 pub use program::{AttachError, Link, Order, Program, XdpMode, takes_redirects, xdp_program_on};
+pub use queue_credits::{CreditRecord, CreditTable, Head};
 pub use raw_program::{RawFunction, RawKind, RawLoadError, RawMap, RawProgram};
 pub use reserved::Reservation;
 pub use ring::{BrokenRing, RingBuffer};
-pub use rooms::{Head, Room, Rooms};
+pub use rule_facts::RuleFacts;
 pub use test_run::{TestRun, TestRunError, XdpContext};
 
 /// Compiled objects, by the upper-case name of their source file.

@@ -84,7 +84,7 @@ pub enum RawLoadError {
     },
     /// The verifier gave up.
     #[error(
-        "program '{name}' of {instructions} instructions is too large for the verifier to follow all its ways"
+        "program '{name}' of {instructions} instructions is too large for the verifier to follow all its paths"
     )]
     TooComplex {
         /// Name of the program.

@@ -69,7 +69,7 @@ impl RingBuffer {
     /// # Errors
     /// `InvalidInput` when the length is not a power of two, or no multiple of a page;
     /// else the kernel's error: it is no ring buffer, or has fewer bytes.
-    pub fn given(fd: BorrowedFd<'_>, length: u32) -> io::Result<Self> {
+    pub fn from_fd(fd: BorrowedFd<'_>, length: u32) -> io::Result<Self> {
         let page = rustix::param::page_size();
         if !length.is_power_of_two() || !(length as usize).is_multiple_of(page) {
             return Err(io::ErrorKind::InvalidInput.into());

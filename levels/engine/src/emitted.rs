@@ -17,7 +17,7 @@ pub struct Emitted {
 
 impl Emitted {
     /// Returns true when a call has emitted the most events and messages allowed.
-    pub(crate) const fn is_noisy(&self) -> bool {
+    pub(crate) const fn is_full(&self) -> bool {
         self.events.len() + self.messages.len() >= EVENTS_PER_CALL_MAX
     }
 }

@@ -7,9 +7,9 @@
 use crate::batch::Batch;
 use crate::emitted::{Emitted, Event, QueueWatch, Sent};
 use crate::local::Local;
+use crate::memory_account::Limits;
 use crate::origins::Origins;
 use crate::pace::Pace;
-use crate::room::Limits;
 use crate::trap::Trap;
 use abi::host::{
     EVENT_LENGTH_MAX, FRAME_LENGTH_MAX, FRAME_LENGTH_MIN, Hook, QUEUE_PERCENT_MAX,
@@ -17,7 +17,7 @@ use abi::host::{
 };
 use abi::layout::{META_ADDRESS, META_LENGTHS_LENGTH, SEND_BY_ROUTE, WINDOW_ADDRESS, host_error};
 use abi::{HostFunction, HostFunctions, PacketBytes};
-use level::ahead;
+use level::prefetch;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -69,7 +69,7 @@ impl<P> Host<P> {
     /// Prefetches the fields that each packet reads.
     #[inline]
     pub(crate) fn load_ahead(&self) {
-        ahead::load_first(self, std::mem::offset_of!(Self, batch));
+        prefetch::load_first(self, std::mem::offset_of!(Self, batch));
     }
 }
 
@@ -218,7 +218,10 @@ pub(crate) fn show<P: PacketBytes>(memory: &mut [u8], host: &mut Host<P>) -> Res
 
 /// Copies the window back into the packet.
 #[inline]
-pub(crate) fn take_back<P: PacketBytes>(memory: &mut [u8], host: &mut Host<P>) -> Result<(), i32> {
+pub(crate) fn store_window<P: PacketBytes>(
+    memory: &mut [u8],
+    host: &mut Host<P>,
+) -> Result<(), i32> {
     let Some(packet) = host.packet.as_mut() else { return Err(host_error::WRONG_HOOK) };
     let window = window_of(memory, host.window_length).ok_or(host_error::OUT_OF_RANGE)?;
     packet.store(0, window).map_err(|_| host_error::OUT_OF_RANGE)
@@ -232,7 +235,7 @@ fn packet_load<P: PacketBytes>(
     length: u32,
 ) -> Answer {
     if (offset as usize) < host.window_length {
-        take_back(memory, host)?;
+        store_window(memory, host)?;
     }
     let packet = host.packet.as_ref().ok_or(host_error::WRONG_HOOK)?;
     let to = range(memory, address, length)?;
@@ -249,7 +252,7 @@ fn packet_store<P: PacketBytes>(
 ) -> Answer {
     let in_window = (offset as usize) < host.window_length;
     if in_window {
-        take_back(memory, host)?;
+        store_window(memory, host)?;
     }
     let packet = host.packet.as_mut().ok_or(host_error::WRONG_HOOK)?;
     let from = range(memory, address, length)?;
@@ -266,7 +269,7 @@ fn resize<P: PacketBytes>(
     delta: i32,
     act: fn(&mut P, i32) -> Result<(), abi::packet::PacketError>,
 ) -> Answer {
-    take_back(memory, host)?;
+    store_window(memory, host)?;
     let packet = host.packet.as_mut().ok_or(host_error::WRONG_HOOK)?;
     act(packet, delta).map_err(|_| host_error::OVER_LIMIT)?;
     show(memory, host)?;
@@ -306,7 +309,7 @@ fn event<P>(
     length: u32,
 ) -> Answer {
     let data = range(memory, address, length)?;
-    if data.len() > EVENT_LENGTH_MAX || host.emitted.as_ref().is_some_and(|it| it.is_noisy()) {
+    if data.len() > EVENT_LENGTH_MAX || host.emitted.as_ref().is_some_and(|it| it.is_full()) {
         return Err(host_error::OVER_LIMIT);
     }
     host.emitted.get_or_insert_default().events.push(Event { code: number, data: data.to_vec() });
@@ -315,7 +318,7 @@ fn event<P>(
 
 fn message_send<P>(memory: &mut [u8], host: &mut Host<P>, address: u32, length: u32) -> Answer {
     let message = range(memory, address, length)?;
-    if message.len() > EVENT_LENGTH_MAX || host.emitted.as_ref().is_some_and(|it| it.is_noisy()) {
+    if message.len() > EVENT_LENGTH_MAX || host.emitted.as_ref().is_some_and(|it| it.is_full()) {
         return Err(host_error::OVER_LIMIT);
     }
     host.emitted.get_or_insert_default().messages.push(message.to_vec());

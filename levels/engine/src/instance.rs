@@ -6,14 +6,14 @@ use crate::batch::{Batch, Handled};
 use crate::emitted::Emitted;
 use crate::hooks::{Call, Ended, QueueEvent};
 use crate::host::{Host, window_of};
-use crate::pace::Over;
+use crate::pace::PaceDecision;
 use crate::state::{Kept, counter_at};
 use crate::step;
 use crate::trap::{StartError, StartRefusal, StateError, Trap, TrapKind};
 use abi::host::{Hook, QUEUE_DROPPED, QUEUE_HEAD_MAX, QUEUE_LONG, QUEUE_SHORT};
 use abi::layout::{DATA_ADDRESS, MARK_LENGTH, META_ADDRESS, WINDOW_ADDRESS, WINDOW_LENGTH_MAX};
 use abi::{Meta, PacketBytes, Verdict};
-use level::ahead;
+use level::prefetch;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -39,15 +39,15 @@ pub struct Instance<P: 'static> {
     on_packet: TypedFunc<(), u32>,
     memory: Memory,
     call_slices: u64,
-    places: Places,
+    places: StoreAddresses,
     batch: Rc<RefCell<Batch<P>>>,
-    looping: TypedFunc<(), ()>,
+    batch_loop: TypedFunc<(), ()>,
     rest: Box<Rest>,
 }
 
 /// Addresses of wasmtime's data that a packet's call reads, for prefetching only.
 #[derive(Clone, Copy)]
-struct Places {
+struct StoreAddresses {
     /// Address of the linear memory when the instance was made; the memory may move.
     memory: *const u8,
     /// Address of the reference to `on_packet`, after all other data of the instance.
@@ -77,14 +77,14 @@ impl<P: PacketBytes + 'static> Instance<P> {
         memory: Memory,
         on_packet: TypedFunc<(), u32>,
         call_slices: u64,
-        (batch, looping): (Rc<RefCell<Batch<P>>>, TypedFunc<(), ()>),
+        (batch, batch_loop): (Rc<RefCell<Batch<P>>>, TypedFunc<(), ()>),
         rest: Box<Rest>,
     ) -> Self {
-        let places = Places {
+        let places = StoreAddresses {
             memory: memory.data_ptr(&store),
             function: on_packet.func().to_raw(&mut store).cast::<u8>(),
         };
-        Self { store, on_packet, memory, call_slices, places, batch, looping, rest }
+        Self { store, on_packet, memory, call_slices, places, batch, batch_loop, rest }
     }
 
     /// Runs the module on one packet; fills in the lengths of `meta`, the caller sets the rest.
@@ -194,22 +194,22 @@ impl<P: PacketBytes + 'static> Instance<P> {
     #[inline]
     pub fn load_ahead(&self, step: u8) {
         match step {
-            0 => ahead::load_first(self, std::mem::offset_of!(Self, batch)),
+            0 => prefetch::load_first(self, std::mem::offset_of!(Self, batch)),
             1 => {
                 let host = self.store.data();
                 host.load_ahead();
                 let host = std::ptr::from_ref(host).cast::<u8>();
-                STORE_LINES.iter().for_each(|&line| ahead::load_line(host.wrapping_sub(line)));
+                STORE_LINES.iter().for_each(|&line| prefetch::load_line(host.wrapping_sub(line)));
                 let function = self.places.function;
                 for line in 0..CONTEXT_LINES {
-                    ahead::load_line(function.wrapping_sub(line * ahead::LINE));
+                    prefetch::load_line(function.wrapping_sub(line * prefetch::LINE));
                 }
                 for address in [META_ADDRESS, WINDOW_ADDRESS, DATA_ADDRESS] {
-                    ahead::load_line(self.places.memory.wrapping_add(address as usize));
+                    prefetch::load_line(self.places.memory.wrapping_add(address as usize));
                 }
             }
             // The memory's address is behind three pointers of wasmtime: they are read.
-            _ => ahead::load_line(self.memory.data_ptr(&self.store)),
+            _ => prefetch::load_line(self.memory.data_ptr(&self.store)),
         }
     }
 
@@ -248,14 +248,14 @@ impl<P: PacketBytes + 'static> Instance<P> {
     pub fn run(mut self: Box<Self>) -> Ran<P> {
         let batch = Rc::clone(&self.batch);
         let memory_bytes = self.memory_bytes();
-        match self.store.data().pace.as_ref().map_or(Over::GoOn, |pace| pace.begins()) {
-            Over::GoOn => self.arm(),
-            Over::Closely => self.store.set_epoch_deadline(0),
-            Over::Suspend | Over::Stop => return Ran::Rest(self, Done::Packets),
+        match self.store.data().pace.as_ref().map_or(PaceDecision::Continue, |pace| pace.begins()) {
+            PaceDecision::Continue => self.arm(),
+            PaceDecision::ContinueClosely => self.store.set_epoch_deadline(0),
+            PaceDecision::Suspend | PaceDecision::Stop => return Ran::Rest(self, Done::Packets),
         }
         let running = Box::pin(async move {
-            let looping = self.looping.clone();
-            let result = looping.call_async(&mut self.store, ()).await;
+            let batch_loop = self.batch_loop.clone();
+            let result = batch_loop.call_async(&mut self.store, ()).await;
             (self.ended(result), Done::Packets)
         });
         Suspended::new(running, batch, memory_bytes).resume()
@@ -400,7 +400,7 @@ impl<P: PacketBytes + 'static> Instance<P> {
     }
 
     /// Returns a copy of memory and globals.
-    pub fn keep_memory(&mut self) -> Kept {
+    pub fn save_memory(&mut self) -> Kept {
         let globals = self.globals().collect();
         Kept::Memory { bytes: self.memory().to_vec(), globals }
     }
@@ -422,7 +422,7 @@ impl<P: PacketBytes + 'static> Instance<P> {
     }
 
     /// Restores memory and globals.
-    pub(crate) fn put_memory(
+    pub(crate) fn restore_memory(
         &mut self,
         bytes: &[u8],
         globals: &[(u32, u64)],

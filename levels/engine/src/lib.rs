@@ -12,17 +12,17 @@
 //! (base/abi), which packets it gets and how a verdict is carried out (the cell).
 
 mod batch;
+mod batch_loop;
 mod emitted;
 mod globals;
 mod hooks;
 mod host;
 mod instance;
 mod local;
-mod looping;
+mod memory_account;
 mod origins;
 mod pace;
 mod program;
-mod room;
 mod shared;
 mod stacks;
 mod state;
@@ -34,18 +34,18 @@ pub use batch::Handled;
 pub use emitted::{Emitted, Event, QueueWatch, Sent};
 pub use hooks::{Call, Ended, QueueEvent};
 pub use instance::{Done, Instance, Ran, Suspended};
-pub use pace::{Over, Pace};
+pub use memory_account::{Limits, MemoryAccount, Part};
+pub use pace::{Pace, PaceDecision};
 pub use program::{InstanceSpec, Program, Started, Starting, first_call};
-pub use room::{Limits, Part, Room};
 pub use shared::MemoryKind;
-pub use stacks::keep_stacks;
+pub use stacks::cache_stacks;
 pub use state::Kept;
 pub use thread_bound::ThreadBound;
 pub use trap::{Place, StartError, StartRefusal, StateError, Trap, TrapKind};
 
 use abi::layout::IMPORT_MODULE;
 use abi::{HOST_FUNCTIONS, HostFunctions, NotGranted};
-use looping::Loops;
+use batch_loop::Loops;
 use origins::Origins;
 use wasmtime::{Config, Linker, Module, OptLevel, WasmBacktraceDetails};
 
@@ -101,11 +101,11 @@ impl Engine {
         let unsupported = |error: wasmtime::Error| CompileError::Unsupported(format!("{error:#}"));
         MemoryKind::ALL
             .into_iter()
-            .try_for_each(|kind| self.looping(kind).map(drop).map_err(unsupported))
+            .try_for_each(|kind| self.batch_loop(kind).map(drop).map_err(unsupported))
     }
 
     /// Returns the module of the loop around packets, for modules of this kind.
-    pub(crate) fn looping(&self, kind: MemoryKind) -> wasmtime::Result<Module> {
+    pub(crate) fn batch_loop(&self, kind: MemoryKind) -> wasmtime::Result<Module> {
         self.loops.of(kind, self.of(kind))
     }
 

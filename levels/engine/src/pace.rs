@@ -4,11 +4,11 @@ use std::fmt::Debug;
 
 /// Decision on a running call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Over {
+pub enum PaceDecision {
     /// Continues the call.
-    GoOn,
+    Continue,
     /// Continues the call and asks again at its next loop or call, so that it ends exactly on time.
-    Closely,
+    ContinueClosely,
     /// Suspends the call until [`Suspended::resume`](crate::Suspended::resume) or
     /// [`Starting::resume`](crate::Starting::resume).
     Suspend,
@@ -20,12 +20,12 @@ pub enum Over {
 pub trait Pace: Debug {
     /// Decides on the call with this number: call numbers are unique in a process, and those of an
     /// instance increase.
-    fn over(&self, call: u64) -> Over;
+    fn decide(&self, call: u64) -> PaceDecision;
 
     /// Decides on a call that is about to begin. Consulted once before the sandbox is entered,
     /// since the epoch may have been raised just before, when no code checked it. Nothing begins
     /// unless the answer is to continue.
-    fn begins(&self) -> Over {
-        Over::GoOn
+    fn begins(&self) -> PaceDecision {
+        PaceDecision::Continue
     }
 }

@@ -4,12 +4,12 @@ use crate::batch::Batch;
 use crate::host::Host;
 use crate::instance::{Instance, Rest};
 use crate::local::Local;
+use crate::memory_account::{Limits, MemoryAccount};
 use crate::origins::Origins;
 use crate::pace::Pace;
-use crate::room::{Limits, Room};
 use crate::state::Kept;
 use crate::trap::{Place, StartError};
-use crate::{Engine, MemoryKind, globals, looping, shared, step};
+use crate::{Engine, MemoryKind, batch_loop, globals, shared, step};
 use abi::PacketBytes;
 use abi::host::{COUNTER_PREFIX, Hook};
 use abi::layout::{WINDOW_ADDRESS, WINDOW_LENGTH_MAX};
@@ -49,7 +49,7 @@ pub struct InstanceSpec {
     /// Memory, when the program was made for a shared one; all zero, and already charged.
     pub memory: Option<Arc<dyn SharedMemory>>,
     /// Account that the instance's memory and tables are charged to.
-    pub room: Option<Rc<dyn Room>>,
+    pub room: Option<Rc<dyn MemoryAccount>>,
 }
 
 /// Loaded module whose imports are linked: instances start from it in microseconds.
@@ -105,7 +105,7 @@ impl<P: PacketBytes + 'static> Program<P> {
             match kept {
                 None => instance.started().await?,
                 Some(Kept::Memory { bytes, globals }) => {
-                    instance.put_memory(&bytes, &globals)?;
+                    instance.restore_memory(&bytes, &globals)?;
                     instance.started().await?;
                 }
                 Some(Kept::Handed { bytes, counters }) => {
@@ -162,7 +162,7 @@ impl<P: PacketBytes + 'static> Program<P> {
         store.data_mut().memory = Some(memory);
         let on_packet =
             function(&instance, &mut store, "on_packet").ok_or(StartError::Export("on_packet"))?;
-        let looping = self.looping(engine, &mut store, &on_packet)?;
+        let batch_loop = self.batch_loop(engine, &mut store, &on_packet)?;
         let counters = counters_of(&instance, &mut store);
         batch.borrow_mut().counters.read = Rc::clone(&counters);
         let rest = Box::new(Rest {
@@ -177,12 +177,12 @@ impl<P: PacketBytes + 'static> Program<P> {
             counters: Rc::clone(&counters),
             globals: globals_of(&instance, &mut store),
         });
-        let batch = (batch, looping);
+        let batch = (batch, batch_loop);
         Ok(Instance::new(store, memory, on_packet, call_slices, batch, rest))
     }
 
     /// Makes the instance of the loop around `on_packet`, beside the module's.
-    fn looping(
+    fn batch_loop(
         &self,
         engine: &Engine,
         store: &mut Store<Host<P>>,
@@ -190,10 +190,10 @@ impl<P: PacketBytes + 'static> Program<P> {
     ) -> Result<TypedFunc<(), ()>, StartError> {
         let refused = |error: wasmtime::Error| StartError::Instantiate(format!("{error:#}"));
         let step = step::step(store);
-        let code = engine.looping(self.kind).map_err(refused)?;
+        let code = engine.batch_loop(self.kind).map_err(refused)?;
         let around = [step.into(), (*on_packet.func()).into()];
         let instance = wasmtime::Instance::new(&mut *store, &code, &around).map_err(refused)?;
-        function(&instance, store, looping::RUN).ok_or(StartError::Export(looping::RUN))
+        function(&instance, store, batch_loop::RUN).ok_or(StartError::Export(batch_loop::RUN))
     }
 
     fn host(&self, spec: &InstanceSpec, batch: &Rc<RefCell<Batch<P>>>) -> Host<P> {

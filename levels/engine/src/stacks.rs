@@ -33,7 +33,7 @@ thread_local! {
 }
 
 /// Makes an engine's calls run on cached stacks.
-pub fn keep_stacks(config: &mut Config) {
+pub fn cache_stacks(config: &mut Config) {
     config.with_host_stack(Arc::new(Creator));
 }
 

@@ -9,13 +9,13 @@
 //!                 Ran::Rest                Ran::Suspended ─ resume ─▶ …
 //! ```
 //!
-//! The loop is a module of a few instructions (`looping`), so that going from one packet to the
+//! The loop is a module of a few instructions (`batch_loop`), so that going from one packet to the
 //! next is one call into the host and one into the module, and costs less than entering the
 //! sandbox anew. A call can be suspended anywhere in the module's code: its stack is kept.
 
 use crate::batch::Handled;
 use crate::host::{self, Host};
-use crate::pace::Over;
+use crate::pace::PaceDecision;
 use crate::trap::{Trap, TrapKind};
 use abi::layout::{MARK_LENGTH, MARK_OFFSET, META_ADDRESS, META_LENGTH};
 use abi::{Meta, PacketBytes, Verdict};
@@ -30,20 +30,20 @@ pub(crate) fn watch<P>(store: &mut Store<Host<P>>) {
         if host.batch.borrow().is_stopped() {
             return Ok(UpdateDeadline::Interrupt);
         }
-        Ok(match pace.over(host.calls) {
-            Over::GoOn => UpdateDeadline::Continue(1),
-            Over::Closely => UpdateDeadline::Continue(0),
+        Ok(match pace.decide(host.calls) {
+            PaceDecision::Continue => UpdateDeadline::Continue(1),
+            PaceDecision::ContinueClosely => UpdateDeadline::Continue(0),
             // Consulted again right after resumption: the call may have been stopped, or its time
             // used up, meanwhile.
-            Over::Suspend if host.can_suspend => {
+            PaceDecision::Suspend if host.can_suspend => {
                 let (memory, batch) = (host.memory, Rc::clone(&host.batch));
                 if let Some(memory) = memory {
                     batch.borrow_mut().counters.copy(memory.data(&context));
                 }
                 UpdateDeadline::Yield(0)
             }
-            Over::Suspend => UpdateDeadline::Continue(1),
-            Over::Stop => UpdateDeadline::Interrupt,
+            PaceDecision::Suspend => UpdateDeadline::Continue(1),
+            PaceDecision::Stop => UpdateDeadline::Interrupt,
         })
     });
 }
@@ -118,7 +118,7 @@ pub(crate) fn verdict<P: PacketBytes>(
     host: &mut Host<P>,
     value: u32,
 ) -> Result<Verdict, Trap> {
-    host::take_back(bytes, host).map_err(|_| host.trap(&out_of_memory()))?;
+    host::store_window(bytes, host).map_err(|_| host.trap(&out_of_memory()))?;
     Verdict::parse(value)
         .map_err(|error| Trap { kind: TrapKind::NotAVerdict(Some(error.0)), place: None })
 }

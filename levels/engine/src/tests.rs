@@ -361,8 +361,8 @@ mod batch;
 #[path = "tests/packed.rs"]
 mod packed;
 
-#[path = "tests/room.rs"]
-mod room;
+#[path = "tests/memory_account.rs"]
+mod memory_account;
 
 #[path = "tests/shared.rs"]
 mod shared;
@@ -438,7 +438,7 @@ mod state {
         let program = program(&engine);
         let mut old = program.start(&engine, &spec()).unwrap();
         assert_eq!(reason(&mut old), 6);
-        let kept = old.keep_memory();
+        let kept = old.save_memory();
         let mut new = program.start_with(&engine, &spec(), Some(kept), 0).unwrap();
         assert_eq!(reason(&mut new), 7);
         assert_eq!(new.counters(), [("seen".to_owned(), 2)]);

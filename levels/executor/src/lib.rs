@@ -39,9 +39,9 @@ static RAISE: OnceLock<Raise> = OnceLock::new();
 
 /// Failure to set up the preemption timer: a fault of this program or of the host.
 #[derive(Debug, thiserror::Error)]
-pub enum SlicerError {
+pub enum PreemptionTimerError {
     /// The process has a timer already; it has one epoch and one signal handler.
-    #[error("this process already has a slicer")]
+    #[error("this process already has a preemption timer")]
     Second,
     /// The kernel refused a system call.
     #[error("{step} failed: {source}")]
@@ -55,13 +55,13 @@ pub enum SlicerError {
 
 /// Preemption timer of the calling thread.
 #[derive(Debug)]
-pub struct Slicer {
+pub struct PreemptionTimer {
     timer: libc::timer_t,
     /// Current interval, zero while the timer is off.
     interval: Nanos,
 }
 
-impl Slicer {
+impl PreemptionTimer {
     /// Makes the timer for the calling thread, switched off.
     ///
     /// `raise` runs in a signal handler: it may only do what is async-signal-safe, such as an
@@ -69,8 +69,8 @@ impl Slicer {
     ///
     /// # Errors
     /// The process has a timer already or the kernel refuses.
-    pub fn new(raise: impl Fn() + Send + Sync + 'static) -> Result<Self, SlicerError> {
-        RAISE.set(Box::new(raise)).map_err(|_| SlicerError::Second)?;
+    pub fn new(raise: impl Fn() + Send + Sync + 'static) -> Result<Self, PreemptionTimerError> {
+        RAISE.set(Box::new(raise)).map_err(|_| PreemptionTimerError::Second)?;
         install_handler()?;
         Ok(Self { timer: create_timer()?, interval: Nanos::ZERO })
     }
@@ -104,7 +104,7 @@ impl Slicer {
     }
 }
 
-impl Drop for Slicer {
+impl Drop for PreemptionTimer {
     fn drop(&mut self) {
         // SAFETY: `timer` was made by timer_create and is not used again.
         unsafe { libc::timer_delete(self.timer) };
@@ -123,7 +123,7 @@ extern "C" fn on_signal(_: libc::c_int) {
     }
 }
 
-fn install_handler() -> Result<(), SlicerError> {
+fn install_handler() -> Result<(), PreemptionTimerError> {
     // SAFETY: sigaction is a plain struct of integers, for which zeroes are valid.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = on_signal as extern "C" fn(libc::c_int) as usize;
@@ -133,7 +133,7 @@ fn install_handler() -> Result<(), SlicerError> {
     checked(done, "sigaction")
 }
 
-fn create_timer() -> Result<libc::timer_t, SlicerError> {
+fn create_timer() -> Result<libc::timer_t, PreemptionTimerError> {
     // SAFETY: sigevent is a plain struct of integers, for which zeroes are valid.
     let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
     event.sigev_notify = libc::SIGEV_THREAD_ID;
@@ -146,11 +146,11 @@ fn create_timer() -> Result<libc::timer_t, SlicerError> {
     Ok(timer)
 }
 
-fn checked(done: libc::c_int, step: &'static str) -> Result<(), SlicerError> {
+fn checked(done: libc::c_int, step: &'static str) -> Result<(), PreemptionTimerError> {
     if done == 0 {
         return Ok(());
     }
-    Err(SlicerError::System { step, source: io::Error::last_os_error() })
+    Err(PreemptionTimerError::System { step, source: io::Error::last_os_error() })
 }
 
 #[cfg(test)]
@@ -165,15 +165,15 @@ mod tests {
     fn code_is_interrupted_while_the_timer_is_armed_and_as_often_as_was_said() {
         let epoch = Arc::new(AtomicU64::new(0));
         let raised = Arc::clone(&epoch);
-        let mut slicer = Slicer::new(move || {
+        let mut preemption_timer = PreemptionTimer::new(move || {
             raised.fetch_add(1, Ordering::Relaxed);
         })
         .unwrap();
-        assert!(matches!(Slicer::new(|| ()), Err(SlicerError::Second)));
+        assert!(matches!(PreemptionTimer::new(|| ()), Err(PreemptionTimerError::Second)));
 
         for interval in [SLICE, TURN_MAX] {
             let before = epoch.load(Ordering::Relaxed);
-            slicer.arm(interval);
+            preemption_timer.arm(interval);
             let begin = Instant::now();
             while epoch.load(Ordering::Relaxed) < before + 5 {
                 assert!(begin.elapsed() < Duration::from_secs(5), "nothing was interrupted");
@@ -183,12 +183,12 @@ mod tests {
         }
         let before = epoch.load(Ordering::Relaxed);
         let begin = Instant::now();
-        slicer.arm_once(Nanos::from_millis(5), TURN_MAX);
+        preemption_timer.arm_once(Nanos::from_millis(5), TURN_MAX);
         while epoch.load(Ordering::Relaxed) == before {
             assert!(begin.elapsed() < Duration::from_secs(5), "nothing was interrupted");
         }
         assert!(begin.elapsed() >= Duration::from_millis(5), "{:?}", begin.elapsed());
-        slicer.disarm();
+        preemption_timer.disarm();
         let after = epoch.load(Ordering::Relaxed);
         std::thread::sleep(Duration::from_millis(20));
         assert_eq!(epoch.load(Ordering::Relaxed), after);

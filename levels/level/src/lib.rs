@@ -11,7 +11,7 @@
 //! `levels/bpf` provides such memory (an arena), `levels/engine` uses it;
 //! neither depends on the other. Mutual exclusion is the job of lanes, not of this crate.
 
-pub mod ahead;
+pub mod prefetch;
 
 use std::fmt::Debug;
 

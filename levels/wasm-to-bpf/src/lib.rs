@@ -38,13 +38,13 @@ pub const FUEL_BUDGET_MIN: u64 = 65_536;
 /// # Errors
 /// All reasons why the module cannot become eBPF, each with its position.
 pub fn compile(module: &[u8], options: &Options) -> Result<Program, Vec<Refusal>> {
-    begin(module, options)?.finish()
+    validate(module, options)?.finish()
 }
 
 /// Module that passed validation for eBPF: its initial image is known; code generation, which takes
 /// most of the time, has not run.
 #[derive(Debug)]
-pub struct Begun {
+pub struct Validated {
     built: front::Built,
     options: Options,
 }
@@ -54,11 +54,11 @@ pub struct Begun {
 /// # Errors
 /// All reasons why the module cannot become eBPF, each with its position; code generation
 /// may find more.
-pub fn begin(module: &[u8], options: &Options) -> Result<Begun, Vec<Refusal>> {
-    Ok(Begun { built: front::unit(module, options)?, options: options.clone() })
+pub fn validate(module: &[u8], options: &Options) -> Result<Validated, Vec<Refusal>> {
+    Ok(Validated { built: front::unit(module, options)?, options: options.clone() })
 }
 
-impl Begun {
+impl Validated {
     /// Returns the initial state of an instance: the same for every flavour.
     #[must_use]
     pub fn image(&self) -> &Image {

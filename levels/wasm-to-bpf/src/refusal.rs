@@ -269,7 +269,7 @@ pub enum Reason {
         segment: u32,
     },
     /// The initial value of a global is no constant.
-    #[error("the first value of global {global} is not an integer constant; give it one")]
+    #[error("the initial value of global {global} is not an integer constant; give it one")]
     GlobalValue {
         /// Index of the global.
         global: u32,

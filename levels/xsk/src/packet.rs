@@ -157,11 +157,13 @@ impl Packet {
     pub fn trim(&mut self, front: usize, back: usize) -> bool {
         let whole = self.is_whole();
         let Some(last) = self.count.checked_sub(1) else { return false };
-        let room = |segment: &Option<Segment>| segment.as_ref().map_or(0, |s| s.length as usize);
-        let (first_room, last_room) = (room(&self.segments[0]), room(&self.segments[last]));
+        let length_of =
+            |segment: &Option<Segment>| segment.as_ref().map_or(0, |s| s.length as usize);
+        let (first_length, last_length) =
+            (length_of(&self.segments[0]), length_of(&self.segments[last]));
         let fits = match whole {
-            true => front + back < first_room,
-            false => front < first_room && back < last_room,
+            true => front + back < first_length,
+            false => front < first_length && back < last_length,
         };
         if !fits {
             return false;
@@ -292,8 +294,8 @@ impl Packet {
     fn grow_tail(&mut self, last: usize, count: usize) -> Result<(), PacketError> {
         let umem = Rc::clone(&self.umem);
         let segment = self.segments[last].as_mut().ok_or(PacketError::OverLimit)?;
-        let room = FRAME_LENGTH - (segment.start + segment.length) as usize;
-        let here = count.min(room);
+        let free = FRAME_LENGTH - (segment.start + segment.length) as usize;
+        let here = count.min(free);
         let next = match count - here {
             0 => None,
             _ if self.count == SEGMENTS_MAX => return Err(PacketError::OverLimit),

@@ -84,18 +84,18 @@ impl<T: Copy> Ring<T> {
     }
 
     /// Returns the number of free entries, at most `wanted`. For rings that this process fills.
-    pub(crate) fn room(&mut self, wanted: u32) -> u32 {
-        let mut room = self.entries - self.own.wrapping_sub(self.other);
-        if room < wanted {
+    pub(crate) fn free_entries(&mut self, wanted: u32) -> u32 {
+        let mut free = self.entries - self.own.wrapping_sub(self.other);
+        if free < wanted {
             self.other = self.word(self.offsets.consumer).load(Ordering::Acquire);
-            room = self.entries - self.own.wrapping_sub(self.other);
+            free = self.entries - self.own.wrapping_sub(self.other);
         }
-        room.min(wanted)
+        free.min(wanted)
     }
 
-    /// Writes the next entry; the caller has reserved it with `room`.
+    /// Writes the next entry; the caller has reserved it with `free_entries`.
     pub(crate) fn write(&mut self, entry: T) {
-        debug_assert!(self.own.wrapping_sub(self.other) < self.entries, "no room was asked for");
+        debug_assert!(self.own.wrapping_sub(self.other) < self.entries, "no entry was reserved");
         // SAFETY: the slot is ours until `publish` (the consumer's index has not
         // passed it), and entries are plain values of the kernel's layout.
         unsafe { self.slot(self.own).write(entry) };

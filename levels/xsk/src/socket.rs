@@ -187,10 +187,11 @@ impl Socket {
     /// Puts a packet on the transmit ring; [`Socket::flush`] makes it visible.
     ///
     /// # Errors
-    /// Gives the packet back when the ring has no room for it.
+    /// Gives the packet back when the ring is full.
     pub fn send(&mut self, mut packet: Packet) -> Result<(), Packet> {
         let count = packet.count as u32;
-        if self.in_transmit + count > self.leaving_max || self.transmit.room(count) < count {
+        if self.in_transmit + count > self.leaving_max || self.transmit.free_entries(count) < count
+        {
             return Err(packet);
         }
         for at in 0..packet.count {
@@ -244,9 +245,9 @@ impl Socket {
     pub fn refill(&mut self, pool: &mut FramePool, most: u32) {
         self.umem.replenish(pool);
         let unwanted = self.rings.receive.saturating_sub(most);
-        let room = self.fill.room(self.rings.receive).saturating_sub(unwanted);
+        let free = self.fill.free_entries(self.rings.receive).saturating_sub(unwanted);
         let mut given = 0;
-        while given < room {
+        while given < free {
             let Some(frame) = pool.take() else { break };
             self.umem.give_to(&frame, self.number);
             self.fill.write(frame.address());

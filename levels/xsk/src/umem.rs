@@ -8,7 +8,7 @@
 //! └──────────────────────┴───────────────────────────────────────────┘
 //! ```
 
-use level::ahead::{LINE, load_line};
+use level::prefetch::{LINE, load_line};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::cell::{Cell, RefCell};
 use std::io;

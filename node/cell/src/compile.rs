@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
-use wasm_to_bpf::{Begun, Entry, Flavour, Image, Options, Program, Refusal};
+use wasm_to_bpf::{Entry, Flavour, Image, Options, Program, Refusal, Validated};
 
 /// Processor time of one job in seconds, both threads together: a module that takes longer cannot
 /// be installed while somebody waits.
@@ -587,7 +587,7 @@ fn compile(
 /// Path from a module to its program for a level.
 enum Pipeline {
     /// Code generation for a module that is validated already.
-    Validated(Box<Begun>),
+    Validated(Box<Validated>),
     /// Validation and code generation.
     Whole(Flavour),
 }
@@ -606,7 +606,7 @@ fn program(wasm: &[u8], checked: &Checked, flavour: Flavour) -> Result<Program, 
     begin(wasm, checked, flavour)?.finish().map_err(|refusals| all(&refusals))
 }
 
-fn begin(wasm: &[u8], checked: &Checked, flavour: Flavour) -> Result<Begun, String> {
+fn begin(wasm: &[u8], checked: &Checked, flavour: Flavour) -> Result<Validated, String> {
     if checked.manifest.lanes != Lanes::Count(1) {
         return Err("a module with several lanes has several memories".to_owned());
     }
@@ -615,7 +615,7 @@ fn begin(wasm: &[u8], checked: &Checked, flavour: Flavour) -> Result<Begun, Stri
     // started.
     let functions = HostFunctions::ALL;
     let options = Options { entry, flavour, memory_pages_max: checked.memory.pages_max, functions };
-    wasm_to_bpf::begin(wasm, &options).map_err(|refusals| all(&refusals))
+    wasm_to_bpf::validate(wasm, &options).map_err(|refusals| all(&refusals))
 }
 
 fn all(refusals: &[Refusal]) -> String {

@@ -39,7 +39,7 @@ use anyhow::{Context, Result};
 use asker::Asker;
 use association::{AssociationId, Traffic};
 use associations::{ActiveDecision, Associations};
-use bpf::{Answers, Lines, RuleFacts};
+use bpf::{Answers, PortShares, RuleFacts};
 use bpf_maps::{META_BY_KERNEL, PacketMeta};
 use capture::Capture;
 use egress::{Destination, Egress, Outgoing};
@@ -199,7 +199,7 @@ impl Datapath {
     }
 
     /// Sets the accounts of port shares.
-    pub(crate) fn set_port_shares(&mut self, accounts: Lines) {
+    pub(crate) fn set_port_shares(&mut self, accounts: PortShares) {
         self.egress.pay_from(accounts);
     }
 

@@ -37,7 +37,7 @@ use abi::layout::MARK_LENGTH;
 use anyhow::Result;
 use bpf_maps::{META_COUNTED, META_DATA, PacketMeta, RULE_NONE};
 use engine::Engine;
-use executor::{Slicer, TURN_MAX};
+use executor::{PreemptionTimer, TURN_MAX};
 use node::door::Decision;
 use prefetch::Prefetch;
 use rustix::fd::OwnedFd;
@@ -52,7 +52,7 @@ const _: () = assert!(mailbox::WAITING_MAX == 4 * BATCH, "each call of a batch m
 const TURN_MIN: Nanos = Nanos(TURN_MAX.0 / 4);
 
 /// Owner of services, of the thread's time, and of the data path.
-pub(crate) struct Dispatcher<T = Slicer> {
+pub(crate) struct Dispatcher<T = PreemptionTimer> {
     engine: Engine,
     services: Services,
     path: Datapath,

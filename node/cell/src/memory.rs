@@ -191,7 +191,7 @@ const fn use_of(part: Part) -> Use {
     }
 }
 
-impl engine::Room for Allowance {
+impl engine::MemoryAccount for Allowance {
     fn take(&self, part: Part, bytes: u64) -> bool {
         let taken = self.memory.0.borrow_mut().take(self.session, use_of(part), Bytes(bytes));
         taken.map_err(|short| self.short.set(Some(short))).is_ok()
@@ -206,7 +206,7 @@ impl engine::Room for Allowance {
 mod tests {
     use super::*;
     use crate::protocol::{KeptFacts, SharedFacts};
-    use engine::Room as _;
+    use engine::MemoryAccount as _;
     use std::collections::BTreeMap;
     use units::EntryId;
 

@@ -18,7 +18,7 @@ pub(crate) mod slot_map;
 
 use crate::memory::Memory;
 use crate::packet_memory::PacketMemory;
-use executor::{SLICE, Slicer, TURN_MAX};
+use executor::{PreemptionTimer, SLICE, TURN_MAX};
 use meter::Meter;
 use pacer::{CallState, Pacer};
 use sessions::{Next, Sessions};
@@ -42,7 +42,7 @@ pub(crate) trait Timer {
     fn disarm(&mut self);
 }
 
-impl Timer for Slicer {
+impl Timer for PreemptionTimer {
     #[inline]
     fn arm(&mut self, interval: Nanos) {
         Self::arm(self, interval);
@@ -70,7 +70,7 @@ pub(crate) struct Portion {
 
 /// Owner of the thread's time: sessions and their turns, the timer that interrupts calls, and the
 /// meter.
-pub(crate) struct Scheduler<T = Slicer> {
+pub(crate) struct Scheduler<T = PreemptionTimer> {
     sessions: Sessions,
     meter: Meter,
     pacer: Rc<Pacer>,

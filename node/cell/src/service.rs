@@ -47,7 +47,7 @@ use counters::Ending;
 use engine::{Emitted, Engine, Handled, Kept, Pace, Program, QueueWatch, Trap};
 use instances::{Below, Instances, Starts};
 use lane::Lane;
-use level::ahead;
+use level::prefetch;
 use outlet::Outlet;
 use pools::{Pools, Step};
 use replace::Succession;
@@ -167,13 +167,13 @@ impl Service {
     /// Prefetches what a packet reads when it is queued, without reading any of it.
     #[inline]
     pub(crate) fn load_for_packet(slot: &Option<Self>) {
-        ahead::load_first(slot, WAITING_LENGTH);
+        prefetch::load_first(slot, WAITING_LENGTH);
     }
 
     /// Prefetches what a turn reads here.
     #[inline]
     pub(crate) fn load_for_turn(slot: &Option<Self>) {
-        ahead::load_first(slot, std::mem::offset_of!(Self, version));
+        prefetch::load_first(slot, std::mem::offset_of!(Self, version));
     }
 
     /// Prefetches in steps what a turn with a packet reads beyond the service itself: each step

@@ -24,7 +24,7 @@ use crate::service::loader::Loader;
 use crate::service::table::Services;
 use crate::streams::turns::StreamTurns;
 use anyhow::{Context, Result};
-use executor::Slicer;
+use executor::PreemptionTimer;
 use rustix::fd::OwnedFd;
 use sandbox::fd_passing::{self, Received};
 use std::path::Path;
@@ -48,7 +48,7 @@ const AWAKE: Millis = Millis(50);
 const EXPECT: Millis = Millis(2);
 
 /// Root of the process, which routes each message and packet to the owner that handles it.
-struct Cell<T = Slicer> {
+struct Cell<T = PreemptionTimer> {
     link: Link,
     deferred: Deferred,
     reports: Reports,

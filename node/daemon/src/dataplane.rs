@@ -52,7 +52,7 @@ use action::Actions;
 use anyhow::{Context, Result};
 use api::EventKind;
 use bpf::FrontDoor;
-use bpf_maps::{Line, OWN_MAX, OwnPrefix};
+use bpf_maps::{OWN_MAX, OwnPrefix, PortShare};
 use budgets::Budgets;
 use cell::Compiled;
 use cell::protocol::ToCell;
@@ -199,7 +199,7 @@ impl DataPlane {
     pub(crate) fn resume(&mut self, lost_with_cells: u64, measured: Option<Speed>) {
         self.lost_with_cells = lost_with_cells;
         self.accounts.adopt(measured);
-        self.shares.adopt(self.front.payers_of_lines());
+        self.shares.adopt(self.front.payers_of_port_shares());
     }
 
     /// Returns the ports in the order of the node file.
@@ -616,7 +616,11 @@ impl DataPlane {
     }
 
     /// Returns the accounts of a session's shares of ports, with their counters.
-    pub(crate) fn lines_of<'a>(&self, node: &Node, session: &'a Session) -> Vec<(&'a Name, Line)> {
+    pub(crate) fn lines_of<'a>(
+        &self,
+        node: &Node,
+        session: &'a Session,
+    ) -> Vec<(&'a Name, PortShare)> {
         let front = self.front.front();
         front.map_or_else(|_| Vec::new(), |front| self.shares.lines_of(front, node, session))
     }

@@ -8,7 +8,7 @@ use crate::sessions::{Counts, Look, Sessions};
 use ::node::{Node, Session};
 use ::session::in_kernel::Speed;
 use api::SessionCounts;
-use bpf_maps::Line;
+use bpf_maps::PortShare;
 use std::collections::BTreeMap;
 use units::{Bytes, Name, Nanos, Packets, SessionId};
 
@@ -158,7 +158,7 @@ fn sent(node: &Node, plane: &DataPlane) -> BTreeMap<(Name, Name), Bytes> {
 }
 
 /// Returns the bytes that a session has sent by a port, at all levels.
-pub(crate) fn sent_by(line: &Line) -> Bytes {
+pub(crate) fn sent_by(line: &PortShare) -> Bytes {
     let [nic, kernel] = line.account.sent;
     Bytes(nic) + Bytes(kernel) + Bytes(line.sent_up) + Bytes(line.sent_above)
 }
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn what_a_session_sent_is_the_sum_over_all_levels() {
-        let mut line = Line { sent_up: 4, sent_above: 8, ..Line::default() };
+        let mut line = PortShare { sent_up: 4, sent_above: 8, ..PortShare::default() };
         line.account.sent = [1, 2];
         assert_eq!(sent_by(&line), Bytes(15));
     }

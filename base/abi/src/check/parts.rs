@@ -8,7 +8,7 @@ use wasmparser::{
     types::{EntityType, Types},
 };
 
-use crate::check::brief::Body;
+use crate::check::bounded::Body;
 use crate::check::error::CheckError;
 use crate::check::kind::{Kind, STREAM_VERSIONS, kind_of};
 use crate::check::limits::Limited;
@@ -26,14 +26,14 @@ pub(super) struct Parts<'a> {
     /// Functions defined by the module, in order.
     pub(super) bodies: Vec<Body>,
     exports: Vec<(&'a str, ExternalKind, u32)>,
-    globals: Vec<GlobalFacts>,
+    globals: Vec<GlobalInfo>,
     manifests: Vec<&'a [u8]>,
     name: Option<&'a str>,
 }
 
 /// Properties of a global.
 #[derive(Clone, Copy)]
-pub(super) struct GlobalFacts {
+pub(super) struct GlobalInfo {
     pub(super) content_type: ValType,
     pub(super) mutable: bool,
     /// Initial value, if it is one 32-bit constant.
@@ -52,7 +52,7 @@ const FEATURES: WasmFeatures = WasmFeatures::MUTABLE_GLOBAL
     .union(WasmFeatures::FLOATS);
 
 /// Excluded features with their common names, widest last.
-const LEFT_OUT: &[(WasmFeatures, &str)] = &[
+const EXCLUDED_FEATURES: &[(WasmFeatures, &str)] = &[
     (WasmFeatures::SIMD, "SIMD (-simd128)"),
     (WasmFeatures::RELAXED_SIMD, "relaxed SIMD (-relaxed-simd)"),
     (WasmFeatures::THREADS, "threads: shared memory or atomics (-atomics)"),
@@ -90,7 +90,7 @@ impl<'a> Parts<'a> {
         parser.set_features(features);
         let mut validator = Validator::new_with_features(features);
         let mut allocations = FuncValidatorAllocations::default();
-        let mut seen = Seen { kind: kind_of(bytes), ..Seen::default() };
+        let mut seen = PassState { kind: kind_of(bytes), ..PassState::default() };
         for payload in parser.parse_all(bytes) {
             let payload = payload?;
             seen.before(&payload)?;
@@ -151,7 +151,7 @@ impl<'a> Parts<'a> {
     }
 
     /// Iterates over all exports, with the global of those that are one.
-    pub(super) fn global_exports(&self) -> impl Iterator<Item = (&'a str, Option<GlobalFacts>)> {
+    pub(super) fn global_exports(&self) -> impl Iterator<Item = (&'a str, Option<GlobalInfo>)> {
         self.exports.iter().map(|&(name, kind, index)| {
             let global = (kind == ExternalKind::Global)
                 .then(|| self.globals.get(index as usize).copied())
@@ -182,15 +182,18 @@ impl From<wasmparser::Error> for Fault {
 /// Returns the error of an excluded feature, if one is the reason for the validator's refusal.
 fn refusal(bytes: &[u8], error: &wasmparser::Error) -> CheckError {
     let missing = error.missing_wasm_feature().unwrap_or(WasmFeatures::empty());
-    let named = LEFT_OUT.iter().find(|(feature, _)| missing.contains(*feature)).or_else(|| {
-        // The validator does not always name the feature; then it is the one that moves the fault
-        // to a later position.
-        LEFT_OUT.iter().find(|(feature, _)| match Parts::read_with(bytes, FEATURES | *feature) {
-            Ok(_) => true,
-            Err(Fault::Invalid(later)) => later.offset() > error.offset(),
-            Err(Fault::Refused(_)) => false,
-        })
-    });
+    let named =
+        EXCLUDED_FEATURES.iter().find(|(feature, _)| missing.contains(*feature)).or_else(|| {
+            // The validator does not always name the feature; then it is the one that moves the fault
+            // to a later position.
+            EXCLUDED_FEATURES.iter().find(|(feature, _)| {
+                match Parts::read_with(bytes, FEATURES | *feature) {
+                    Ok(_) => true,
+                    Err(Fault::Invalid(later)) => later.offset() > error.offset(),
+                    Err(Fault::Refused(_)) => false,
+                }
+            })
+        });
     match named {
         Some((_, feature)) => CheckError::Feature { feature, offset: error.offset() },
         None => CheckError::Invalid { offset: error.offset(), reason: error.message().into() },
@@ -214,7 +217,7 @@ fn fingerprint(before: u64, bytes: &[u8]) -> u64 {
 
 /// Results of one pass.
 #[derive(Default)]
-struct Seen<'a> {
+struct PassState<'a> {
     /// Kind of the module, which selects the limits.
     kind: Kind,
     imports: Vec<Import<'a>>,
@@ -223,12 +226,12 @@ struct Seen<'a> {
     image: u64,
     bodies: Vec<Body>,
     exports: Vec<(&'a str, ExternalKind, u32)>,
-    globals: Vec<GlobalFacts>,
+    globals: Vec<GlobalInfo>,
     manifests: Vec<&'a [u8]>,
     name: Option<&'a str>,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> PassState<'a> {
     /// Enforces limits before the validator spends time on a section.
     fn before(&self, payload: &Payload<'a>) -> Result<(), CheckError> {
         let (what, count) = match payload {
@@ -320,8 +323,8 @@ fn name_in<'a>(section: &CustomSectionReader<'a>) -> Option<&'a str> {
     })
 }
 
-fn facts(global: &Global<'_>) -> GlobalFacts {
-    GlobalFacts {
+fn facts(global: &Global<'_>) -> GlobalInfo {
+    GlobalInfo {
         content_type: global.ty.content_type,
         mutable: global.ty.mutable,
         value: constant(&global.init_expr),

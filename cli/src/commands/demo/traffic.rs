@@ -218,7 +218,7 @@ fn answer(mut connection: TcpStream) -> std::io::Result<()> {
 fn send(source: &UdpSocket, stopping: &AtomicBool, sent: &AtomicU64) {
     // A packet queued on the previous core would be overtaken, which is not the node's fault.
     // Without such a core the measured order is reported as it is.
-    let _ = sandbox::cores::only(sandbox::cores::first());
+    let _ = sandbox::cores::pin_to(sandbox::cores::first());
     let begin = Instant::now();
     let mut packet = [0; STREAM_LENGTH];
     let mut number = 0_u64;

@@ -8,7 +8,7 @@ use abi::layout::{
     PACKET_LENGTH_MAX,
 };
 use abi::packet::OwnedPacket;
-use abi::{Checked, Division, Lanes as LanesWish, Level, Meta, Verdict, lanes_of};
+use abi::{Checked, LaneSelector, Lanes as LanesWish, Level, Meta, Verdict, lanes_of};
 use api::ErrorCode;
 use engine::{Engine, Event, InstanceSpec, Sent, Trap};
 use executor::SLICE;
@@ -60,7 +60,7 @@ pub struct Lanes {
     module: Module,
     spec: InstanceSpec,
     instances: Vec<Option<Running>>,
-    division: Division,
+    division: LaneSelector,
     /// Indexes of lanes with timers.
     timed: Vec<usize>,
     timer_ms: Option<u32>,
@@ -104,7 +104,7 @@ impl Lanes {
             })
             .collect::<Result<_, _>>()?;
         let manifest = &checked.manifest;
-        let division = Division::new(count as usize, &manifest.pools, &manifest.flows_by);
+        let division = LaneSelector::new(count as usize, &manifest.pools, &manifest.flows_by);
         let timed = match manifest.pools.is_empty() {
             true => (0..count as usize).collect(),
             false => lanes_of(&manifest.pools)

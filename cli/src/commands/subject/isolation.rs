@@ -117,7 +117,7 @@ impl HostileLoad {
         let ended = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&ended);
         let thread = std::thread::spawn(move || {
-            sandbox::cores::only(Self::CPU).context("binding to a core")?;
+            sandbox::cores::pin_to(Self::CPU).context("binding to a core")?;
             let (mut turns, mut done, mut refused) = (all.iter().cycle(), 0, None);
             while !over.load(Ordering::Relaxed) {
                 let Some(one) = turns.next() else { return Ok(()) };

@@ -3,7 +3,7 @@
 use super::hostile::trap_of;
 use super::{FAILED, NOW, OK, Script, Step, Tried, http, spec};
 use crate::{Answer, Call, CallError, Effect, Shared, StartError, VmSpec, limits};
-use engine::{Part, Room, TrapKind};
+use engine::{MemoryAccount, Part, TrapKind};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -26,7 +26,7 @@ impl Account {
     }
 }
 
-impl Room for Account {
+impl MemoryAccount for Account {
     fn take(&self, part: Part, bytes: u64) -> bool {
         let now = self.of(part).get() + bytes;
         if part == Part::State && now > self.state_max.get() {
@@ -44,7 +44,7 @@ impl Room for Account {
 fn accounted(state_max: u64) -> (Rc<Account>, VmSpec) {
     let account = Rc::new(Account::default());
     account.state_max.set(state_max);
-    let room = Rc::clone(&account) as Rc<dyn Room>;
+    let room = Rc::clone(&account) as Rc<dyn MemoryAccount>;
     let shared = Rc::new(RefCell::new(Shared::new(Some(Rc::clone(&room)))));
     (account, VmSpec { room: Some(room), shared, ..spec() })
 }

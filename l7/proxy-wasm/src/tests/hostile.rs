@@ -2,7 +2,7 @@
 
 use super::{FAILED, HEAP, NO_MEMORY_THERE, NOW, OK, Script, Step, Tried, engine, http, spec};
 use crate::{Answer, Call, CallError, Ran, StartError, Started, Starting, VmSpec};
-use engine::{Over, Pace, Trap, TrapKind};
+use engine::{Pace, PaceDecision, Trap, TrapKind};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -40,24 +40,24 @@ impl Drop for Clock {
 #[derive(Debug)]
 struct Turns {
     left: Cell<u32>,
-    last: Over,
+    last: PaceDecision,
     calls: RefCell<Vec<u64>>,
 }
 
 impl Pace for Turns {
-    fn over(&self, call: u64) -> Over {
+    fn decide(&self, call: u64) -> PaceDecision {
         self.calls.borrow_mut().push(call);
         match self.left.get() {
             0 => self.last,
             left => {
                 self.left.set(left - 1);
-                Over::Suspend
+                PaceDecision::Suspend
             }
         }
     }
 }
 
-fn turns(left: u32, last: Over) -> (Rc<Turns>, VmSpec) {
+fn turns(left: u32, last: PaceDecision) -> (Rc<Turns>, VmSpec) {
     let pace = Rc::new(Turns { left: Cell::new(left), last, calls: RefCell::new(Vec::new()) });
     let spec = VmSpec { pace: Some(Rc::clone(&pace) as Rc<dyn Pace>), ..spec() };
     (pace, spec)
@@ -80,7 +80,7 @@ const WAITING: &str = "(loop
 #[test]
 fn a_loop_without_end_is_stopped() {
     let _clock = Clock::start();
-    for (pace, spec) in [turns(0, Over::Stop), turns(3, Over::Stop)] {
+    for (pace, spec) in [turns(0, PaceDecision::Stop), turns(3, PaceDecision::Stop)] {
         let mut tried = Script::new().exporting("proxy_on_tick", ENDLESS).start_with(spec);
         assert_eq!(trap_of(tried.call(Call::Tick)), TrapKind::TimeLimit);
         assert!(tried.vm.as_ref().unwrap().has_trapped());
@@ -97,7 +97,7 @@ fn a_loop_without_end_is_stopped() {
 fn a_call_is_suspended_and_stopped_or_resumed() {
     let _clock = Clock::start();
     let suspended = || {
-        let (pace, spec) = turns(u32::MAX, Over::Stop);
+        let (pace, spec) = turns(u32::MAX, PaceDecision::Stop);
         let tried = Script::new().exporting("proxy_on_tick", WAITING).start_with(spec);
         match tried.vm.unwrap().call(Call::Tick, NOW) {
             Ran::Suspended(suspended) => (pace, suspended),
@@ -120,7 +120,7 @@ fn a_call_is_suspended_and_stopped_or_resumed() {
 #[test]
 fn a_suspended_call_completes() {
     let _clock = Clock::start();
-    let (pace, spec) = turns(3, Over::GoOn);
+    let (pace, spec) = turns(3, PaceDecision::Continue);
     let mut tried = Script::new().exporting("proxy_on_tick", WAITING).start_with(spec);
     let mut times = 0;
     let mut ran = tried.vm.take().unwrap().call(Call::Tick, NOW);
@@ -144,7 +144,7 @@ fn a_suspended_call_completes() {
 #[test]
 fn an_allocator_that_does_not_end_is_stopped_in_the_middle_of_a_host_function() {
     let _clock = Clock::start();
-    for turns in [turns(0, Over::Stop), turns(2, Over::Stop)] {
+    for turns in [turns(0, PaceDecision::Stop), turns(2, PaceDecision::Stop)] {
         let script = Script::new().exporting("proxy_on_memory_allocate", ENDLESS);
         let steps: [Step<'_>; 1] = [("proxy_get_header_map_pairs", &[0, 0x400, 0x404])];
         let mut tried = script.on("proxy_on_request_headers", &steps, 0).start_with(turns.1);
@@ -160,7 +160,7 @@ fn a_start_without_end_is_stopped() {
     for callback in ["_initialize", "_start", "proxy_on_vm_start", "proxy_on_configure"] {
         let script = Script::new().exporting(callback, ENDLESS);
         let program = engine().program(&wat::parse_str(script.text()).unwrap()).unwrap();
-        let (_, spec) = turns(1, Over::Stop);
+        let (_, spec) = turns(1, PaceDecision::Stop);
         let starting = match Starting::new(&program, spec, NOW).resume() {
             Started::Suspended(starting) => starting,
             Started::Ended(_) => panic!("{callback} has no end"),

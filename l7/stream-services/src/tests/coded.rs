@@ -5,7 +5,7 @@ use super::lab::{Lab, Peer, compress, module, vm_spec};
 use super::{Harness, Side};
 use crate::{Capabilities, FLUSH_TIME};
 use content_coding::Coding;
-use engine::{Part, Room};
+use engine::{MemoryAccount, Part};
 use http1::{Framing, RequestDecoder, RequestEvent, RequestTraits, ResponseDecoder, ResponseEvent};
 use l7_testkit::{decoded, readable};
 use proptest::collection::vec;
@@ -302,7 +302,7 @@ struct Account {
     most: u64,
 }
 
-impl Room for Account {
+impl MemoryAccount for Account {
     fn take(&self, part: Part, bytes: u64) -> bool {
         let now = self.state.get() + bytes;
         let may = part != Part::State || now <= self.most;
@@ -322,7 +322,7 @@ impl Room for Account {
 #[test]
 fn an_encoder_is_charged_to_the_session_and_released() {
     let account = Rc::new(Account { state: Cell::new(0), most: 1 << 20 });
-    let room: Rc<dyn Room> = Rc::<Account>::clone(&account);
+    let room: Rc<dyn MemoryAccount> = Rc::<Account>::clone(&account);
     let vm = VmSpec { room: Some(room), ..vm_spec() };
     let mut lab = Lab::granted(compress(), vm, CODES);
     let request = get("gzip");

@@ -3,7 +3,7 @@
 use super::lab::{Peer, engine, vm_spec};
 use super::{Event, Failure, Kind, Lab, module};
 use crate::{Capabilities, REFLECT};
-use engine::{Over, Pace};
+use engine::{Pace, PaceDecision};
 use proxy_wasm::VmSpec;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -168,12 +168,12 @@ fn a_failed_start_is_reported_and_retried_with_back_off() {
 struct Suspender(Cell<u32>);
 
 impl Pace for Suspender {
-    fn over(&self, _: u64) -> Over {
+    fn decide(&self, _: u64) -> PaceDecision {
         match self.0.get() {
-            0 => Over::Stop,
+            0 => PaceDecision::Stop,
             left => {
                 self.0.set(left - 1);
-                if left % 2 == 0 { Over::GoOn } else { Over::Suspend }
+                if left % 2 == 0 { PaceDecision::Continue } else { PaceDecision::Suspend }
             }
         }
     }

@@ -143,7 +143,7 @@ impl Drop for Drip {
 fn drip(socket: &PacketSocket, rate: u32, ended: &AtomicBool) -> Result<()> {
     let thread = rustix::thread::gettid().as_raw_nonzero();
     // Packets arrive on the node's guest core, which the daemon does not use.
-    let _ = sandbox::cores::only(sandbox::cores::last());
+    let _ = sandbox::cores::pin_to(sandbox::cores::last());
     // Real packets come by interrupts and wait for no daemon; priority imitates that, where
     // permitted.
     let _ = sandbox::cores::set_realtime();

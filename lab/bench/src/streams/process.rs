@@ -175,7 +175,7 @@ fn signal(process: u32, signal: Signal) {
 /// Runs `work` on a CPU; processes that it starts stay there.
 pub(crate) fn on_cpu<T: Send>(cpu: usize, work: impl FnOnce() -> T + Send) -> Result<T> {
     let thread = || -> std::io::Result<T> {
-        sandbox::cores::only(cpu)?;
+        sandbox::cores::pin_to(cpu)?;
         Ok(work())
     };
     std::thread::scope(|scope| scope.spawn(thread).join())

@@ -19,7 +19,7 @@ impl Worker {
         let over = Arc::new(AtomicBool::new(false));
         let is_over = Arc::clone(&over);
         let thread = std::thread::spawn(move || {
-            let _ = sandbox::cores::only(cpu);
+            let _ = sandbox::cores::pin_to(cpu);
             while !is_over.load(Ordering::Relaxed) {
                 turn()?;
             }

@@ -61,7 +61,7 @@ impl Cinema {
         let for_all = Arc::clone(&over);
         let thread = std::thread::Builder::new().name("cinema".to_owned()).spawn(move || {
             // Running on another CPU would be as good.
-            let _ = sandbox::cores::only(LOAD_CPU);
+            let _ = sandbox::cores::pin_to(LOAD_CPU);
             while !for_all.load(Ordering::Relaxed) {
                 let Ok((stream, _)) = listener.accept() else {
                     std::thread::sleep(POLL_INTERVAL);

@@ -375,7 +375,8 @@ fn an_interception_leaves_nothing_and_slows_nobody_down() {
         let left = || netlink.rules().unwrap().iter().filter(|rule| rule.ours).count();
         let before = left();
         // Another test's child may have a copy of its socket until it is another program.
-        let found = || Some(netlink.end_left_interceptions().unwrap()).filter(|it| !it.is_empty());
+        let found =
+            || Some(netlink.remove_orphaned_interceptions().unwrap()).filter(|it| !it.is_empty());
         assert_eq!(wait_for(SOON, found), Some(vec![4]));
         (before, left())
     });

@@ -19,7 +19,7 @@ fn with_one_core_a_node_promises_long_periods_only_and_forwards() {
     }
     // What a thread may use its children may, and other tests are on other threads.
     let tested = std::thread::spawn(|| {
-        sandbox::cores::only(sandbox::cores::first()).unwrap();
+        sandbox::cores::pin_to(sandbox::cores::first()).unwrap();
         assert_eq!(sandbox::cores::count(), 1);
 
         let doctor = Command::new(tam()).args(["doctor", "--json"]).output().unwrap();

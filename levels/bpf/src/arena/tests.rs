@@ -37,7 +37,7 @@ fn pages_that_have_memory_keep_what_is_in_it_when_they_are_populated_again() {
     let (arena, memory) = MappedArena::create("tam_test", 4, 1).unwrap();
     memory.write(5, b"kept").unwrap();
     drop(memory);
-    let memory = MappedArena::given(arena.as_fd(), arena.address(), 4).unwrap();
+    let memory = MappedArena::from_fd(arena.as_fd(), arena.address(), 4).unwrap();
     let mut bytes = [9; 4];
     memory.read(5, &mut bytes).unwrap();
     assert_eq!(&bytes, b"kept");
@@ -58,14 +58,14 @@ fn an_arena_lies_where_it_belongs_whoever_maps_it() {
 
     let mapped = MappedArena::new(&made, reservation, 3).unwrap();
     mapped.write(0, b"x").unwrap();
-    let twice = MappedArena::given(made.as_fd(), address, 3);
+    let twice = MappedArena::from_fd(made.as_fd(), address, 3);
     assert!(matches!(twice, Err(ArenaError::Kernel { .. })), "{twice:?}");
     drop(mapped);
-    let again = MappedArena::given(made.as_fd(), address, 3).unwrap();
+    let again = MappedArena::from_fd(made.as_fd(), address, 3).unwrap();
     let mut byte = [0];
     again.read(0, &mut byte).unwrap();
     assert_eq!((&byte, again.populated()), (b"x", 3 * ARENA_PAGE));
-    let elsewhere = MappedArena::given(made.as_fd(), address + REACH * 64, 3);
+    let elsewhere = MappedArena::from_fd(made.as_fd(), address + REACH * 64, 3);
     assert!(matches!(elsewhere, Err(ArenaError::Kernel { .. })), "{elsewhere:?}");
 }
 
@@ -76,7 +76,7 @@ fn an_arena_has_pages_and_another_map_is_none() {
     }
     let array = Map::create("tam_test", &MapSpec::array(8, 1)).unwrap();
     let address = Reservation::new().unwrap().address();
-    let answer = MappedArena::given(array.as_fd(), address, 1);
+    let answer = MappedArena::from_fd(array.as_fd(), address, 1);
     assert!(matches!(answer, Err(ArenaError::Kernel { .. })));
     assert!(matches!(Arena::create("tam_test", 0, 0), Err(ArenaError::Size { pages: 0, .. })));
 }

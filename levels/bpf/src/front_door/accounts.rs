@@ -6,7 +6,7 @@ use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bpf_maps::{Account, Line};
+use bpf_maps::{Account, PortShare};
 use bytemuck::Pod;
 use units::{PortId, SessionId};
 
@@ -19,7 +19,7 @@ use crate::map::{Map, MappedArray, Update};
 pub struct Accounts {
     maps: Arc<Maps>,
     fuel: MappedArray<Account>,
-    lines: MappedArray<Line>,
+    port_shares: MappedArray<PortShare>,
 }
 
 /// Returns a key of the map of payers, as the program computes it.
@@ -53,8 +53,8 @@ fn set_terms<T: Pod>(accounts: &MappedArray<T>, index: usize, per_tick: u64, ful
 impl Accounts {
     /// Maps the accounts.
     pub(super) fn new(maps: Arc<Maps>) -> Result<Self, FrontDoorError> {
-        let (fuel, lines) = (maps.get(ACCOUNTS).map_array()?, maps.get(LINES).map_array()?);
-        Ok(Self { maps, fuel, lines })
+        let (fuel, port_shares) = (maps.get(ACCOUNTS).map_array()?, maps.get(LINES).map_array()?);
+        Ok(Self { maps, fuel, port_shares })
     }
 
     /// Sets the rate per jiffy and the capacity of an account, in parts of a unit of fuel
@@ -77,19 +77,19 @@ impl Accounts {
 
     /// Sets the rate per jiffy and the capacity of a share's account, in parts of a byte; as
     /// [`Accounts::set_account`].
-    pub fn set_line(&self, index: u32, per_tick: u64, full: u64) -> bool {
-        set_terms(&self.lines, index as usize, per_tick, full)
+    pub fn set_port_share(&self, index: u32, per_tick: u64, full: u64) -> bool {
+        set_terms(&self.port_shares, index as usize, per_tick, full)
     }
 
     /// Returns the state of a share's account, with the bytes sent; `None` beyond the last.
     #[must_use]
-    pub fn line(&self, index: u32) -> Option<Line> {
-        self.lines.load(index as usize)
+    pub fn port_share(&self, index: u32) -> Option<PortShare> {
+        self.port_shares.load(index as usize)
     }
 
     /// Empties a share's account, so that another share can have it.
-    pub fn clear_line(&self, index: u32) {
-        self.lines.store(index as usize, &Line::default());
+    pub fn clear_port_share(&self, index: u32) {
+        self.port_shares.store(index as usize, &PortShare::default());
     }
 
     /// Charges a session's packets that leave by a port to this account, or with `None` to that of
@@ -97,7 +97,7 @@ impl Accounts {
     ///
     /// # Errors
     /// The map cannot be changed.
-    pub fn pay_for_line(
+    pub fn pay_for_port_share(
         &self,
         port: PortId,
         session: SessionId,
@@ -115,7 +115,7 @@ impl Accounts {
     ///
     /// # Errors
     /// The map cannot be read.
-    pub fn payers_of_lines(&self) -> Result<Vec<(PortId, SessionId, u32)>, FrontDoorError> {
+    pub fn payers_of_port_shares(&self) -> Result<Vec<(PortId, SessionId, u32)>, FrontDoorError> {
         let map = self.maps.get(LINE_OF);
         let mut payers = Vec::new();
         for key in map.keys::<u32>()? {
@@ -126,9 +126,9 @@ impl Accounts {
         Ok(payers)
     }
 
-    /// Returns the map of the shares' accounts, for [`Lines`](crate::Lines) elsewhere.
+    /// Returns the map of the shares' accounts, for [`PortShares`](crate::PortShares) elsewhere.
     #[must_use]
-    pub fn lines_map(&self) -> &Map {
+    pub fn port_shares_map(&self) -> &Map {
         self.maps.get(LINES)
     }
 }

@@ -104,7 +104,7 @@ impl TapRing {
     pub fn new(bytes: u32) -> Result<Self, FrontDoorError> {
         use std::os::fd::AsFd;
         let map = Map::create("tam_captured", &MapSpec::ring_buffer(bytes))?;
-        let ring = RingBuffer::given(map.as_fd(), bytes).map_err(FrontDoorError::Ring)?;
+        let ring = RingBuffer::from_fd(map.as_fd(), bytes).map_err(FrontDoorError::Ring)?;
         let scratch = MapSpec::per_cpu_array(SCRATCH_LENGTH, SCRATCHES);
         Ok(Self { map, scratch: Map::create("tam_tap_scratch", &scratch)?, ring })
     }

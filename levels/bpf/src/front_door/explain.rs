@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use bpf_maps::{Account, Line, OUTCOMES, PORTS_MAX, PacketMeta, PortStats, RuleStats};
+use bpf_maps::{Account, OUTCOMES, PORTS_MAX, PacketMeta, PortShare, PortStats, RuleStats};
 use units::{PortId, RuleId};
 
 use super::FrontDoorError;
@@ -96,10 +96,10 @@ impl Explainer {
         // Shares must not affect the explanation: here every account is full.
         let full = i64::MAX >> 1;
         let account = Account { left: full, full: full as u64, ..Account::default() };
-        let line = Line { account, ..Line::default() };
-        let lines = object.map(LINES)?;
+        let port_share = PortShare { account, ..PortShare::default() };
+        let port_shares = object.map(LINES)?;
         for port in 0..PORTS_MAX as u32 {
-            lines.update(&port, &line, Update::Any)?;
+            port_shares.update(&port, &port_share, Update::Any)?;
         }
         let data_end = u32::try_from(frame.len()).unwrap_or(u32::MAX);
         let context = XdpContext { data_end, ingress_ifindex: ifindex, ..Default::default() };

@@ -82,9 +82,10 @@ impl Services {
         self.maps.get(LANES)
     }
 
-    /// Returns the map of the queue credits of each session, for [`Rooms`](crate::Rooms) elsewhere.
+    /// Returns the map of the queue credits of each session, for
+    /// [`CreditTable`](crate::CreditTable) elsewhere.
     #[must_use]
-    pub fn rooms_map(&self) -> &Map {
+    pub fn credits_map(&self) -> &Map {
         self.maps.get(ROOMS)
     }
 
@@ -101,8 +102,8 @@ impl Services {
         self.maps.get(HAND_OVERS)
     }
 
-    /// Returns the fuel that an entry's modules have used below user level, over all packets; `None`
-    /// above the last entry.
+    /// Returns the fuel that an entry's modules have used below user level, over all packets;
+    /// `None` above the last entry.
     #[must_use]
     pub fn fuel_used(&self, entry: EntryId) -> Option<u64> {
         let word = self.hand_over_word(entry, offset_of!(HandOver, fuel_used));

@@ -26,7 +26,7 @@ impl Played {
         file.write_all_at(&position.to_le_bytes(), 0).unwrap();
         let mut played = Self { file, written: position };
         played.produce(position);
-        let ring = RingBuffer::given(played.file.as_fd(), LENGTH).unwrap();
+        let ring = RingBuffer::from_fd(played.file.as_fd(), LENGTH).unwrap();
         (played, ring)
     }
 
@@ -150,7 +150,7 @@ fn positions_that_cannot_be_are_errors() {
 fn a_length_that_no_ring_has_is_refused() {
     let (played, _) = Played::begun_at(0);
     for length in [0, 1, 100, 3 * 4096] {
-        let error = RingBuffer::given(played.file.as_fd(), length).unwrap_err();
+        let error = RingBuffer::from_fd(played.file.as_fd(), length).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{length}");
     }
 }
@@ -218,7 +218,7 @@ fn what_programs_write_is_read_round_and_round() {
     }
     let map = Map::create("tam_test", &MapSpec::ring_buffer(LENGTH)).unwrap();
     let writer = writer(&map);
-    let mut ring = RingBuffer::given(map.as_fd(), LENGTH).unwrap();
+    let mut ring = RingBuffer::from_fd(map.as_fd(), LENGTH).unwrap();
     assert!(!is_ready(&ring));
     // Each run takes 40 bytes, so that the edge falls at another offset in each cycle.
     for round in 0..500u64 {
@@ -233,11 +233,11 @@ fn what_programs_write_is_read_round_and_round() {
     // Another reader continues where this one stopped.
     writer.test_run(&[9; 64], None, 1).unwrap();
     drop(ring);
-    let mut next = RingBuffer::given(map.as_fd(), LENGTH).unwrap();
+    let mut next = RingBuffer::from_fd(map.as_fd(), LENGTH).unwrap();
     assert_eq!((take(&mut next), take(&mut next)), (Some(vec![9; 5]), None));
 
-    let longer = RingBuffer::given(map.as_fd(), 2 * LENGTH);
+    let longer = RingBuffer::from_fd(map.as_fd(), 2 * LENGTH);
     assert_eq!(longer.unwrap_err().kind(), io::ErrorKind::InvalidInput);
     let array = Map::create("tam_test", &MapSpec::array(8, 1)).unwrap();
-    assert!(RingBuffer::given(array.as_fd(), LENGTH).is_err());
+    assert!(RingBuffer::from_fd(array.as_fd(), LENGTH).is_err());
 }

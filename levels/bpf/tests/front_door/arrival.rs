@@ -30,7 +30,7 @@ impl Asked {
         let kernel = Kernel::load(node);
         kernel.door.answer_at(ifindex("above")).unwrap();
         let map = kernel.door.answers_map().as_fd().try_clone_to_owned().unwrap();
-        Self { answers: Answers::given(&map).unwrap(), kernel }
+        Self { answers: Answers::from_fd(&map).unwrap(), kernel }
     }
 
     /// Leaves a frame to the kernel by a port; returns whether it was taken.

@@ -64,10 +64,13 @@ fn what_a_module_at_nic_leaves_to_the_kernel_pays_where_it_will_leave() {
             }
             let expected = [XDP_PASS, XDP_PASS, XDP_PASS, XDP_DROP, XDP_DROP];
             assert_eq!(ends, expected, "{why}");
-            let (stats, line) = (nic.stats(), nic.line(OWN));
+            let (stats, port_share) = (nic.stats(), nic.port_share(OWN));
             assert_eq!(stats.to_kernel - before.to_kernel, PAID as u64, "{why}");
             assert_eq!(stats.drop_share - before.drop_share, 2, "{why}");
-            assert_eq!((line.account.sent, line.dropped), ([PAID as u64 * length, 0], [2, 0]));
+            assert_eq!(
+                (port_share.account.sent, port_share.dropped),
+                ([PAID as u64 * length, 0], [2, 0])
+            );
             assert_eq!(stats.packets, nic.ended());
         }
     }
@@ -115,9 +118,9 @@ fn at_kernel_it_waits_to_be_routed_when_it_is_its_sessions_turn() {
     assert_eq!((meta.egress_port, meta.flow_hash), (OUT_PORT, waiting::OWN));
     let flags = META_LEAVES | META_BY_KERNEL | META_COUNTED;
     assert_eq!(meta.flags & ((1 << META_EPOCH_SHIFT) - 1), flags);
-    let (stats, line) = (kernel.stats(), kernel.line());
+    let (stats, port_share) = (kernel.stats(), kernel.port_share());
     assert_eq!((stats.to_kernel, stats.drop_share), (2, 0));
-    assert_eq!((line.account.sent, line.up), ([0, frame.len() as u64], [1, 0]));
+    assert_eq!((port_share.account.sent, port_share.up), ([0, frame.len() as u64], [1, 0]));
     assert!(kernel.far.is_silent(ours));
 }
 
@@ -130,7 +133,7 @@ fn a_cell_is_told_by_which_port_the_kernel_would_send_a_packet() {
     kernel.door.answer_at(ifindex("above")).unwrap();
     kernel.door.set_kernel_device(ifindex("in"));
     let map = kernel.door.answers_map().as_fd().try_clone_to_owned().unwrap();
-    let mut answers = Answers::given(&map).unwrap();
+    let mut answers = Answers::from_fd(&map).unwrap();
     let mut ask = |kernel: &Kernel, frame: &[u8]| {
         let packet = &frame[14..];
         let request = answers.ask(None);

@@ -2,8 +2,9 @@
 
 use bpf::Update;
 use bpf_maps::{
-    ACTION_OUT, Account, ETHERNET_REST, FUEL_SHIFT, Key, Line, Mask, PORT_GENERIC, PORT_PACKET,
-    PORT_RAW, PORT_SHARES, PORTS_MAX, PacketMeta, Rule, RuleFact, SLOW_NETFILTER, SLOW_NO_REDIRECT,
+    ACTION_OUT, Account, ETHERNET_REST, FUEL_SHIFT, Key, Mask, PORT_GENERIC, PORT_PACKET, PORT_RAW,
+    PORT_SHARES, PORTS_MAX, PacketMeta, PortShare, Rule, RuleFact, SLOW_NETFILTER,
+    SLOW_NO_REDIRECT,
 };
 use wire::{FrameBuilder, parse_frame, rewrite};
 
@@ -41,11 +42,11 @@ fn has_packets(door: &mut FrontDoor, frame: &[u8]) {
     door.map("tam_line_of").update(&key, &OWN, Update::Any).unwrap();
     let left = (((frame.len() as u64 + ETHERNET_REST) * 5 / 2) << FUEL_SHIFT) as i64;
     let account = Account { left, full: left as u64, ..Account::default() };
-    let line = Line { account, ..Line::default() };
-    door.map("tam_lines").update(&OWN, &line, Update::Any).unwrap();
+    let port_share = PortShare { account, ..PortShare::default() };
+    door.map("tam_lines").update(&OWN, &port_share, Update::Any).unwrap();
 }
 
-fn own_line(door: &FrontDoor) -> Line {
+fn own_port_share(door: &FrontDoor) -> PortShare {
     door.map("tam_lines").lookup(&OWN).unwrap().unwrap()
 }
 
@@ -85,7 +86,7 @@ fn a_packet_that_leaves_by_its_route_leaves_without_its_trailer_and_pays_for_the
     let done = door.run(&long);
     assert_eq!((done.outcome, done.action), ("cut_through", XDP_REDIRECT));
     assert_eq!(done.bytes, crate::forward::routed(&long));
-    assert_eq!(own_line(&door).account.sent, [60, 0]);
+    assert_eq!(own_port_share(&door).account.sent, [60, 0]);
     // A packet that leaves unchanged must fit unchanged.
     let mut other = frame([198, 51, 100, 1], 64);
     other.resize(2000, b'T');
@@ -105,8 +106,11 @@ fn what_is_beyond_the_sessions_share_is_dropped() {
     // Packets are not split: the third makes the balance negative.
     let (out, dropped) = (("cut_through", XDP_REDIRECT), ("drop_share", XDP_DROP));
     assert_eq!(ends, [out, out, out, dropped]);
-    let line = own_line(&door);
-    assert_eq!((line.account.sent, line.dropped), ([3 * frame.len() as u64, 0], [1, 0]));
+    let port_share = own_port_share(&door);
+    assert_eq!(
+        (port_share.account.sent, port_share.dropped),
+        ([3 * frame.len() as u64, 0], [1, 0])
+    );
 }
 
 #[test]
@@ -162,13 +166,13 @@ fn from_each_kind_of_port_to_each_a_packet_leaves_and_is_paid_for_once() {
             let skip = if crosses { size_of::<PacketMeta>() } else { 0 };
             let bare = if to == "TUN" && !crosses { 14 } else { 0 };
             assert_eq!(done.bytes[skip..], ip[bare..], "{from} to {to}");
-            assert_eq!(own_line(&door).account.sent, [ip.len() as u64, 0], "{from} to {to}");
+            assert_eq!(own_port_share(&door).account.sent, [ip.len() as u64, 0], "{from} to {to}");
             // A packet that is not IP leaves by no port without Ethernet.
             let done = door.run(&arp);
             let outcome = if to == "TUN" { "drop_adjust" } else { "cut_through" };
             assert_eq!(done.outcome, outcome, "ARP from {from} to {to}");
             let paid = ip.len() as u64 + if to == "TUN" { 0 } else { arp.len() as u64 };
-            assert_eq!(own_line(&door).account.sent, [paid, 0], "ARP from {from} to {to}");
+            assert_eq!(own_port_share(&door).account.sent, [paid, 0], "ARP from {from} to {to}");
         }
     }
 }

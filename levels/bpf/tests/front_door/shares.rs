@@ -2,7 +2,7 @@
 
 use bpf::Update;
 use bpf_maps::{
-    Account, ETHERNET_REST, FUEL_SHIFT, Line, PORT_GENERIC, PORT_RAW, PORT_SHARES, PORTS_MAX,
+    Account, ETHERNET_REST, FUEL_SHIFT, PORT_GENERIC, PORT_RAW, PORT_SHARES, PORTS_MAX, PortShare,
 };
 use units::SessionId;
 use wire::FrameBuilder;
@@ -33,11 +33,11 @@ impl Nic {
     pub fn has_bytes(&self, account: u32, bytes: u64) {
         let left = (bytes << FUEL_SHIFT) as i64;
         let account_of = Account { left, full: left as u64, ..Account::default() };
-        let line = Line { account: account_of, ..Line::default() };
-        self.door.map("tam_lines").update(&account, &line, Update::Any).unwrap();
+        let port_share = PortShare { account: account_of, ..PortShare::default() };
+        self.door.map("tam_lines").update(&account, &port_share, Update::Any).unwrap();
     }
 
-    pub fn line(&self, account: u32) -> Line {
+    pub fn port_share(&self, account: u32) -> PortShare {
         self.door.map("tam_lines").lookup(&account).unwrap().unwrap()
     }
 
@@ -77,17 +77,24 @@ fn what_is_beyond_a_share_is_dropped_however_it_would_leave() {
         nic.has_bytes(OWN, on_the_wire * 5 / 2);
         let before = nic.stats();
         assert_eq!(nic.leaving(5, verdict), 3, "verdict {verdict:x}");
-        let (line, stats) = (nic.line(OWN), nic.stats());
-        let account = line.account;
-        assert_eq!((account.sent, account.packets, line.dropped), ([3 * length, 0], 3, [2, 0]));
-        assert_eq!((line.up, line.sent_up, line.sent_above), ([0; 2], 0, 0), "nothing waits");
+        let (port_share, stats) = (nic.port_share(OWN), nic.stats());
+        let account = port_share.account;
+        assert_eq!(
+            (account.sent, account.packets, port_share.dropped),
+            ([3 * length, 0], 3, [2, 0])
+        );
+        assert_eq!(
+            (port_share.up, port_share.sent_up, port_share.sent_above),
+            ([0; 2], 0, 0),
+            "nothing waits"
+        );
         assert_eq!(account.left >> FUEL_SHIFT, -((on_the_wire / 2) as i64));
         assert_eq!(stats.drop_share - before.drop_share, 2);
         assert_eq!(stats.packets, nic.ended());
     }
     // Back by the arrival port, which has no shares yet.
     assert_eq!(nic.verdict(&frame(), BOUNCE).outcome, "to_nic");
-    assert_eq!(nic.line(OWN).dropped, [2, 0]);
+    assert_eq!(nic.port_share(OWN).dropped, [2, 0]);
     nic.set_shared(PORT);
     nic.has_share(PORT);
     let before = nic.stats();
@@ -113,7 +120,10 @@ fn those_without_a_share_have_what_is_left_together_and_the_nodes_own_services_p
         nic.lane().set_session(SessionId(session));
         assert_eq!(nic.leaving(2, PASS), left, "session {session}");
     }
-    assert_eq!((nic.line(OWN).dropped, nic.line(u32::from(OUT_PORT)).dropped), ([0; 2], [3, 0]));
+    assert_eq!(
+        (nic.port_share(OWN).dropped, nic.port_share(u32::from(OUT_PORT)).dropped),
+        ([0; 2], [3, 0])
+    );
 }
 
 /// Tests every pair of kinds, at `nic`: a packet that is charged is sent.
@@ -139,7 +149,7 @@ fn what_a_module_redirects_leaves_by_each_kind_of_port_and_pays_only_then() {
             let action = if from == "native" && slow != 0 { XDP_PASS } else { XDP_REDIRECT };
             assert_eq!(done.action, action, "{from} to {to}");
             assert_eq!(nic.stats().redirected - before.redirected, 1, "{from} to {to}");
-            assert_eq!(nic.line(OWN).account.sent, [length, 0], "{from} to {to}");
+            assert_eq!(nic.port_share(OWN).account.sent, [length, 0], "{from} to {to}");
         }
     }
     // A port that is gone, and a frame that the port does not take: nothing is charged.
@@ -148,7 +158,7 @@ fn what_a_module_redirects_leaves_by_each_kind_of_port_and_pays_only_then() {
     assert_eq!(nic.verdict(&frame(), redirect).action, XDP_DROP);
     nic.door.change_port(OUT_PORT, |config| config.ifindex = 0);
     assert_eq!(nic.verdict(&frame(), redirect).action, XDP_DROP);
-    let (stats, line) = (nic.stats(), nic.line(OWN));
+    let (stats, port_share) = (nic.stats(), nic.port_share(OWN));
     assert_eq!((stats.drop_too_long, stats.drop_no_port), (1, 1));
-    assert_eq!((line.account.sent, line.dropped), ([0; 2], [0; 2]));
+    assert_eq!((port_share.account.sent, port_share.dropped), ([0; 2], [0; 2]));
 }

@@ -306,7 +306,7 @@ fn a_cell_has_noted_what_a_packet_leaves_with() {
     kernel.door.answer_at(ifindex("above")).unwrap();
     kernel.door.set_kernel_device(ifindex("in"));
     let map = kernel.door.answers_map().as_fd().try_clone_to_owned().unwrap();
-    let mut answers = Answers::given(&map).unwrap();
+    let mut answers = Answers::from_fd(&map).unwrap();
     let mut noted = |frame: &[u8]| {
         let mut source = End { port_be: OUTSIDE.1.to_be_bytes(), ..End::default() };
         match frame[14] >> 4 {

@@ -3,8 +3,9 @@
 
 use bpf::Update;
 use bpf_maps::{
-    Account, FRAME_MEMORY, FUEL_SHIFT, LEVEL_KERNEL, Line, META_COUNTED, META_COUNTED_SHIFT,
-    META_EPOCH_SHIFT, META_LEAVES, PORT_SHARES, PORTS_MAX, PacketMeta, PortConfig, Room,
+    Account, FRAME_MEMORY, FUEL_SHIFT, LEVEL_KERNEL, META_COUNTED, META_COUNTED_SHIFT,
+    META_EPOCH_SHIFT, META_LEAVES, PORT_SHARES, PORTS_MAX, PacketMeta, PortConfig, PortShare,
+    QueueCredits,
 };
 use units::{PortId, SessionId};
 use wire::{FrameBuilder, parse_frame, rewrite};
@@ -34,7 +35,7 @@ impl Kernel {
             self.door.configure(PortId(port), &config).unwrap();
             self.door
                 .accounts()
-                .pay_for_line(PortId(port), SessionId(SESSION as u16), Some(OWN))
+                .pay_for_port_share(PortId(port), SessionId(SESSION as u16), Some(OWN))
                 .unwrap();
         }
         self.door.set_has_shares(true);
@@ -42,26 +43,27 @@ impl Kernel {
 
     /// Sets the balance of the share in bytes; the account is never filled, and nothing waits.
     pub fn has_bytes(&self, bytes: i64) {
-        self.change_line(|line| {
+        self.change_port_share(|port_share| {
             let (left, full) = (bytes << FUEL_SHIFT, 1 << 50);
             let account = Account { left, full, ..Account::default() };
-            *line = Line { account, ..Line::default() };
+            *port_share = PortShare { account, ..PortShare::default() };
         });
     }
 
-    fn change_line(&self, change: impl FnOnce(&mut Line)) {
-        let mut line = self.line();
-        change(&mut line);
-        self.door.accounts().lines_map().update(&OWN, &line, Update::Any).unwrap();
+    fn change_port_share(&self, change: impl FnOnce(&mut PortShare)) {
+        let mut port_share = self.port_share();
+        change(&mut port_share);
+        self.door.accounts().port_shares_map().update(&OWN, &port_share, Update::Any).unwrap();
     }
 
-    pub fn line(&self) -> Line {
-        self.door.accounts().line(OWN).unwrap()
+    pub fn port_share(&self) -> PortShare {
+        self.door.accounts().port_share(OWN).unwrap()
     }
 
     pub fn has_room(&self, frames: u64, epoch: u32) {
-        let room = Room { most: frames * FRAME_MEMORY as u64, epoch, ..Room::default() };
-        self.door.services().rooms_map().update(&SESSION, &room, Update::Any).unwrap();
+        let room =
+            QueueCredits { most: frames * FRAME_MEMORY as u64, epoch, ..QueueCredits::default() };
+        self.door.services().credits_map().update(&SESSION, &room, Update::Any).unwrap();
     }
 
     pub fn waiting(&self) -> (PacketMeta, Vec<u8>) {
@@ -100,8 +102,11 @@ fn what_is_beyond_a_share_at_kernel_goes_up_as_it_would_leave_whatever_its_verdi
         assert_eq!(meta.flags, flags | 200 << META_EPOCH_SHIFT);
         let ends = stats.forwarded + stats.bounced + stats.redirected;
         assert_eq!(ends, before.forwarded + before.bounced + before.redirected + 1);
-        let line = kernel.line();
-        assert_eq!((line.up, line.dropped, line.account.packets), ([0, 1], [0; 2], 0));
+        let port_share = kernel.port_share();
+        assert_eq!(
+            (port_share.up, port_share.dropped, port_share.account.packets),
+            ([0, 1], [0; 2], 0)
+        );
         // The module stays at its level.
         assert_eq!(kernel.lane().level(), LEVEL_KERNEL);
     }
@@ -125,24 +130,24 @@ fn others_queue_behind_what_waits_and_no_longer_when_it_has_left() {
     // Packets are not split: the first finds a positive balance.
     kernel.verdict(&frame, REDIRECT);
     assert_eq!(kernel.far.receive(ours), frame);
-    assert_eq!(kernel.line().account.sent, [0, frame.len() as u64]);
+    assert_eq!(kernel.port_share().account.sent, [0, frame.len() as u64]);
     kernel.verdict(&frame, REDIRECT);
     kernel.waiting();
-    kernel.change_line(|line| line.account.left = 1 << 40);
+    kernel.change_port_share(|port_share| port_share.account.left = 1 << 40);
     kernel.verdict(&frame, REDIRECT);
     kernel.waiting();
-    assert_eq!(kernel.line().up, [2, 0]);
-    kernel.change_line(|line| line.gone = 1);
+    assert_eq!(kernel.port_share().up, [2, 0]);
+    kernel.change_port_share(|port_share| port_share.gone = 1);
     kernel.verdict(&frame, REDIRECT);
     kernel.waiting();
-    kernel.change_line(|line| line.gone = 3);
+    kernel.change_port_share(|port_share| port_share.gone = 3);
     kernel.verdict(&frame, REDIRECT);
     assert_eq!(kernel.far.receive(ours), frame);
     // A packet of user level waits.
-    kernel.change_line(|line| line.gone = 2);
+    kernel.change_port_share(|port_share| port_share.gone = 2);
     kernel.verdict(&frame, REDIRECT);
     kernel.waiting();
-    assert_eq!((kernel.line().up, kernel.line().account.packets), ([4, 0], 2));
+    assert_eq!((kernel.port_share().up, kernel.port_share().account.packets), ([4, 0], 2));
 }
 
 #[test]
@@ -163,10 +168,11 @@ fn without_room_or_without_a_cell_it_is_dropped_as_beyond_the_share() {
     for _ in 0..2 {
         kernel.waiting();
     }
-    let (stats, line) = (kernel.stats(), kernel.line());
+    let (stats, port_share) = (kernel.stats(), kernel.port_share());
     assert_eq!((stats.redirected, stats.drop_share, stats.drop_queue), (2, 2, 0));
-    assert_eq!((line.up, line.dropped), ([2, 0], [0, 2]));
-    let room: Room = kernel.door.services().rooms_map().lookup(&SESSION).unwrap().unwrap();
+    assert_eq!((port_share.up, port_share.dropped), ([2, 0], [0, 2]));
+    let room: QueueCredits =
+        kernel.door.services().credits_map().lookup(&SESSION).unwrap().unwrap();
     assert_eq!((room.sent, room.dropped), ([2 * FRAME_MEMORY as u64, 0], 1));
     assert!(kernel.far.is_silent(ours));
 }

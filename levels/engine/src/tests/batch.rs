@@ -2,8 +2,8 @@
 
 use super::{META, OwnedPacket};
 use crate::{
-    Call, Done, Ended, Engine, Handled, Instance, InstanceSpec, MemoryKind, Over, Pace, Program,
-    Ran, StartError, Started, Starting, TrapKind,
+    Call, Done, Ended, Engine, Handled, Instance, InstanceSpec, MemoryKind, Pace, PaceDecision,
+    Program, Ran, StartError, Started, Starting, TrapKind,
 };
 use abi::{Meta, Verdict};
 use std::cell::{Cell, RefCell};
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// Pace that answers from a script, each time that its [`Alarm`] has fired.
 struct Told {
-    answers: RefCell<Vec<Over>>,
+    answers: RefCell<Vec<PaceDecision>>,
     calls: RefCell<Vec<u64>>,
 }
 
@@ -25,14 +25,14 @@ impl std::fmt::Debug for Told {
 }
 
 impl Pace for Told {
-    fn over(&self, call: u64) -> Over {
+    fn decide(&self, call: u64) -> PaceDecision {
         if call.trailing_zeros() >= 40 {
             // No packet has begun: the loop around them cannot be suspended, so an answer would be
             // lost on it.
-            return Over::GoOn;
+            return PaceDecision::Continue;
         }
         self.calls.borrow_mut().push(call);
-        self.answers.borrow_mut().pop().unwrap_or(Over::GoOn)
+        self.answers.borrow_mut().pop().unwrap_or(PaceDecision::Continue)
     }
 }
 
@@ -66,14 +66,14 @@ fn program(engine: &Engine, body: &str, kind: MemoryKind) -> Program<OwnedPacket
     engine.program(&wat::parse_str(text).unwrap(), kind).unwrap()
 }
 
-fn start(body: &str, answers: Vec<Over>, kind: MemoryKind) -> Ready {
+fn start(body: &str, answers: Vec<PaceDecision>, kind: MemoryKind) -> Ready {
     let engine = Engine::new().unwrap();
     let (spec, told) = spec(answers);
     let instance = program(&engine, body, kind).start(&engine, &spec).unwrap();
     (Box::new(instance), told, Alarm::new(engine))
 }
 
-fn spec(mut answers: Vec<Over>) -> (InstanceSpec, Rc<Told>) {
+fn spec(mut answers: Vec<PaceDecision>) -> (InstanceSpec, Rc<Told>) {
     answers.reverse();
     let told = Rc::new(Told { answers: RefCell::new(answers), calls: RefCell::default() });
     let pace: Rc<dyn Pace> = told.clone();
@@ -145,7 +145,7 @@ fn counters_are_read_while_a_call_stands_still() {
     let counter = r#"(global (export "tam_counter_sum") i32 (i32.const 0))"#;
     for kind in [MemoryKind::Own, MemoryKind::OwnPacked] {
         // The first decision may be requested before the module has begun.
-        let answers = vec![Over::GoOn, Over::Suspend];
+        let answers = vec![PaceDecision::Continue, PaceDecision::Suspend];
         let (mut instance, _, _alarm) = start(&format!("{counter} {SUM}"), answers, kind);
         for first in [100, 1] {
             push(&mut instance, first);
@@ -159,7 +159,12 @@ fn counters_are_read_while_a_call_stands_still() {
 
 #[test]
 fn a_call_that_stands_still_goes_on_where_it_was() {
-    let answers = vec![Over::GoOn, Over::Suspend, Over::GoOn, Over::Suspend];
+    let answers = vec![
+        PaceDecision::Continue,
+        PaceDecision::Suspend,
+        PaceDecision::Continue,
+        PaceDecision::Suspend,
+    ];
     let (mut instance, told, _alarm) = start(SUM, answers, MemoryKind::Own);
     for first in [1, 100, 3] {
         push(&mut instance, first);
@@ -205,21 +210,21 @@ struct Close {
 }
 
 impl Pace for Close {
-    fn over(&self, _: u64) -> Over {
+    fn decide(&self, _: u64) -> PaceDecision {
         match self.left.get() {
-            u32::MAX => Over::GoOn,
-            0 => Over::Suspend,
+            u32::MAX => PaceDecision::Continue,
+            0 => PaceDecision::Suspend,
             left => {
                 self.left.set(left - 1);
-                Over::Closely
+                PaceDecision::ContinueClosely
             }
         }
     }
 
-    fn begins(&self) -> Over {
+    fn begins(&self) -> PaceDecision {
         match self.left.get() {
-            u32::MAX => Over::Suspend,
-            _ => Over::Closely,
+            u32::MAX => PaceDecision::Suspend,
+            _ => PaceDecision::ContinueClosely,
         }
     }
 }
@@ -231,10 +236,10 @@ fn a_call_that_is_to_stop_ends_with_its_packet_and_its_place() {
            (func (export "on_packet") (result i32)
              (if (i32.eq (i32.load8_u (i32.const 0x8102)) (i32.const 7)) (then (call $for_ever)))
              (i32.const 0))"#,
-        vec![Over::GoOn; 3],
+        vec![PaceDecision::Continue; 3],
         MemoryKind::Own,
     );
-    told.answers.borrow_mut().insert(0, Over::Suspend);
+    told.answers.borrow_mut().insert(0, PaceDecision::Suspend);
     for first in [1, 7, 2] {
         push(&mut instance, first);
     }
@@ -299,7 +304,7 @@ fn what_calls_leave_beside_their_verdicts_comes_with_their_packets() {
 
 #[test]
 fn two_calls_stand_still_at_a_time_and_go_on_in_any_order() {
-    let answers = || vec![Over::Suspend, Over::GoOn, Over::Suspend];
+    let answers = || vec![PaceDecision::Suspend, PaceDecision::Continue, PaceDecision::Suspend];
     let (mut one, _, _alarm_one) = start(SUM, answers(), MemoryKind::Own);
     let (mut other, _, _alarm_other) = start(SUM, answers(), MemoryKind::Own);
     push(&mut one, 50);
@@ -364,7 +369,7 @@ fn hooks_stand_still_and_go_on_where_they_were() {
     let _alarm = Alarm::new(engine.clone());
     let (spec, told) = spec(vec![]);
     // Once each, and once more for the second half of a start.
-    let once = || told.answers.borrow_mut().push(Over::Suspend);
+    let once = || told.answers.borrow_mut().push(PaceDecision::Suspend);
     once();
     let (instance, stood) = started(program.begin(&engine, &spec, None, 0).unwrap());
     assert_eq!(stood, 1, "on_start");
@@ -398,7 +403,8 @@ fn hooks_end_when_they_are_to_stop() {
            (func (export "on_timer") {endless})"#
     );
     for call in [Call::Timer { now_ms: 0 }, Call::Message { message: Rc::default(), now_ms: 0 }] {
-        let (instance, told, _alarm) = start(&body, vec![Over::GoOn, Over::Stop], MemoryKind::Own);
+        let (instance, told, _alarm) =
+            start(&body, vec![PaceDecision::Continue, PaceDecision::Stop], MemoryKind::Own);
         let (_, ended, stood) = called(instance.call(call));
         let (Ended::Timer(Err(trap)) | Ended::Message(Err(trap))) = ended else {
             panic!("{ended:?}")
@@ -413,7 +419,7 @@ fn hooks_end_when_they_are_to_stop() {
     let engine = Engine::new().unwrap();
     let program = program(&engine, &body, MemoryKind::Own);
     let _alarm = Alarm::new(engine.clone());
-    let (spec, _) = spec(vec![Over::Suspend, Over::GoOn, Over::Stop]);
+    let (spec, _) = spec(vec![PaceDecision::Suspend, PaceDecision::Continue, PaceDecision::Stop]);
     let Started::Suspended(starting) = program.begin(&engine, &spec, None, 0).unwrap().resume()
     else {
         panic!("it was to stand still")

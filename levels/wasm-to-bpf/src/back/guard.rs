@@ -1,7 +1,7 @@
 //! Packet length guards. Where a module checks the packet's length itself before it touches the
 //! packet, the check is emitted as a comparison with the packet's end, which is the form that the
-//! verifier needs: behind it the packet is long enough, and elsewhere it is not accessed. Then short
-//! packets need no padding.
+//! verifier needs: behind it the packet is long enough, and elsewhere it is not accessed. Then
+//! short packets need no padding.
 //!
 //! ```text
 //! on_packet ─▶ window_length < 54 ─ yes ─▶ no access of the packet
@@ -55,11 +55,11 @@ pub(crate) fn guards(
     let entry = unit.functions.first().filter(|_| is_plain)?;
     let facts = Facts::of(entry);
     let graph = Graph::of(entry);
-    let ways_in = ways_in(entry);
+    let predecessors_in = predecessors_in(entry);
     let epochs = Epochs::of(entry, setting);
     let candidates: Vec<(usize, Guard)> = (0..entry.blocks.len())
         .filter_map(|number| Some((number, guard(entry, number, setting, &facts, &epochs)?)))
-        .filter(|(_, guard)| ways_in.get(guard.long) == Some(&1))
+        .filter(|(_, guard)| predecessors_in.get(guard.long) == Some(&1))
         .collect();
     // Bytes added to a packet are not in its length.
     let mut used: BTreeMap<usize, Guard> = candidates
@@ -196,14 +196,14 @@ fn farthest(
 }
 
 /// Returns the number of edges into each block.
-fn ways_in(function: &Function) -> Vec<u32> {
-    let mut ways_in = vec![0; function.blocks.len()];
+fn predecessors_in(function: &Function) -> Vec<u32> {
+    let mut predecessors_in = vec![0; function.blocks.len()];
     for edge in function.blocks.iter().flat_map(|block| block.terminator.edges()) {
-        if let Some(ways) = ways_in.get_mut(edge.target.0 as usize) {
+        if let Some(ways) = predecessors_in.get_mut(edge.target.0 as usize) {
             *ways += 1;
         }
     }
-    ways_in
+    predecessors_in
 }
 
 fn dominates(graph: &Graph, above: usize, mut block: usize) -> bool {

@@ -65,7 +65,7 @@ fn one(
     position: usize,
     function: &Function,
 ) -> Result<Emitted, Box<Refusal>> {
-    if let Some((bytes, place)) = shortens_head(plan, function) {
+    if let Some((bytes, place)) = removes_head_bytes(plan, function) {
         return Err(of(function, Reason::ResizeHead { bytes }, Some(place.0)));
     }
     let instructions = |count| {
@@ -88,7 +88,7 @@ fn one(
 
 /// Finds a call that changes the packet's head as tc cannot: there only a constant that adds is
 /// certain to work. Returns the constant, if it is one, and the call's position.
-fn shortens_head(plan: &Plan, function: &Function) -> Option<(Option<i32>, Place)> {
+fn removes_head_bytes(plan: &Plan, function: &Function) -> Option<(Option<i32>, Place)> {
     if plan.setting.flavour != Flavour::Tc || !plan.setting.has_packet() {
         return None;
     }

@@ -23,6 +23,6 @@ pub(crate) fn allocate(vcode: &VCode) -> Result<Output, RegAllocError> {
         algorithm: Algorithm::Ion,
     };
     let mut output = regalloc2::run(vcode, &environment, &options)?;
-    spills::thin(vcode, &mut output);
+    spills::remove_redundant_moves(vcode, &mut output);
     Ok(output)
 }

@@ -17,7 +17,7 @@ use super::vcode::VCode;
 const SLOTS_MAX: usize = 8;
 
 /// Removes redundant moves.
-pub(crate) fn thin(vcode: &VCode, output: &mut Output) {
+pub(crate) fn remove_redundant_moves(vcode: &VCode, output: &mut Output) {
     let slots = output.num_spillslots;
     if slots == 0 || slots > SLOTS_MAX {
         return;
@@ -232,7 +232,7 @@ mod tests {
             ..Output::default()
         };
         let all = output.edits.clone();
-        thin(&vcode, &mut output);
+        remove_redundant_moves(&vcode, &mut output);
         let left = [0, 4, 5, 6].map(|at| all[at].clone());
         assert_eq!(format!("{:?}", output.edits), format!("{left:?}"));
     }

@@ -10,7 +10,7 @@
 //!          └──────────────────────┘
 //! ```
 //!
-//! A reference is a number (habits.rs). Sizes that change are globals after
+//! A reference is a number (effects.rs). Sizes that change are globals after
 //! the module's own; a dropped segment is one of length 0. Only an export that
 //! runs on its own has any of this: at user level it would lie in the
 //! sandbox, and an instance could not move.
@@ -18,7 +18,7 @@
 use wasmparser::TableType;
 
 use super::PAGE_LENGTH;
-use super::habits::{Habits, SegmentHabit, TableHabit};
+use super::effects::{Effects, SegmentHabit, TableHabit};
 use super::module::{Element, ElementMode, Module};
 use super::reach::Reach;
 use crate::ir::{Global, Type};
@@ -86,20 +86,20 @@ pub(super) fn lay_out(
     }
     let begin = u64::from(pages_max) * PAGE_LENGTH;
     let mut making =
-        Making { habits: &reach.habits, module, begin, end: begin, made: Behind::default() };
-    let tables = module.tables.iter().zip(&reach.habits.tables).zip(&reach.tables);
+        Making { effects: &reach.effects, module, begin, end: begin, made: Behind::default() };
+    let tables = module.tables.iter().zip(&reach.effects.tables).zip(&reach.tables);
     for (((ty, _), habit), elements) in tables {
         let table = making.table(ty, habit, elements)?;
         making.made.tables.push(table);
     }
-    for (segment, habit) in module.elements.iter().zip(&reach.habits.elements) {
+    for (segment, habit) in module.elements.iter().zip(&reach.effects.elements) {
         let is_passive = matches!(segment.mode, ElementMode::Passive);
         let bytes =
             if is_passive && habit.copied { making.codes(&segment.elements)? } else { vec![] };
         let segment = making.segment(bytes, PLACE_LENGTH, *habit)?;
         making.made.elements.push(segment);
     }
-    for (segment, habit) in module.data.iter().zip(&reach.habits.data) {
+    for (segment, habit) in module.data.iter().zip(&reach.effects.data) {
         let is_passive = segment.offset.is_none();
         let bytes = if is_passive && habit.copied { segment.bytes.to_vec() } else { vec![] };
         let segment = making.segment(bytes, 1, *habit)?;
@@ -111,7 +111,7 @@ pub(super) fn lay_out(
 }
 
 struct Making<'m, 'a> {
-    habits: &'m Habits,
+    effects: &'m Effects,
     module: &'m Module<'a>,
     begin: u64,
     end: u64,
@@ -154,7 +154,7 @@ impl Making<'_, '_> {
         let mut bytes = Vec::with_capacity(elements.len() * PLACE_LENGTH as usize);
         for element in elements {
             let unknown = || Reason::Reference { operator: "a reference out of an import".into() };
-            let code = self.habits.reference(*element).ok_or_else(unknown)?;
+            let code = self.effects.reference(*element).ok_or_else(unknown)?;
             bytes.extend(code.to_le_bytes());
         }
         Ok(bytes)

@@ -24,7 +24,7 @@ struct Frame {
     /// Charge of fuel, if it has one of its own; the amount is set at its end.
     charge: Option<Charge>,
     /// State of a loop that is unrolled by two.
-    twice: Option<Twice>,
+    unrolling: Option<Unrolling>,
 }
 
 /// Loop body emitted twice in a row, so that the per-iteration overhead beside the module's code
@@ -35,19 +35,19 @@ struct Frame {
 ///             └─────────────▶ end ◀─────┘
 /// ```
 #[derive(Clone, Copy)]
-enum Twice {
+enum Unrolling {
     /// First copy being emitted.
     First {
         header: BlockId,
         second: BlockId,
-        at: Again,
+        at: Unroll,
     },
     Second,
 }
 
 /// Position at which reading resumes for the second copy.
 #[derive(Clone, Copy)]
-pub(super) struct Again {
+pub(super) struct Unroll {
     /// Number of the operator after `loop`.
     pub(super) operator: usize,
     pub(super) place: Place,
@@ -166,7 +166,7 @@ impl<'m, 'a> Builder<'m, 'a> {
             results: results.to_vec(),
             height: 0,
             charge,
-            twice: None,
+            unrolling: None,
         });
     }
 
@@ -183,7 +183,7 @@ impl<'m, 'a> Builder<'m, 'a> {
         &mut self,
         ty: BlockType,
         place: Place,
-        again: Option<Again>,
+        again: Option<Unroll>,
     ) -> Result<(), Stop> {
         self.open(ty, |builder, frame| {
             let (header, parameters) = builder.ssa.block(&frame.parameters);
@@ -198,7 +198,7 @@ impl<'m, 'a> Builder<'m, 'a> {
                 let second = builder.ssa.block(&frame.parameters).0;
                 frame.target = second;
                 frame.end = builder.ssa.block(&frame.results).0;
-                frame.twice = Some(Twice::First { header, second, at });
+                frame.unrolling = Some(Unrolling::First { header, second, at });
             }
             Ok(())
         })
@@ -249,15 +249,15 @@ impl<'m, 'a> Builder<'m, 'a> {
         }
         match &mut frame.kind {
             Kind::Dead => return Ok(None),
-            Kind::Loop => match frame.twice {
+            Kind::Loop => match frame.unrolling {
                 None => {
                     self.ssa.seal(frame.target);
                     return Ok(None);
                 }
-                Some(Twice::First { header, second, at }) => {
+                Some(Unrolling::First { header, second, at }) => {
                     return self.second_time(frame, [header, second], at);
                 }
-                Some(Twice::Second) => self.ssa.seal(frame.target),
+                Some(Unrolling::Second) => self.ssa.seal(frame.target),
             },
             Kind::Block => {}
             Kind::If { other, arguments } => {
@@ -296,7 +296,7 @@ impl<'m, 'a> Builder<'m, 'a> {
         &mut self,
         mut frame: Frame,
         [header, second]: [BlockId; 2],
-        at: Again,
+        at: Unroll,
     ) -> Result<Option<usize>, Stop> {
         self.ssa.seal(second);
         if !self.ssa.is_entered(second) {
@@ -313,7 +313,7 @@ impl<'m, 'a> Builder<'m, 'a> {
         self.stack.extend(self.ssa.explicit_parameters(second, frame.parameters.len()));
         frame.target = header;
         frame.charge = Some(self.charge(at.place));
-        frame.twice = Some(Twice::Second);
+        frame.unrolling = Some(Unrolling::Second);
         self.frames.push(frame);
         Ok(Some(at.operator))
     }
@@ -390,7 +390,7 @@ impl<'m, 'a> Builder<'m, 'a> {
             results,
             height,
             charge: None,
-            twice: None,
+            unrolling: None,
         };
         if self.live {
             frame.kind = Kind::Block;

@@ -2,7 +2,7 @@
 
 use wasmparser::FuncType;
 
-use super::habits::Habits;
+use super::effects::Effects;
 use super::module::{Element, ElementMode, Module};
 use crate::refusal::Reason;
 
@@ -54,12 +54,12 @@ pub(super) enum Target {
 /// changes, else by the numbers of references.
 pub(super) fn met(
     tables: &[Vec<Element>],
-    habits: &Habits,
+    effects: &Effects,
     is_packet: bool,
     table: u32,
 ) -> Vec<Element> {
-    match habits.tables.get(table as usize) {
-        Some(habit) if habit.is_kept() && !is_packet => habits.references(),
+    match effects.tables.get(table as usize) {
+        Some(habit) if habit.is_kept() && !is_packet => effects.references(),
         _ => tables.get(table as usize).cloned().unwrap_or_default(),
     }
 }

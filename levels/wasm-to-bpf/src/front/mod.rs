@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! bytes ─▶ module.rs: validated, parsed ─▶ reach.rs: functions that the entry reaches,
-//!       ─▶ habits.rs, behind.rs: tables that change, their layout
+//!       ─▶ effects.rs, behind.rs: tables that change, their layout
 //!       ─▶ translate.rs with control.rs, tables.rs, numeric.rs, ssa.rs: each function
 //! ```
 //!
@@ -11,8 +11,8 @@
 
 mod behind;
 mod control;
+mod effects;
 mod elements;
-mod habits;
 mod host;
 mod module;
 mod numeric;
@@ -22,7 +22,7 @@ mod ssa;
 mod stack;
 mod tables;
 mod translate;
-mod twice;
+mod unroll;
 
 use wasmparser::TypeRef;
 
@@ -133,7 +133,7 @@ fn memory(module: &Module<'_>, reach: &Reach, options: &Options) -> Result<Optio
     let max = options.memory_pages_max.min(u32::try_from(own).unwrap_or(u32::MAX));
     match u32::try_from(memory.initial) {
         Ok(pages_min) if pages_min <= max => {
-            let pages_max = if reach.habits.grows { max } else { pages_min };
+            let pages_max = if reach.effects.grows { max } else { pages_min };
             Ok(Some(Memory { pages_min, pages_max }))
         }
         _ => Err(Reason::MemorySize { pages: memory.initial, max }),
@@ -144,7 +144,7 @@ fn globals(module: &Module<'_>, reach: &Reach, behind: &Behind) -> Result<Vec<Gl
     let global = |(index, global): (u32, &module::DefinedGlobal)| {
         let mutable = reach.is_written(index);
         let ty = control::type_of(global.ty.content_type);
-        match reach.habits.first_value(global) {
+        match reach.effects.first_value(global) {
             Some(initial) => Ok(Global { ty, initial, mutable }),
             // Float or unusual reference: no compiled code reads it.
             None if operator::refused_type(global.ty.content_type).is_some() => {

@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use wasmparser::{ExternalKind, Operator, ValType};
 
+use super::effects::Effects;
 use super::elements::{self, Target, targets};
-use super::habits::Habits;
 use super::host;
 use super::module::{Element, Module};
 use super::operator;
@@ -36,7 +36,7 @@ pub(super) struct Reach {
     pub(super) position: BTreeMap<u32, u32>,
     /// Initial elements of each table.
     pub(super) tables: Vec<Vec<Element>>,
-    pub(super) habits: Habits,
+    pub(super) effects: Effects,
     /// True if the entry handles packets: then the instance moves between levels.
     pub(super) is_packet: bool,
 }
@@ -44,12 +44,12 @@ pub(super) struct Reach {
 impl Reach {
     /// Returns true if any function writes that global.
     pub(super) fn is_written(&self, global: u32) -> bool {
-        self.habits.written.get(global as usize).copied().unwrap_or(true)
+        self.effects.written.get(global as usize).copied().unwrap_or(true)
     }
 
     /// Returns the elements that a call through that table can meet.
     pub(super) fn elements(&self, table: u32) -> Vec<Element> {
-        elements::met(&self.tables, &self.habits, self.is_packet, table)
+        elements::met(&self.tables, &self.effects, self.is_packet, table)
     }
 }
 
@@ -58,11 +58,11 @@ pub(super) fn follow(module: &Module<'_>, options: &Options) -> Result<Reach, Ve
     let mut refusals = Vec::new();
     let entry = entry(module, options).map_err(|reason| vec![Refusal::of_module(reason)])?;
     let tables = elements::of(module).map_err(|reason| vec![Refusal::of_module(reason)])?;
-    let habits = Habits::of(module);
+    let effects = Effects::of(module);
     let mut walk = Walk {
         module,
         tables: &tables,
-        habits: &habits,
+        effects: &effects,
         is_packet: matches!(options.entry, Entry::Packet { .. }),
         functions: vec![entry],
         position: BTreeMap::from([(entry, 0)]),
@@ -99,7 +99,7 @@ pub(super) fn follow(module: &Module<'_>, options: &Options) -> Result<Reach, Ve
     if !refusals.is_empty() {
         return Err(refusals);
     }
-    Ok(Reach { functions, position, tables, habits, is_packet })
+    Ok(Reach { functions, position, tables, effects, is_packet })
 }
 
 /// Returns the index of the entry, after checking its type.
@@ -132,7 +132,7 @@ fn entry(module: &Module<'_>, options: &Options) -> Result<u32, Reason> {
 struct Walk<'m, 'a> {
     module: &'m Module<'a>,
     tables: &'m [Vec<Element>],
-    habits: &'m Habits,
+    effects: &'m Effects,
     is_packet: bool,
     functions: Vec<u32>,
     position: BTreeMap<u32, u32>,
@@ -237,7 +237,7 @@ impl Walk<'_, '_> {
         if let Some(reason) = operator::refused_type(global.ty.content_type) {
             return Err(reason);
         }
-        let is_written = self.habits.written.get(index as usize).copied().unwrap_or(true);
+        let is_written = self.effects.written.get(index as usize).copied().unwrap_or(true);
         match global.ty.content_type {
             ValType::Ref(_) if self.is_packet && is_written => {
                 Err(Reason::Reference { operator: operator::text(op) })
@@ -276,7 +276,7 @@ impl Walk<'_, '_> {
         calls: &mut BTreeSet<u32>,
     ) -> Result<(), Reason> {
         self.unchanged(table)?;
-        let elements = elements::met(self.tables, self.habits, self.is_packet, table);
+        let elements = elements::met(self.tables, self.effects, self.is_packet, table);
         let targets = targets(self.module, &elements, ty);
         self.operators += targets.len() as u64;
         for target in targets {
@@ -298,7 +298,7 @@ impl Walk<'_, '_> {
     /// Refuses a table that changes, where that matters: it lies in the sandbox at user level, and
     /// could not move.
     fn unchanged(&self, table: u32) -> Result<(), Reason> {
-        let habit = self.habits.tables.get(table as usize);
+        let habit = self.effects.tables.get(table as usize);
         match habit.and_then(|habit| habit.changed.as_ref()) {
             Some(operator) if self.is_packet => {
                 Err(Reason::TableChanges { table, operator: operator.clone() })

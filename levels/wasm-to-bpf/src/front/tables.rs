@@ -1,6 +1,6 @@
 //! References, tables and segments.
 //!
-//! A reference is a number: 0 for null, else one for each function (habits.rs), or the host's own
+//! A reference is a number: 0 for null, else one for each function (effects.rs), or the host's own
 //! number of an object. Tables that change and passive segments lie behind the memory (behind.rs),
 //! so their operators are ordinary loads, stores and loops: each element that is moved, and each
 //! byte of `memory.init`, costs a unit of fuel.
@@ -52,7 +52,7 @@ impl<'b, 'm, 'a> Tables<'b, 'm, 'a> {
             }
             Operator::RefFunc { function_index } => {
                 let function = super::module::Element::Function(*function_index);
-                let number = self.reach.habits.reference(function).ok_or(Stop::Malformed)?;
+                let number = self.reach.effects.reference(function).ok_or(Stop::Malformed)?;
                 self.builder.constant(Type::I32, number.into(), place);
             }
             Operator::TableGet { table } => self.table_get(*table, place)?,
@@ -117,7 +117,7 @@ impl<'b, 'm, 'a> Tables<'b, 'm, 'a> {
             return Ok(());
         }
         let elements = self.reach.tables.get(table as usize).ok_or(Stop::Malformed)?;
-        let numbers = elements.iter().map(|element| self.reach.habits.reference(*element));
+        let numbers = elements.iter().map(|element| self.reach.effects.reference(*element));
         let numbers: Option<Vec<u32>> = numbers.collect();
         let unknown = Reason::Reference { operator: "table.get".into() };
         let numbers = numbers.ok_or(Stop::Operator(unknown, place.0 as usize))?;

@@ -5,7 +5,7 @@
 use wasmparser::{FunctionBody, Operator, ValType};
 
 use super::behind::Behind;
-use super::control::{Again, Builder, Stop, type_of};
+use super::control::{Builder, Stop, Unroll, type_of};
 use super::elements::{Target, targets};
 use super::host;
 use super::module::Module;
@@ -14,7 +14,7 @@ use super::operator;
 use super::reach::Reach;
 use super::ssa::{TooMany, Variable};
 use super::tables::Tables;
-use super::twice;
+use super::unroll;
 use crate::TrapCode;
 use crate::ir::{
     Access, BinaryOp, CompareOp, Edge, Function, FunctionIndex, Op, Place, Region, Terminator,
@@ -85,7 +85,7 @@ impl<'m, 'a> Translator<'m, 'a> {
             if self.builder.ssa.is_too_large() {
                 return Err(Stop::TooLarge);
             }
-            match self.structure(operator, place, || twice::again(&operators, at, place))? {
+            match self.structure(operator, place, || unroll::again(&operators, at, place))? {
                 Structure::None => {}
                 Structure::Done => continue,
                 Structure::Again(operator) => {
@@ -114,7 +114,7 @@ impl<'m, 'a> Translator<'m, 'a> {
         &mut self,
         operator: &Operator<'_>,
         place: Place,
-        again: impl FnOnce() -> Option<Again>,
+        again: impl FnOnce() -> Option<Unroll>,
     ) -> Result<Structure, Stop> {
         match operator {
             Operator::Nop => {}
@@ -296,7 +296,7 @@ impl<'m, 'a> Translator<'m, 'a> {
         if self.reach.is_written(index) {
             self.builder.give(Op::GlobalGet(index), ty, place);
         } else {
-            let value = self.reach.habits.first_value(global).ok_or(Stop::Malformed)?;
+            let value = self.reach.effects.first_value(global).ok_or(Stop::Malformed)?;
             self.builder.constant(ty, value, place);
         }
         Ok(())

@@ -60,7 +60,7 @@ pub(super) fn run(function: &mut Function, known: Known<'_>) {
 
 fn forward(function: &mut Function, known: Known<'_>) {
     let numbers = constants(function);
-    let ways_in = predecessors(&function.blocks);
+    let predecessors_in = predecessors(&function.blocks);
     let mut ends: Vec<Option<Vec<Holds>>> = vec![None; function.blocks.len()];
     // The contents at the end of a block that was not walked yet are assumed to agree, until a walk
     // through all blocks changes nothing.
@@ -73,7 +73,7 @@ fn forward(function: &mut Function, known: Known<'_>) {
             return;
         }
         for (index, block) in function.blocks.iter().enumerate() {
-            let mut holds = begin(index, &ways_in[index], &ends, known);
+            let mut holds = begin(index, &predecessors_in[index], &ends, known);
             for instruction in &block.instructions {
                 step(&instruction.op, &instruction.results, &mut holds, &numbers, known);
             }
@@ -83,13 +83,13 @@ fn forward(function: &mut Function, known: Known<'_>) {
             }
         }
     }
-    rewrite(function, &ways_in, &ends, &numbers, known);
+    rewrite(function, &predecessors_in, &ends, &numbers, known);
 }
 
 /// Returns the contents of the globals at the beginning of a block.
 fn begin(
     index: usize,
-    ways_in: &[BlockId],
+    predecessors_in: &[BlockId],
     ends: &[Option<Vec<Holds>>],
     known: Known<'_>,
 ) -> Vec<Holds> {
@@ -101,7 +101,7 @@ fn begin(
         };
         return (0..).zip(known.globals).map(first).collect();
     }
-    let mut ends = ways_in.iter().filter_map(|block| ends[block.0 as usize].as_ref());
+    let mut ends = predecessors_in.iter().filter_map(|block| ends[block.0 as usize].as_ref());
     let mut holds =
         ends.next().cloned().unwrap_or_else(|| vec![Holds::Anything; known.globals.len()]);
     for other in ends {
@@ -145,14 +145,14 @@ fn held(value: Value, numbers: &HashMap<Value, u64>) -> Holds {
 
 fn rewrite(
     function: &mut Function,
-    ways_in: &[Vec<BlockId>],
+    predecessors_in: &[Vec<BlockId>],
     ends: &[Option<Vec<Holds>>],
     numbers: &HashMap<Value, u64>,
     known: Known<'_>,
 ) {
     let mut aliases = Aliases::none(function);
     for (index, block) in function.blocks.iter_mut().enumerate() {
-        let mut holds = begin(index, &ways_in[index], ends, known);
+        let mut holds = begin(index, &predecessors_in[index], ends, known);
         block.instructions.retain_mut(|instruction| {
             let keep = match (&instruction.op, &instruction.results[..]) {
                 (Op::GlobalGet(global), [result]) => match holds[*global as usize] {

@@ -170,8 +170,10 @@ impl Homes {
 }
 
 fn merge(function: &mut Function) {
-    let ways_in: Vec<usize> =
-        predecessors(&function.blocks).into_iter().map(|ways_in| ways_in.len()).collect();
+    let predecessors_in: Vec<usize> = predecessors(&function.blocks)
+        .into_iter()
+        .map(|predecessors_in| predecessors_in.len())
+        .collect();
     let mut aliases = Aliases::none(function);
     let mut gone = vec![false; function.blocks.len()];
     for index in 0..function.blocks.len() {
@@ -180,7 +182,7 @@ fn merge(function: &mut Function) {
         }
         while let Terminator::Jump(edge) = &function.blocks[index].terminator {
             let target = edge.target;
-            if target == id(index) || target == id(0) || ways_in[target.0 as usize] != 1 {
+            if target == id(index) || target == id(0) || predecessors_in[target.0 as usize] != 1 {
                 break;
             }
             let arguments = edge.arguments.clone();

@@ -6,20 +6,20 @@
 //! ```
 
 mod alias;
-mod carried;
+mod carried_loads;
 mod compact;
-mod counted;
 mod dead;
-mod ends;
 mod fold;
 mod fuel;
 mod globals;
 pub(crate) mod graph;
 mod inline;
+mod loop_sums;
 mod merge;
 mod opaque;
 mod order;
 mod parameters;
+mod range_ends;
 mod signs;
 mod simplify;
 mod split;
@@ -97,7 +97,7 @@ fn finish(unit: &mut Unit) {
         parameters::run(function);
         dead::run(function);
         split::run(function);
-        counted::run(function);
+        loop_sums::run(function);
         opaque::run(function, functions);
         compact::run(function);
     }
@@ -122,7 +122,7 @@ fn simplify_all(function: &mut Function, surroundings: &Surroundings, kept: Opti
         globals::run(function, known);
         simplify::run(function, surroundings);
         if is_packet && round < ROUNDS {
-            carried::run(function);
+            carried_loads::run(function);
         }
         tidy(function);
     }

@@ -37,7 +37,7 @@ pub(super) fn run(function: &mut Function) {
         work.extend(&of_it);
         users[one.0 as usize].extend(of_it);
     }
-    for (index, one) in handed_round(&parameters, &mut aliases) {
+    for (index, one) in circulating(&parameters, &mut aliases) {
         parameters[index].gone = true;
         aliases.set(parameters[index].value, one);
     }
@@ -85,16 +85,16 @@ fn the_one(parameter: &Parameter, aliases: &mut Aliases) -> Option<Value> {
 }
 
 /// Most iterations over all parameters; those that still change then are left unchanged.
-const LOOKS_MAX: usize = 8;
+const VISITS_MAX: usize = 8;
 
 /// Returns the parameters that pass each other one value and never get another one, with that
 /// value: assumed to be the same until two values are seen.
-fn handed_round(parameters: &[Parameter], aliases: &mut Aliases) -> Vec<(usize, Value)> {
+fn circulating(parameters: &[Parameter], aliases: &mut Aliases) -> Vec<(usize, Value)> {
     let left = || parameters.iter().enumerate().filter(|(_, parameter)| !parameter.gone);
     // Nothing has come in yet, or one value; a parameter that gets several is a value of its own.
     let mut held: HashMap<Value, Option<Value>> =
         left().map(|(_, parameter)| (parameter.value, None)).collect();
-    for _ in 0..LOOKS_MAX {
+    for _ in 0..VISITS_MAX {
         let mut changed = false;
         for (_, Parameter { value, arguments, .. }) in left() {
             if held[value] == Some(*value) {

@@ -7,8 +7,8 @@
 
 use foldhash::HashMap;
 
-use super::ends::Ends;
 use super::fold;
+use super::range_ends::Ends;
 use crate::ir::{BinaryOp, CompareOp, Function, Op, Type, UnaryOp, Value, Width};
 
 /// Returns for each value true if it may be a sign; `small` are those whose range the verifier may

@@ -19,9 +19,11 @@ pub(super) fn run(function: &mut Function) {
         let loop_depth = function.blocks[index].loop_depth;
         let mut made: Vec<Edge> = Vec::new();
         for edge in function.blocks[index].terminator.edges_mut() {
-            let ways_in = &predecessors[edge.target.0 as usize];
-            let only_from_here = ways_in.iter().all(|from| *from == id(index));
-            if edge.arguments.is_empty() && (ways_in.len() == 1 || is_switch && only_from_here) {
+            let predecessors_in = &predecessors[edge.target.0 as usize];
+            let only_from_here = predecessors_in.iter().all(|from| *from == id(index));
+            if edge.arguments.is_empty()
+                && (predecessors_in.len() == 1 || is_switch && only_from_here)
+            {
                 continue;
             }
             let same = made.iter().position(|known| is_switch && known == edge);

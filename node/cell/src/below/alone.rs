@@ -152,7 +152,7 @@ impl Alone {
             events: events.as_fd(),
         };
         let program = started.below.load("tam_alone", compiled, around)?;
-        let records = RingBuffer::given(events.as_fd(), EVENTS_LENGTH)?;
+        let records = RingBuffer::from_fd(events.as_fd(), EVENTS_LENGTH)?;
         let (window, lane, module) = (spec.window, spec.lane, sandbox.clone());
         Ok(Self { started, program, hand_over, records, window, lane, module })
     }

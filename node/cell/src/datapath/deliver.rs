@@ -121,7 +121,7 @@ impl EgressPath<'_> {
     }
 
     /// Advances the metadata to the next stage with an action, as `next_stage` in
-    /// `levels/bpf/c/afterwards.h`.
+    /// `levels/bpf/c/verdict.h`.
     pub(crate) fn next_stage(&self, meta: &mut PacketMeta) -> Next {
         while meta.then[0] != RULE_NONE {
             let rule = meta.then[0];

@@ -212,7 +212,7 @@ impl Egress {
     }
 
     /// Sets the accounts of port shares, from which packets are paid.
-    pub(crate) fn pay_from(&mut self, accounts: bpf::Lines) {
+    pub(crate) fn pay_from(&mut self, accounts: bpf::PortShares) {
         self.accounts.pay_from(accounts);
     }
 

@@ -44,7 +44,7 @@ struct Account {
 /// Accounts of port shares, shared with the front door.
 #[derive(Debug, Default)]
 pub(crate) struct PortShareAccounts {
-    table: Option<bpf::Lines>,
+    table: Option<bpf::PortShares>,
     /// Accounts of sessions with a share, by port, then by session.
     payers: Vec<SlotMap<u32>>,
     all: SlotMap<Account>,
@@ -57,7 +57,7 @@ pub(crate) struct PortShareAccounts {
 
 impl PortShareAccounts {
     /// Sets the front door's table of accounts.
-    pub(crate) fn pay_from(&mut self, table: bpf::Lines) {
+    pub(crate) fn pay_from(&mut self, table: bpf::PortShares) {
         self.table = Some(table);
         for account in 0..PORTS_MAX as u32 {
             self.begin(account);

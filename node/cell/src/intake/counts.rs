@@ -35,8 +35,8 @@ impl DoorCounts {
     }
 
     /// Opens the daemon's counters.
-    pub(crate) fn given(fd: OwnedFd) -> io::Result<Self> {
-        SharedWords::given(fd, WORDS).map(Self)
+    pub(crate) fn from_fd(fd: OwnedFd) -> io::Result<Self> {
+        SharedWords::from_fd(fd, WORDS).map(Self)
     }
 
     /// Counts packets of one outcome that arrived by a port.
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn what_the_cell_counts_the_daemon_reads() {
         let ours = DoorCounts::create().unwrap();
-        let theirs = DoorCounts::given(ours.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        let theirs = DoorCounts::from_fd(ours.as_fd().try_clone_to_owned().unwrap()).unwrap();
         let last = PortId(PORTS_MAX as u16 - 1);
         theirs.add(last, OUTCOME_COUNT - 1, 2, 120);
         theirs.add_rule(RuleId(RULES_MAX as u32 - 1), 1, 60);

@@ -41,7 +41,7 @@ impl PacketPorts {
     /// # Errors
     /// The memory cannot be mapped.
     pub(crate) fn count_in(&mut self, memory: OwnedFd) -> Result<()> {
-        self.counts = Some(DoorCounts::given(memory).context("mapping the counters")?);
+        self.counts = Some(DoorCounts::from_fd(memory).context("mapping the counters")?);
         Ok(())
     }
 

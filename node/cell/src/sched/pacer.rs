@@ -5,7 +5,7 @@
 //! of its thread, so that no call pays for what the kernel did meanwhile, or for another guest of
 //! the host.
 
-use engine::{Over, Pace};
+use engine::{Pace, PaceDecision};
 use executor::TURN_MAX;
 use rustix::time::{ClockId, clock_gettime};
 use std::cell::Cell;
@@ -154,7 +154,7 @@ impl<C: Clocks> Pacer<C> {
     }
 
     /// Returns what the running call shall do, by elapsed time.
-    fn poll(&self) -> Over {
+    fn poll(&self) -> PaceDecision {
         let now = self.clocks.monotonic();
         let is_close = now >= self.closely_from.get();
         if is_close && self.seen.get().is_none() {
@@ -164,16 +164,16 @@ impl<C: Clocks> Pacer<C> {
             return self.poll_first(now, is_close);
         }
         if now >= self.until.get() {
-            Over::Suspend
+            PaceDecision::Suspend
         } else if is_close {
-            Over::Closely
+            PaceDecision::ContinueClosely
         } else {
-            Over::GoOn
+            PaceDecision::Continue
         }
     }
 
     /// Returns what the call shall do at the first question of a turn, which may be over already.
-    fn poll_first(&self, now: Nanos, is_close: bool) -> Over {
+    fn poll_first(&self, now: Nanos, is_close: bool) -> PaceDecision {
         let is_over = now >= self.until.get();
         if is_over {
             self.until.set(now + PROGRESS_MIN);
@@ -182,14 +182,14 @@ impl<C: Clocks> Pacer<C> {
         let goes_on = !(is_close || is_over) || (is_over && state.late_turns >= LATE_TURNS_MAX);
         state.late_turns = if goes_on { 0 } else { state.late_turns + u8::from(is_over) };
         self.state.set(state);
-        if goes_on { Over::GoOn } else { Over::Closely }
+        if goes_on { PaceDecision::Continue } else { PaceDecision::ContinueClosely }
     }
 }
 
 impl<C: Clocks> Pace for Pacer<C> {
-    fn over(&self, call: u64) -> Over {
+    fn decide(&self, call: u64) -> PaceDecision {
         let over = self.poll();
-        if over == Over::Closely {
+        if over == PaceDecision::ContinueClosely {
             // The turn ends soon, and reading the other clock is a system call.
             return over;
         }
@@ -202,10 +202,10 @@ impl<C: Clocks> Pace for Pacer<C> {
         self.measured_at.set(ran);
         self.state.set(state);
         self.was_long.set(self.was_long.get() | (state.ran >= TURN_MAX));
-        if state.ran >= CALL_TIME_MAX { Over::Stop } else { over }
+        if state.ran >= CALL_TIME_MAX { PaceDecision::Stop } else { over }
     }
 
-    fn begins(&self) -> Over {
+    fn begins(&self) -> PaceDecision {
         self.poll()
     }
 }
@@ -278,10 +278,10 @@ mod tests {
         let mut state = CallState::default();
         for turn in 1..=5 {
             pacer.begin(NEVER, state);
-            assert_eq!(pacer.over(7), Over::GoOn);
+            assert_eq!(pacer.decide(7), PaceDecision::Continue);
             clocks.run(millis(1));
-            let over = if turn < 5 { Over::GoOn } else { Over::Stop };
-            assert_eq!(pacer.over(7), over, "turn {turn}");
+            let over = if turn < 5 { PaceDecision::Continue } else { PaceDecision::Stop };
+            assert_eq!(pacer.decide(7), over, "turn {turn}");
             state = pacer.end(true);
             // Time that others run meanwhile does not count.
             clocks.sleep(millis(2));
@@ -295,7 +295,7 @@ mod tests {
         let pacer = Pacer::new(clocks);
         pacer.begin_unlimited();
         for call in 1..5 {
-            assert_eq!(pacer.over(call), Over::GoOn);
+            assert_eq!(pacer.decide(call), PaceDecision::Continue);
             clocks.run(millis(3));
         }
     }
@@ -309,19 +309,31 @@ mod tests {
         pacer.begin(begin + millis(4), CallState::default());
         pacer.poll_closely_from(begin + millis(2));
         clocks.run(millis(2).saturating_sub(Nanos(1)));
-        assert_eq!((pacer.begins(), pacer.over(1)), (Over::GoOn, Over::GoOn));
+        assert_eq!(
+            (pacer.begins(), pacer.decide(1)),
+            (PaceDecision::Continue, PaceDecision::Continue)
+        );
         assert_eq!(pacer.seen(), None);
         clocks.run(Nanos(1));
-        assert_eq!((pacer.begins(), pacer.over(1)), (Over::Closely, Over::Closely));
+        assert_eq!(
+            (pacer.begins(), pacer.decide(1)),
+            (PaceDecision::ContinueClosely, PaceDecision::ContinueClosely)
+        );
         let seen = Some((begin + millis(2), begin + millis(2)));
         assert_eq!(pacer.seen(), seen);
         clocks.run(millis(2).saturating_sub(Nanos(1)));
-        assert_eq!((pacer.begins(), pacer.over(1)), (Over::Closely, Over::Closely));
+        assert_eq!(
+            (pacer.begins(), pacer.decide(1)),
+            (PaceDecision::ContinueClosely, PaceDecision::ContinueClosely)
+        );
         clocks.run(Nanos(1));
-        assert_eq!((pacer.begins(), pacer.over(1)), (Over::Suspend, Over::Suspend));
+        assert_eq!(
+            (pacer.begins(), pacer.decide(1)),
+            (PaceDecision::Suspend, PaceDecision::Suspend)
+        );
         assert_eq!(pacer.seen(), seen);
         pacer.begin_unlimited();
-        assert_eq!((pacer.over(2), pacer.seen()), (Over::GoOn, None));
+        assert_eq!((pacer.decide(2), pacer.seen()), (PaceDecision::Continue, None));
     }
 
     #[test]
@@ -330,13 +342,16 @@ mod tests {
         let pacer = Pacer::new(clocks);
         pacer.begin(Nanos::ZERO, CallState::default());
         pacer.poll_closely_from(Nanos::ZERO);
-        assert_eq!(pacer.over(1), Over::Closely, "it has not run");
+        assert_eq!(pacer.decide(1), PaceDecision::ContinueClosely, "it has not run");
         clocks.run(PROGRESS_MIN.saturating_sub(Nanos(1)));
-        assert_eq!(pacer.over(1), Over::Closely);
+        assert_eq!(pacer.decide(1), PaceDecision::ContinueClosely);
         clocks.run(Nanos(1));
-        assert_eq!((pacer.over(1), pacer.begins()), (Over::Suspend, Over::Suspend));
+        assert_eq!(
+            (pacer.decide(1), pacer.begins()),
+            (PaceDecision::Suspend, PaceDecision::Suspend)
+        );
         pacer.begin(Nanos::ZERO, CallState::default());
-        assert_eq!(pacer.begins(), Over::Closely, "each time");
+        assert_eq!(pacer.begins(), PaceDecision::ContinueClosely, "each time");
     }
 
     #[test]
@@ -348,23 +363,24 @@ mod tests {
             pacer.begin(clocks.monotonic(), state);
             pacer.poll_closely_from(clocks.monotonic());
             let runs_freely = turn % 3 == 2;
-            let first = if runs_freely { Over::GoOn } else { Over::Closely };
-            assert_eq!(pacer.over(7), first, "turn {turn}");
+            let first =
+                if runs_freely { PaceDecision::Continue } else { PaceDecision::ContinueClosely };
+            assert_eq!(pacer.decide(7), first, "turn {turn}");
             clocks.run(PROGRESS_MIN);
-            assert_eq!(pacer.over(7), Over::Suspend);
+            assert_eq!(pacer.decide(7), PaceDecision::Suspend);
             state = pacer.end(true);
         }
         // A turn that has time ends the row of late ones.
         for _ in 0..LATE_TURNS_MAX {
             pacer.begin(clocks.monotonic(), state);
-            assert_eq!(pacer.over(7), Over::Closely);
+            assert_eq!(pacer.decide(7), PaceDecision::ContinueClosely);
             state = pacer.end(true);
         }
         pacer.poll_closely_from(NEVER);
         pacer.begin(clocks.monotonic() + millis(1), state);
-        assert_eq!(pacer.over(7), Over::GoOn);
+        assert_eq!(pacer.decide(7), PaceDecision::Continue);
         pacer.begin(clocks.monotonic(), pacer.end(true));
-        assert_eq!(pacer.over(7), Over::Closely);
+        assert_eq!(pacer.decide(7), PaceDecision::ContinueClosely);
     }
 
     #[test]
@@ -372,11 +388,11 @@ mod tests {
         let clocks = &ManualClocks::default();
         let pacer = Pacer::new(clocks);
         pacer.begin(millis(2), CallState::default());
-        assert_eq!(pacer.over(1), Over::GoOn);
+        assert_eq!(pacer.decide(1), PaceDecision::Continue);
         clocks.run(millis(2));
-        assert_eq!(pacer.over(1), Over::Suspend);
+        assert_eq!(pacer.decide(1), PaceDecision::Suspend);
         assert!(pacer.take_long() && !pacer.take_long());
-        assert_eq!(pacer.over(2), Over::Suspend);
+        assert_eq!(pacer.decide(2), PaceDecision::Suspend);
         assert!(!pacer.take_long(), "it was not seen before");
     }
 }

@@ -9,14 +9,14 @@
 //! ```
 //!
 //! The difference `sent - done` is the number of bytes that wait, wherever they arrived from. Credit
-//! is taken behind a full barrier: by `levels/bpf/c/room.h` for packets that arrive by XDP and tc,
+//! is taken behind a full barrier: by `levels/bpf/c/credits.h` for packets that arrive by XDP and tc,
 //! and here for those that arrive by packet sockets, that services send each other, and that wait
 //! to leave.
 //!
 //! Packets that were sent up and never arrived are found by their epoch ([`QueueCredits::settle`]).
 
 use bpf_maps::ROOM_SHARED;
-use level::ahead;
+use level::prefetch;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use units::{Bytes, CoarseInstant, Millis, SessionId};
 
@@ -41,7 +41,7 @@ struct OwnCounters {
 
 #[derive(Debug)]
 enum Storage {
-    Mapped(bpf::Room<'static>),
+    Mapped(bpf::CreditRecord<'static>),
     Own(Box<OwnCounters>),
 }
 
@@ -78,10 +78,10 @@ impl Credit {
     }
 
     #[inline]
-    fn counters(&self) -> bpf::Room<'_> {
+    fn counters(&self) -> bpf::CreditRecord<'_> {
         match &self.storage {
             Storage::Mapped(counters) => *counters,
-            Storage::Own(own) => bpf::Room {
+            Storage::Own(own) => bpf::CreditRecord {
                 most: &own.most,
                 sent: own.sent.each_ref(),
                 dropped: &own.dropped,
@@ -181,7 +181,7 @@ impl Queue {
 /// Shared credit, and the memory that all credits have in common with the front door.
 #[derive(Debug)]
 pub(crate) struct QueueCredits {
-    table: Option<&'static bpf::Rooms>,
+    table: Option<&'static bpf::CreditTable>,
     shared: Credit,
     /// Bytes released from the shared credit and not yet published: the front door reads that word
     /// for each packet on another processor, so each write takes a cache line from it.
@@ -194,14 +194,14 @@ pub(crate) struct QueueCredits {
     is_limited: bool,
 }
 
-fn storage_of(table: Option<&'static bpf::Rooms>, number: usize) -> Storage {
+fn storage_of(table: Option<&'static bpf::CreditTable>, number: usize) -> Storage {
     let mapped = table.and_then(|table| table.room(number));
     mapped.map_or_else(|| Storage::Own(Box::default()), Storage::Mapped)
 }
 
 impl QueueCredits {
     /// Creates the credits; `shared` is the limit of all queues without a reservation together.
-    pub(crate) fn new(table: Option<&'static bpf::Rooms>, shared: Bytes) -> Self {
+    pub(crate) fn new(table: Option<&'static bpf::CreditTable>, shared: Bytes) -> Self {
         let mut credit = Credit::begin(storage_of(table, ROOM_SHARED), 0);
         credit.most = shared;
         Self {
@@ -218,8 +218,8 @@ impl QueueCredits {
     #[inline]
     pub(crate) fn load_ahead(&self, session: SessionId) {
         if let Some(credit) = self.table.and_then(|table| table.room(usize::from(session.0))) {
-            ahead::load(credit.most);
-            ahead::load(credit.done);
+            prefetch::load(credit.most);
+            prefetch::load(credit.done);
         }
     }
 
@@ -382,11 +382,11 @@ mod tests {
         }
     }
 
-    /// Models `take_room` of `levels/bpf/c/room.h`. Returns the epoch, or `None` without credit.
+    /// Models `take_credit` of `levels/bpf/c/credits.h`. Returns the epoch, or `None` without credit.
     fn front_door(credits: &QueueCredits, queue: &Queue, memory: Bytes) -> Option<usize> {
         let (own, shared) = (queue.credit.counters(), credits.shared.counters());
         let epoch = (own.epoch.load(Ordering::SeqCst) & 1) as usize;
-        let put = |credit: &bpf::Room<'_>| {
+        let put = |credit: &bpf::CreditRecord<'_>| {
             let load = |word: &AtomicU64| word.load(Ordering::SeqCst);
             credit.sent[epoch].fetch_add(memory.0, Ordering::SeqCst);
             let sent = load(credit.sent[0]).wrapping_add(load(credit.sent[1]));

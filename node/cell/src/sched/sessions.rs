@@ -22,7 +22,7 @@ use crate::sched::slot_map::SlotMap;
 use abi::PacketBytes as _;
 use abi::host::QUEUE_HEAD_MAX;
 use engine::{QueueEvent, QueueWatch};
-use level::ahead;
+use level::prefetch;
 use session::Kind;
 use session::executor::{Account, Dispatch, ProcessorId, Schedule};
 use session::memory::{QUEUE_DEFAULT, queue_default};
@@ -126,7 +126,7 @@ struct Caches;
 impl session::Prefetch for Caches {
     #[inline]
     fn prefetch<T>(&self, what: &T) {
-        ahead::load(what);
+        prefetch::load(what);
     }
 }
 
@@ -193,7 +193,7 @@ impl Sessions {
 
     /// Counts what waits in memory shared with the front door from now on. Must be called before
     /// any packet arrives and before any other session is set.
-    pub(crate) fn share(&mut self, now: Nanos, table: &'static bpf::Rooms) {
+    pub(crate) fn share(&mut self, now: Nanos, table: &'static bpf::CreditTable) {
         let mut shared = Self::new(now, self.memory, self.accounts.clone());
         shared.all.clear();
         shared.credits = QueueCredits::new(Some(table), self.memory.unreserved());
@@ -457,7 +457,7 @@ impl Sessions {
     #[inline]
     pub(crate) fn load_owner(&self, processor: ProcessorId) {
         if let Some(owner) = self.owners.slot(processor.slot()) {
-            ahead::load(owner);
+            prefetch::load(owner);
         }
     }
 
@@ -483,7 +483,7 @@ impl Sessions {
     pub(crate) fn load_queue(&self, id: SessionId) {
         self.credits.load_ahead(id);
         if let Some(session) = self.all.slot(slot(id)) {
-            ahead::load(session);
+            prefetch::load(session);
         }
     }
 

@@ -220,7 +220,7 @@ fn keep(
             };
             let bytes = instance.memory_bytes();
             held.push(service.version.charge_state(session, bytes)?);
-            Ok(Some(Some(instance.keep_memory())))
+            Ok(Some(Some(instance.save_memory())))
         }
         StateWay::Hooks => {
             let call = Call::StateOut { now_ms: now.as_millis() };

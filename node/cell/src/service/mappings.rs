@@ -38,11 +38,12 @@ pub(crate) struct Mapping {
 impl Mapping {
     fn new(facts: &SharedFacts, fds: &[OwnedFd]) -> Result<Self, SharedError> {
         let [arena, block, ring] = fds else { return Err(SharedError::Missing("a descriptor")) };
-        let memory = MappedArena::given(arena.as_fd(), facts.address, facts.arena_pages)?;
-        let block = MappedBlock::given(block.as_fd(), layout::block_length(facts.globals))
+        let memory = MappedArena::from_fd(arena.as_fd(), facts.address, facts.arena_pages)?;
+        let block = MappedBlock::from_fd(block.as_fd(), layout::block_length(facts.globals))
             .map_err(SharedError::Block)?;
         let ring_fd = ring.try_clone().map_err(SharedError::Ring)?;
-        let ring = RingBuffer::given(ring.as_fd(), facts.ring_length).map_err(SharedError::Ring)?;
+        let ring =
+            RingBuffer::from_fd(ring.as_fd(), facts.ring_length).map_err(SharedError::Ring)?;
         Ok(Self { memory: Arc::new(memory), block, ring: RefCell::new(ring), ring_fd })
     }
 

@@ -9,7 +9,7 @@
 //! Each pool has turns of its own, so a suspended call in one does not delay another. A service
 //! without pools has a single one, whose virtual processor follows from the service's number.
 
-use abi::{Division, Event, KeyField, Pool as Declared};
+use abi::{Event, KeyField, LaneSelector, Pool as Declared};
 use std::ops::Range;
 use units::EntryId;
 use xsk::Packet;
@@ -33,7 +33,7 @@ pub(super) enum Pools {
 
 pub(super) struct Several {
     all: Vec<Pool>,
-    division: Division,
+    division: LaneSelector,
 }
 
 /// Next work beside packets.
@@ -67,7 +67,7 @@ impl Pools {
                 Self::One { processor: pool.processor, events: pool.events.as_slice().into() }
             }
             _ => {
-                let division = Division::new(lanes, declared, flows_by);
+                let division = LaneSelector::new(lanes, declared, flows_by);
                 Self::Several(Box::new(Several { all, division }))
             }
         }

@@ -326,7 +326,7 @@ impl StreamTurns {
         }
         let settings = StreamSettings::from_parameters(&facts.parameters)
             .context("its parameters are none of a module for streams")?;
-        let room: Rc<dyn engine::Room> = self.accounts.room(facts.session);
+        let room: Rc<dyn engine::MemoryAccount> = self.accounts.room(facts.session);
         let shared = Rc::new(RefCell::new(Shared::new(Some(Rc::clone(&room)))));
         let pace: Rc<dyn Pace> = Rc::clone(pacer) as _;
         let vm = VmSpec {

@@ -11,7 +11,7 @@ use crate::service::letter::Letter;
 use crate::service::shared::Shared;
 use crate::service::{Control, Service};
 use anyhow::{Context, Result, anyhow, bail};
-use bpf::{Answers, Lanes, Lines, Rooms, RuleFacts};
+use bpf::{Answers, CreditTable, Lanes, PortShares, RuleFacts};
 use bpf_maps::LEVEL_USER;
 use rustix::fd::OwnedFd;
 use units::CoarseInstant;
@@ -189,25 +189,27 @@ fn take_map(
     let map = map_of(message, &mut fds)?;
     match message {
         ToCell::Lanes => {
-            let lanes = Lanes::given(&map).context("mapping the lanes")?;
+            let lanes = Lanes::from_fd(&map).context("mapping the lanes")?;
             dispatcher.services_mut().set_lanes(Box::leak(Box::new(lanes)));
         }
         ToCell::Rooms => {
-            let rooms = Rooms::given(&map).context("mapping the queue credits of sessions")?;
+            let rooms =
+                CreditTable::from_fd(&map).context("mapping the queue credits of sessions")?;
             let sessions = dispatcher.scheduler_mut().sessions_mut();
             sessions.share(pacer::now(), Box::leak(Box::new(rooms)));
         }
         ToCell::Lines => {
-            let accounts = Lines::given(&map).context("mapping the accounts of ports' shares")?;
+            let accounts =
+                PortShares::from_fd(&map).context("mapping the accounts of ports' shares")?;
             dispatcher.path_mut().set_port_shares(accounts);
         }
         ToCell::Answers => {
             let device = descriptor(&mut fds, "Answers came without its device")?;
-            let answers = Answers::given(&map).context("mapping the answers")?;
+            let answers = Answers::from_fd(&map).context("mapping the answers")?;
             dispatcher.path_mut().set_answers(answers, device);
         }
         _ => {
-            let facts = RuleFacts::given(&map).context("mapping the actions of rules")?;
+            let facts = RuleFacts::from_fd(&map).context("mapping the actions of rules")?;
             dispatcher.path_mut().set_rules(facts);
         }
     }

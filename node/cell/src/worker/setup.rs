@@ -14,7 +14,7 @@ use crate::service::loader::Loader;
 use crate::streams::turns::StreamTurns;
 use anyhow::{Context, Result};
 use engine::Engine;
-use executor::Slicer;
+use executor::PreemptionTimer;
 use rustix::fd::OwnedFd;
 use sandbox::Role;
 use std::num::NonZeroU64;
@@ -36,13 +36,13 @@ pub(super) fn confined(
     // Started through /proc/self/exe, the process would be called "exe".
     rustix::thread::set_name(c"tam").context("naming the process")?;
     // A socket as standard error cannot be read by others either.
-    let _ = sandbox::child::only_write_to_standard_error();
+    let _ = sandbox::child::reopen_standard_error_write_only();
     // Without the permission, it has no priority on its core.
     let _ = rustix::process::setpriority_process(None, NICE);
     // The default timer slack would delay packets by 50 µs; this value makes timers exact.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     if let Some(core) = core {
-        sandbox::cores::only(core).with_context(|| format!("pinning the cell to core {core}"))?;
+        sandbox::cores::pin_to(core).with_context(|| format!("pinning the cell to core {core}"))?;
     }
     let engine = Engine::new().context("making the engine")?;
     // Nothing is compiled once the process is confined.
@@ -53,7 +53,7 @@ pub(super) fn confined(
         raised.raise_epoch();
         of_streams.raise_epoch();
     };
-    let slicer = Slicer::new(raise).context("making the slice timer")?;
+    let preemption_timer = PreemptionTimer::new(raise).context("making the slice timer")?;
     let memory = PacketMemory::of(queues);
     let (umem, pool) = Umem::new(memory.frames()).context("mapping the packet memory")?;
     let link = Link::new(daemon, directory).context("listening for daemons")?;
@@ -65,7 +65,7 @@ pub(super) fn confined(
     let role = Role::Cell { locked_bytes: umem.length() as u64 };
     let confined = sandbox::confine(role).context("confining the cell")?;
     tracing::debug!(?confined, "the cell is confined");
-    let scheduler = Scheduler::new(slicer, memory, accounts.clone());
+    let scheduler = Scheduler::new(preemption_timer, memory, accounts.clone());
     let path = Datapath::new(umem, pool);
     Ok(Cell {
         link,

@@ -331,7 +331,8 @@ pub(crate) fn take_down(node: &Name) -> Result<Vec<String>> {
     removed.extend(bpf::front_door::remove(node)?);
     removed.extend(undo::restore_left_over(node)?);
     let netlink = Netlink::open().context("opening netlink")?;
-    let left = netlink.end_left_interceptions().context("removing rules of interceptions")?;
+    let left =
+        netlink.remove_orphaned_interceptions().context("removing rules of interceptions")?;
     removed.extend(left.iter().map(|port| format!("rules for connections to port {port}")));
     if way_back::remove_entry(&netlink, node) {
         removed.push("the way into the kernel".to_owned());

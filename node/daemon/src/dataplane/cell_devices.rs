@@ -71,8 +71,8 @@ impl CellDevices {
         messages.extend(up.map(|up| (ToCell::Up, vec![up])));
         if let Some(front) = front {
             messages.push((ToCell::Lanes, vec![front.services().lanes_map().as_fd()]));
-            messages.push((ToCell::Rooms, vec![front.services().rooms_map().as_fd()]));
-            messages.push((ToCell::Lines, vec![front.accounts().lines_map().as_fd()]));
+            messages.push((ToCell::Rooms, vec![front.services().credits_map().as_fd()]));
+            messages.push((ToCell::Lines, vec![front.accounts().port_shares_map().as_fd()]));
             messages.push((ToCell::RuleFacts, vec![front.services().facts_map().as_fd()]));
             let answers = |up| (ToCell::Answers, vec![up, front.answers_map().as_fd()]);
             messages.extend(up.map(answers));

@@ -300,8 +300,8 @@ impl Door {
     }
 
     /// Returns the payers of port share accounts, as a previous daemon left them.
-    pub(crate) fn payers_of_lines(&self) -> Payers {
-        let payers = self.front.as_ref().map(|front| front.accounts().payers_of_lines());
+    pub(crate) fn payers_of_port_shares(&self) -> Payers {
+        let payers = self.front.as_ref().map(|front| front.accounts().payers_of_port_shares());
         let payers = payers.and_then(Result::ok).unwrap_or_default();
         payers.into_iter().map(|(port, session, account)| ((port, session), account)).collect()
     }

@@ -79,7 +79,7 @@ pub(crate) fn make_sockets(wanted: u16, v6: bool) -> Vec<(ToCell, Vec<OwnedFd>)>
 /// Removes rules and routes of interceptions whose table was lost with a cell: they would only take
 /// packets that nothing marks.
 pub(super) fn end_left(netlink: &Netlink) {
-    if let Err(error) = netlink.end_left_interceptions() {
+    if let Err(error) = netlink.remove_orphaned_interceptions() {
         tracing::warn!(%error, "rules of interceptions may be left");
     }
 }

@@ -11,7 +11,7 @@
 use ::session::in_kernel::BucketParams;
 use ::session::port_bucket;
 use bpf::FrontDoor;
-use bpf_maps::{LINES_MAX, Line, PORTS_MAX};
+use bpf_maps::{LINES_MAX, PORTS_MAX, PortShare};
 use cell::protocol::ToCell;
 use node::{Node, Session};
 use std::collections::{BTreeMap, BTreeSet};
@@ -66,21 +66,24 @@ impl PortShares {
         let mut told = Vec::new();
         let mut failed = None;
         for ((port, session), account) in gone {
-            failed = front.accounts().pay_for_line(port, session, None).err().or(failed);
-            front.accounts().clear_line(account);
+            failed = front.accounts().pay_for_port_share(port, session, None).err().or(failed);
+            front.accounts().clear_port_share(account);
             told.push(ToCell::Line(port, session, None));
         }
         for (&(port, session), &account) in &self.payers {
             let BucketParams { per_tick, capacity: full } = terms[&(port, session)];
-            front.accounts().set_line(account, per_tick, full);
+            front.accounts().set_port_share(account, per_tick, full);
             if begun.contains(&(port, session)) {
-                failed =
-                    front.accounts().pay_for_line(port, session, Some(account)).err().or(failed);
+                failed = front
+                    .accounts()
+                    .pay_for_port_share(port, session, Some(account))
+                    .err()
+                    .or(failed);
                 told.push(ToCell::Line(port, session, Some(account)));
             }
         }
         for (port, BucketParams { per_tick, capacity: full }) in self.terms_of_rest(node) {
-            front.accounts().set_line(u32::from(port.0), per_tick, full);
+            front.accounts().set_port_share(u32::from(port.0), per_tick, full);
         }
         if let Some(error) = failed {
             tracing::error!(%error, "not all shares of ports are held to below user level");
@@ -116,10 +119,10 @@ impl PortShares {
         front: &FrontDoor,
         node: &Node,
         session: &'a Session,
-    ) -> Vec<(&'a Name, Line)> {
+    ) -> Vec<(&'a Name, PortShare)> {
         let line_of = |port: &'a Name| {
             let account = *self.payers.get(&(id_of(node, port)?, session.id))?;
-            Some((port, front.accounts().line(account)?))
+            Some((port, front.accounts().port_share(account)?))
         };
         session.reservation.send.keys().filter_map(line_of).collect()
     }

@@ -16,13 +16,13 @@ pub(super) struct Blocks<'a> {
     /// Labels of the blocks, by number.
     labels: Vec<Label>,
     /// Duplicate of each block: another one with the same effect that replaces it.
-    twins: Vec<Option<Block>>,
+    duplicates: Vec<Option<Block>>,
 }
 
 impl<'a> Blocks<'a> {
     pub(super) fn new(vcode: &'a VCode, output: &'a Output, asm: &mut Assembler) -> Self {
         let labels = vcode.blocks.iter().map(|_| asm.label()).collect();
-        Self { vcode, output, labels, twins: vec![None; vcode.blocks.len()] }
+        Self { vcode, output, labels, duplicates: vec![None; vcode.blocks.len()] }
     }
 
     pub(super) const fn vcode(&self) -> &'a VCode {
@@ -66,7 +66,7 @@ impl<'a> Blocks<'a> {
                 None => break,
             }
         }
-        self.twins.get(block.index()).copied().flatten().unwrap_or(block)
+        self.duplicates.get(block.index()).copied().flatten().unwrap_or(block)
     }
 
     /// Returns the label of a block itself.
@@ -92,9 +92,9 @@ impl<'a> Blocks<'a> {
     }
 
     /// Records another block with the same effect as the block's replacement.
-    pub(super) fn set_twin(&mut self, block: Block, twin: Block) {
-        if let Some(slot) = self.twins.get_mut(block.index()) {
-            *slot = Some(twin);
+    pub(super) fn set_duplicate(&mut self, block: Block, duplicate: Block) {
+        if let Some(slot) = self.duplicates.get_mut(block.index()) {
+            *slot = Some(duplicate);
         }
     }
 }

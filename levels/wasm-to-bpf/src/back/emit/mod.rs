@@ -3,13 +3,13 @@
 
 mod any;
 mod blocks;
+mod duplicates;
 mod entry;
 mod frame;
 mod head;
 mod late;
 mod partial;
 mod traps;
-mod twins;
 
 use std::collections::BTreeMap;
 
@@ -27,11 +27,11 @@ use crate::TrapCode;
 use crate::ir::{Place, Width};
 
 use blocks::{Blocks, moved};
+use duplicates::placed;
 use entry::EntryLabels;
 use frame::Frame;
 use late::Late;
 use traps::Traps;
-use twins::placed;
 
 /// Number of operations above which conditional jumps are made over unconditional ones: the
 /// verifier keeps at most 8,192 unexplored branches, and a distance of 16 bits is 32,767
@@ -147,7 +147,7 @@ impl<'a> Emit<'a> {
         } else if self.needs.context {
             self.keep_context();
         }
-        twins::find(&mut self.blocks, &self.frame);
+        duplicates::find(&mut self.blocks, &self.frame);
         let order = self.blocks.order();
         let position: BTreeMap<usize, usize> =
             order.iter().enumerate().map(|(at, block)| (block.index(), at)).collect();

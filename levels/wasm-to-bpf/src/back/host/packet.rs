@@ -27,7 +27,7 @@ const AT: i16 = -32;
 const STACK: u32 = 32;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Direction {
     /// Copies from packet to memory.
     Load,
     /// Copies from memory to packet.
@@ -36,31 +36,31 @@ enum Way {
 
 /// Emits `packet_load`. Arguments: offset, address, length.
 pub(super) fn load(setting: &Setting) -> (Code, u32) {
-    transfer(setting, Way::Load)
+    transfer(setting, Direction::Load)
 }
 
 /// Emits `packet_store`. Arguments: offset, address, length.
 pub(super) fn store(setting: &Setting) -> (Code, u32) {
-    transfer(setting, Way::Store)
+    transfer(setting, Direction::Store)
 }
 
-fn transfer(setting: &Setting, way: Way) -> (Code, u32) {
+fn transfer(setting: &Setting, direction: Direction) -> (Code, u32) {
     let mut b = Builder::new(setting);
     let (outside, again, done) = (b.label(), b.label(), b.label());
     begin(&mut b, outside);
-    direction(&mut b, way);
+    choose_order(&mut b, direction);
     b.bind(again);
     b.asm.may_goto(outside);
     b.if_imm(LEFT, Test::Eq, 0, done);
     next_chunk(&mut b);
-    match way {
-        Way::Load => {
-            call_helper(&mut b, way, outside);
-            scratch_and_memory(&mut b, way);
+    match direction {
+        Direction::Load => {
+            call_helper(&mut b, direction, outside);
+            scratch_and_memory(&mut b, direction);
         }
-        Way::Store => {
-            scratch_and_memory(&mut b, way);
-            call_helper(&mut b, way, outside);
+        Direction::Store => {
+            scratch_and_memory(&mut b, direction);
+            call_helper(&mut b, direction, outside);
         }
     }
     advance(&mut b);
@@ -88,14 +88,14 @@ fn begin(b: &mut Builder<'_>, outside: Label) {
 
 /// Chooses downwards if the destination begins behind the source in the same bytes: memory at the
 /// window's address is the packet itself.
-fn direction(b: &mut Builder<'_>, way: Way) {
+fn choose_order(b: &mut Builder<'_>, direction: Direction) {
     let set = b.label();
     b.mov(R1, ADDRESS);
     b.alu_imm(Alu::Sub, R1, WINDOW_ADDRESS as i32);
     b.set(R2, 0);
-    let (destination, source) = match way {
-        Way::Load => (R1, OFFSET),
-        Way::Store => (OFFSET, R1),
+    let (destination, source) = match direction {
+        Direction::Load => (R1, OFFSET),
+        Direction::Store => (OFFSET, R1),
     };
     b.if_reg(destination, Test::LeS, source, set);
     b.set(R2, 1);
@@ -129,7 +129,7 @@ fn advance(b: &mut Builder<'_>) {
 }
 
 /// Calls the helper that copies between packet and scratch buffer.
-fn call_helper(b: &mut Builder<'_>, way: Way, failed: Label) {
+fn call_helper(b: &mut Builder<'_>, direction: Direction, failed: Label) {
     b.kept(R1, CONTEXT);
     b.kept(R2, SKIPPED);
     b.alu(Alu::Add, R2, OFFSET);
@@ -139,17 +139,17 @@ fn call_helper(b: &mut Builder<'_>, way: Way, failed: Label) {
     b.if_imm(R4, Test::Eq, 0, failed);
     b.if_imm(R4, Test::GtU, SCRATCH_LENGTH as i32, failed);
     b.set(R5, 0);
-    b.helper(match (way, b.setting.flavour) {
-        (Way::Load, Flavour::Xdp) => helper::XDP_LOAD_BYTES,
-        (Way::Store, Flavour::Xdp) => helper::XDP_STORE_BYTES,
-        (Way::Load, Flavour::Tc) => helper::SKB_LOAD_BYTES,
-        (Way::Store, Flavour::Tc) => helper::SKB_STORE_BYTES,
+    b.helper(match (direction, b.setting.flavour) {
+        (Direction::Load, Flavour::Xdp) => helper::XDP_LOAD_BYTES,
+        (Direction::Store, Flavour::Xdp) => helper::XDP_STORE_BYTES,
+        (Direction::Load, Flavour::Tc) => helper::SKB_LOAD_BYTES,
+        (Direction::Store, Flavour::Tc) => helper::SKB_STORE_BYTES,
     });
     b.if_imm(R0, Test::Ne, 0, failed);
 }
 
 /// Copies between scratch buffer and memory: words, then bytes; only bytes in the window.
-fn scratch_and_memory(b: &mut Builder<'_>, way: Way) {
+fn scratch_and_memory(b: &mut Builder<'_>, direction: Direction) {
     let special = b.label();
     b.unknown_zero(R1);
     b.keep(AT, R1);
@@ -166,12 +166,12 @@ fn scratch_and_memory(b: &mut Builder<'_>, way: Way) {
         b.alu(Alu::Add, R1, R0);
         b.alu(Alu::Add, R1, ADDRESS);
         b.cast(R1, R1);
-        match way {
-            Way::Load => {
+        match direction {
+            Direction::Load => {
                 b.load(width, R2, R3, 0);
                 b.store(width, R1, R2, 0);
             }
-            Way::Store => {
+            Direction::Store => {
                 b.load(width, R2, R1, 0);
                 b.store(width, R3, R2, 0);
             }
@@ -184,7 +184,7 @@ fn scratch_and_memory(b: &mut Builder<'_>, way: Way) {
             let over = b.label();
             b.goto(over);
             b.bind(special);
-            special_bytes(b, way, over);
+            special_bytes(b, direction, over);
             b.bind(over);
         }
     }
@@ -202,7 +202,7 @@ fn scratch_pointer(b: &mut Builder<'_>, size: i32, end: Label) {
     b.alu(Alu::Add, R3, R0);
 }
 
-fn special_bytes(b: &mut Builder<'_>, way: Way, over: Label) {
+fn special_bytes(b: &mut Builder<'_>, direction: Direction, over: Label) {
     let again = b.label();
     b.bind(again);
     b.asm.may_goto(over);
@@ -210,12 +210,12 @@ fn special_bytes(b: &mut Builder<'_>, way: Way, over: Label) {
     b.kept(R4, SKIPPED);
     b.alu(Alu::Add, R4, R0);
     b.alu(Alu::Add, R4, ADDRESS);
-    match way {
-        Way::Load => {
+    match direction {
+        Direction::Load => {
             b.load(Width::One, R5, R3, 0);
             b.store_byte(R5, R4, R1, R2);
         }
-        Way::Store => {
+        Direction::Store => {
             b.load_byte(R5, R4, R1, R2);
             b.store(Width::One, R3, R5, 0);
         }

@@ -106,7 +106,7 @@ fn branch_on<'e>(
 
 /// Returns the block that a branch jumps to for this edge.
 fn outlet<'e>(lower: &mut Lower<'_>, edge: &'e Edge) -> Outlet<'e> {
-    let alone = lower.flow.has_one_way(edge.target.0 as usize);
+    let alone = lower.flow.has_single_predecessor(edge.target.0 as usize);
     if alone && edge.arguments.is_empty() {
         return Outlet { block: lower.flow.target(edge), edge: None };
     }

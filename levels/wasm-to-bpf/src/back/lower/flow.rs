@@ -37,7 +37,7 @@ impl Flow {
     }
 
     /// Returns true when one of the IR's blocks has a single predecessor.
-    pub(super) fn has_one_way(&self, number: usize) -> bool {
+    pub(super) fn has_single_predecessor(&self, number: usize) -> bool {
         self.predecessors.get(number) == Some(&1)
     }
 

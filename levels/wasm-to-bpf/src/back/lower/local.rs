@@ -38,7 +38,7 @@ pub(super) struct Local {
 
 /// Most pointers that a block inherits from its dominator; above the limit it inherits none, or
 /// each block of a long function would keep all of those before it live.
-pub(super) const HANDED_MAX: usize = 64;
+pub(super) const INHERITED_MAX: usize = 64;
 
 pub(super) type Bases = BTreeMap<(Base, u32), VReg>;
 pub(super) type Ends = BTreeMap<Value, End>;
@@ -113,16 +113,16 @@ impl Inherited {
     }
 
     /// Inherits the packet's address where it is known to be the same, and arena pointers.
-    /// `has_one_way`: the block has a single predecessor.
-    pub(super) fn enter(&self, number: usize, has_one_way: bool, local: &mut Local) {
+    /// `has_single_predecessor`: the block has a single predecessor.
+    pub(super) fn enter(&self, number: usize, has_single_predecessor: bool, local: &mut Local) {
         let above = self.above(number);
         if self.moved.get(number) == Some(&false) {
             local.packet = self.first_packet;
-        } else if has_one_way && above != number {
+        } else if has_single_predecessor && above != number {
             local.packet = self.packets.get(above).copied().unwrap_or_default();
         }
         if above != number
-            && let Some(bases) = self.bases.get(above).filter(|bases| bases.len() <= HANDED_MAX)
+            && let Some(bases) = self.bases.get(above).filter(|bases| bases.len() <= INHERITED_MAX)
         {
             local.bases.clone_from(bases);
         }
@@ -133,7 +133,7 @@ impl Inherited {
     pub(super) fn enter_packet(&self, number: usize, guard: Option<Guard>, local: &mut Local) {
         let above = self.above(number);
         if above != number
-            && let Some(ends) = self.ends.get(above).filter(|ends| ends.len() <= HANDED_MAX)
+            && let Some(ends) = self.ends.get(above).filter(|ends| ends.len() <= INHERITED_MAX)
         {
             local.ends.clone_from(ends);
             // The branch that leads here has shown that the packet extends that far.

@@ -141,8 +141,8 @@ impl Lower<'_> {
     /// Inherits the pointers of the dominator, and the packet's address where it is known to be the
     /// same.
     fn inherit(&mut self, number: usize) {
-        let has_one_way = self.flow.has_one_way(number);
-        self.inherited.enter(number, has_one_way, &mut self.local);
+        let has_single_predecessor = self.flow.has_single_predecessor(number);
+        self.inherited.enter(number, has_single_predecessor, &mut self.local);
         if !self.needs.changes_packet {
             let guard = self.guard(self.inherited.above(number));
             self.inherited.enter_packet(number, guard, &mut self.local);

@@ -415,7 +415,7 @@ fn dominates(dominators: &[BlockId], above: usize, mut block: usize) -> bool {
 }
 
 /// Back edge, with the last condition on it.
-struct WayBack<'f> {
+struct BackEdge<'f> {
     from: usize,
     edge: &'f Edge,
     condition: Option<(Value, bool)>,
@@ -456,7 +456,7 @@ impl<'f> Reader<'f> {
     fn read(&self, header: usize) -> Option<(BlockId, Loop)> {
         let id = crate::passes::graph::id(header);
         let parameters = &self.function.blocks[header].parameters;
-        let mut back: Vec<WayBack<'_>> = Vec::new();
+        let mut back: Vec<BackEdge<'_>> = Vec::new();
         for from in &self.graph.predecessors[header] {
             let from = from.0 as usize;
             if from < header {
@@ -464,7 +464,7 @@ impl<'f> Reader<'f> {
             }
             for (edge, condition) in ways(&self.function.blocks[from].terminator) {
                 if edge.target == id {
-                    back.push(WayBack { from, edge, condition });
+                    back.push(BackEdge { from, edge, condition });
                 }
             }
         }

@@ -177,7 +177,7 @@ impl<'s> Simplifier<'s> {
         for (parameter, range) in parameters.into_iter().zip(ranges) {
             self.facts.set_range(parameter, range);
         }
-        self.learn_from_way_in(id);
+        self.learn_from_predecessor(id);
         self.versions.enter(id, &self.graph.predecessors[index]);
         let instructions = std::mem::take(&mut self.blocks[index].instructions);
         let mut end = None;
@@ -285,7 +285,7 @@ impl<'s> Simplifier<'s> {
     }
 
     /// Learns from the branch that leads here, if only one edge does.
-    pub(super) fn learn_from_way_in(&mut self, block: BlockId) {
+    pub(super) fn learn_from_predecessor(&mut self, block: BlockId) {
         let [from] = self.graph.predecessors[block.0 as usize][..] else { return };
         match &self.blocks[from.0 as usize].terminator {
             Terminator::Branch(condition, taken, _) => {

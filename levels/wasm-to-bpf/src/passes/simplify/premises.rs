@@ -53,17 +53,17 @@ pub(super) fn with_best(function: &mut Function, surroundings: &Surroundings) {
     let reads_metadata = surroundings.is_entry && surroundings.window.is_some();
     if reads_metadata && stores(function).any(is_unknown) {
         let mut trial = function.clone();
-        with_ways_back(&mut trial, surroundings, true);
+        with_back_edges(&mut trial, surroundings, true);
         if !stores(&trial).any(|region| is_unknown(region) || region == Region::Metadata) {
             *function = trial;
             return;
         }
     }
-    with_ways_back(function, surroundings, false);
+    with_back_edges(function, surroundings, false);
 }
 
 /// Walks the function; where there are loops a copy first.
-fn with_ways_back(function: &mut Function, surroundings: &Surroundings, keeps_metadata: bool) {
+fn with_back_edges(function: &mut Function, surroundings: &Surroundings, keeps_metadata: bool) {
     let mut premises = Premises { keeps_metadata, back: Vec::new() };
     if function.blocks.iter().any(|block| block.is_loop_header) {
         let mut found = walk(&mut function.clone(), surroundings, &premises);

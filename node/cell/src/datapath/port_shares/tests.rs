@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::dispatch::tests::shared::{memory, write};
-use bpf_maps::{Account, FUEL_SHIFT, LINES_MAX, Line as Record};
+use bpf_maps::{Account, FUEL_SHIFT, LINES_MAX, PortShare as Record};
 use rustix::fd::OwnedFd;
 use std::mem::offset_of;
 
@@ -26,7 +26,7 @@ impl Bench {
         let mut bench = Self { accounts: PortShareAccounts::default(), map };
         // Packets sent up before the cell existed do not count.
         bench.send_up(OF_GOLD, 0, 7);
-        bench.accounts.pay_from(bpf::Lines::given(&bench.map).unwrap());
+        bench.accounts.pay_from(bpf::PortShares::from_fd(&bench.map).unwrap());
         bench.accounts.set_payer(PORT, GOLD, Some(OF_GOLD));
         bench.accounts.set_payer(PORT, SILVER, Some(OF_SILVER));
         bench

@@ -3,9 +3,10 @@
 
 use super::*;
 use crate::dispatch::tests::shared::{memory, read, write};
-use bpf::{Answers, Rooms, RuleFacts};
+use bpf::{Answers, CreditTable, RuleFacts};
 use bpf_maps::{
-    ACTION_DOWN, ACTION_DROP, ACTION_OUT, ACTION_SERVICE, ROOMS_MAX, RULES_MAX, Room, RuleFact,
+    ACTION_DOWN, ACTION_DROP, ACTION_OUT, ACTION_SERVICE, QueueCredits, ROOMS_MAX, RULES_MAX,
+    RuleFact,
 };
 use std::mem::offset_of;
 use std::os::unix::net::UnixDatagram;
@@ -21,7 +22,7 @@ fn staged(action: u8, entry: u16) -> Rig {
     let map = memory(RULES_MAX * size_of::<RuleFact>());
     let fact = RuleFact { session: 1, entry, action, zero: [0; 3] };
     write(&map, usize::from(RULE) * size_of::<RuleFact>(), bytemuck::bytes_of(&fact));
-    rig.dispatcher.path_mut().set_rules(RuleFacts::given(&map).unwrap());
+    rig.dispatcher.path_mut().set_rules(RuleFacts::from_fd(&map).unwrap());
     rig
 }
 
@@ -63,21 +64,21 @@ fn a_packet_without_its_service_meets_the_next_stage_too() {
 
 /// Reads a word of a session's queue credit.
 fn word(map: &OwnedFd, session: usize, field: usize) -> u32 {
-    read(map, session * size_of::<Room>() + field)
+    read(map, session * size_of::<QueueCredits>() + field)
 }
 
 #[test]
 fn what_waits_is_counted_where_the_front_door_looks() {
     let mut rig = Rig::new();
-    let map = memory(ROOMS_MAX * size_of::<Room>());
-    let rooms = Box::leak(Box::new(Rooms::given(&map).unwrap()));
+    let map = memory(ROOMS_MAX * size_of::<QueueCredits>());
+    let rooms = Box::leak(Box::new(CreditTable::from_fd(&map).unwrap()));
     rig.dispatcher.scheduler_mut().sessions_mut().share(pacer::now(), rooms);
     rig.add_session(2, r#"{"queue":"16KiB"}"#);
-    assert_eq!(word(&map, 2, offset_of!(Room, most)), 16 << 10);
+    assert_eq!(word(&map, 2, offset_of!(QueueCredits, most)), 16 << 10);
     rig.start(ServiceFacts { session: SessionId(2), ..facts(ENTRY) }, OBEYS);
     rig.run_turns();
     // The front door has taken credit for a frame of 4 KiB, and sends it up.
-    let sent = 2 * size_of::<Room>() + offset_of!(Room, sent);
+    let sent = 2 * size_of::<QueueCredits>() + offset_of!(QueueCredits, sent);
     write(&map, sent, &4096u64.to_le_bytes());
     let (packet, mut origin) = rig.packet(ENTRY, Verdict::Drop { reason: 1 }.to_value());
     origin.meta.flags |= META_COUNTED;
@@ -86,7 +87,7 @@ fn what_waits_is_counted_where_the_front_door_looks() {
     rig.run_turns();
     assert_eq!(rig.session(2).queue, Bytes::ZERO);
     rig.dispatcher.flush();
-    assert_eq!(word(&map, 2, offset_of!(Room, done)), 4096);
+    assert_eq!(word(&map, 2, offset_of!(QueueCredits, done)), 4096);
     // Packets that never arrive are found when their epoch is closed.
     write(&map, sent, &8192u64.to_le_bytes());
     assert_eq!(rig.session(2).queue, Bytes(4096));
@@ -102,7 +103,7 @@ fn a_packet_that_is_routed_anew_is_left_to_the_kernel_with_its_own_source() {
     rig.start(facts(ENTRY), OBEYS);
     let (asked, device) = UnixDatagram::pair().unwrap();
     asked.set_nonblocking(true).unwrap();
-    let answers = Answers::given(&memory(4096)).unwrap();
+    let answers = Answers::from_fd(&memory(4096)).unwrap();
     rig.dispatcher.path_mut().set_answers(answers, device.into());
     let (kernel, tun) = UnixDatagram::pair().unwrap();
     kernel.set_nonblocking(true).unwrap();

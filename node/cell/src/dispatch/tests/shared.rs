@@ -64,7 +64,7 @@ impl Below {
         let address = NEXT.fetch_add(16 << 32, Ordering::Relaxed);
         let mut rig = Rig::new();
         let lanes = memory(ENTRIES_MAX * size_of::<Lane>());
-        let given = Box::leak(Box::new(Lanes::given(&lanes).unwrap()));
+        let given = Box::leak(Box::new(Lanes::from_fd(&lanes).unwrap()));
         rig.dispatcher.services_mut().set_lanes(given);
         let page = rustix::param::page_size();
         let arena = memory(ARENA_PAGES as usize * 4096);
@@ -291,7 +291,7 @@ fn what_a_service_shares_has_to_be_complete() {
             .unwrap();
         let told = rig.words();
         assert!(told[0].starts_with("StartFailed") && told[0].contains(missing), "{told:?}");
-        let given = Box::leak(Box::new(Lanes::given(&lanes).unwrap()));
+        let given = Box::leak(Box::new(Lanes::from_fd(&lanes).unwrap()));
         rig.dispatcher.services_mut().set_lanes(given);
     }
 }

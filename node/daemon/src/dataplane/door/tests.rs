@@ -80,7 +80,7 @@ fn what_there_is_no_front_door_for_is_done() {
     door.set_socket(PortId(1), 0, None).unwrap();
     door.heartbeat().unwrap();
     door.detach(PortId(1), 1).unwrap();
-    assert!(door.lane(EntryId(1)).is_none() && door.payers_of_lines().is_empty());
+    assert!(door.lane(EntryId(1)).is_none() && door.payers_of_port_shares().is_empty());
     assert!(door.attach(PortId(1), &config, &[XdpMode::Native]).is_err());
     assert!(door.attach_tc(PortId(1), &config).is_err() && door.explainer().is_err());
 }

@@ -11,7 +11,7 @@ use ::node::Session;
 use ::session::admission::Left;
 use ::session::memory::{Account, Use};
 use api::{LeftInfo, MemoryUse, SCHEMA_VERSION, SendUse, SessionDetails, SessionList, SessionUse};
-use bpf_maps::Line;
+use bpf_maps::PortShare;
 use std::collections::BTreeMap;
 use units::{Bytes, Name};
 
@@ -130,9 +130,9 @@ fn sends_in_window(view: &View<'_>, session: &Session) -> Vec<SendUse> {
 
 /// Returns the use of a share of a port; `before` is what was sent at the beginning of the window,
 /// nothing where the share is newer than that.
-fn send_use(port: &Name, line: Line, before: Bytes) -> SendUse {
+fn send_use(port: &Name, line: PortShare, before: Bytes) -> SendUse {
     let sent = sent_by(&line);
-    let Line { account, up, dropped, sent_up, .. } = line;
+    let PortShare { account, up, dropped, sent_up, .. } = line;
     let [nic, kernel] = account.sent;
     let kernel = kernel.saturating_add(sent_up);
     SendUse {

@@ -21,7 +21,7 @@ impl RuleFacts {
     ///
     /// # Errors
     /// The kernel does not map that much of it.
-    pub fn given(fd: &OwnedFd) -> io::Result<Self> {
+    pub fn from_fd(fd: &OwnedFd) -> io::Result<Self> {
         Ok(Self { words: MappedWords::new(fd.as_fd(), RULES_MAX)? })
     }
 

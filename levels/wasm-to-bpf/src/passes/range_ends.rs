@@ -1,6 +1,6 @@
 //! Endpoints of the ranges that the verifier may know of a loaded byte or two bytes, and of sums
-//! and differences with them. The verifier narrows such a range only by comparisons with a constant,
-//! so a range ends at a limit of the type or next to a compared constant.
+//! and differences with them. The verifier narrows such a range only by comparisons with a
+//! constant, so a range ends at a limit of the type or next to a compared constant.
 //!
 //! ```text
 //! b = load1u, b < 33, b == 58:   b from 0, 32, 33, 34, 57, ... to the same or 255

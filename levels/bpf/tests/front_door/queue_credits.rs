@@ -3,7 +3,7 @@
 use bpf::Update;
 use bpf_maps::{
     FRAME_BYTES, FRAME_MEMORY, HEAD_BYTES, HEAD_NOT, HEAD_THERE, HEAD_WANTED, LEVEL_NIC,
-    LEVEL_USER, META_COUNTED_SHIFT, PacketMeta, ROOM_SHARED, Room,
+    LEVEL_USER, META_COUNTED_SHIFT, PacketMeta, QueueCredits, ROOM_SHARED,
 };
 use wire::FrameBuilder;
 
@@ -22,16 +22,16 @@ fn frame(payload: usize) -> Vec<u8> {
 }
 
 impl Nic {
-    fn room(&self, number: usize) -> Room {
+    fn room(&self, number: usize) -> QueueCredits {
         self.door.map("tam_rooms").lookup(&(number as u32)).unwrap().unwrap()
     }
 
-    fn put_room(&self, number: usize, room: Room) {
+    fn put_credits(&self, number: usize, room: QueueCredits) {
         self.door.map("tam_rooms").update(&(number as u32), &room, Update::Any).unwrap();
     }
 
     fn has_room(&self, frames: u64) {
-        self.put_room(SESSION, Room { most: frames * FRAME, ..Room::default() });
+        self.put_credits(SESSION, QueueCredits { most: frames * FRAME, ..QueueCredits::default() });
     }
 
     /// Sends packets that go up; returns how many do.
@@ -62,7 +62,7 @@ fn a_queue_takes_what_it_was_promised_and_the_rest_is_dropped_on_its_account() {
         nic.lane().set_target(level);
         nic.has_room(0);
         assert_eq!(nic.send_up(3, 20), 3, "nobody counts");
-        assert_eq!(nic.room(SESSION), Room::default());
+        assert_eq!(nic.room(SESSION), QueueCredits::default());
         nic.has_room(5);
         let before = (nic.stats(), nic.lane().sent_up(), nic.door.outcome_everywhere("drop_queue"));
         assert_eq!(nic.send_up(8, 20), 5, "level {level}");
@@ -77,7 +77,7 @@ fn a_queue_takes_what_it_was_promised_and_the_rest_is_dropped_on_its_account() {
         let expected = if level == LEVEL_USER { (0, 3) } else { (3, 0) };
         assert_eq!((of_service, of_port), expected);
         // Bytes that the cell releases become credit.
-        nic.put_room(SESSION, Room { done: 2 * FRAME, ..room });
+        nic.put_credits(SESSION, QueueCredits { done: 2 * FRAME, ..room });
         assert_eq!(nic.send_up(4, 20), 2);
     }
 }
@@ -92,7 +92,10 @@ fn a_packet_takes_the_frames_of_memory_that_it_needs_and_says_where_it_is_counte
     nic.lane().set_target(LEVEL_USER);
     let headers = frame(0).len();
     for epoch in 0..4u32 {
-        nic.put_room(SESSION, Room { most: 100 * FRAME, epoch, ..Room::default() });
+        nic.put_credits(
+            SESSION,
+            QueueCredits { most: 100 * FRAME, epoch, ..QueueCredits::default() },
+        );
         let done = nic.run(&frame(FRAME_BYTES - headers), Script::default());
         let meta = &done.bytes[..size_of::<PacketMeta>()];
         let meta: PacketMeta = bytemuck::pod_read_unaligned(meta);
@@ -112,8 +115,11 @@ fn those_without_a_queue_share_one() {
     let mut nic = Nic::load(Some(add_way_out()));
     nic.add_socket();
     nic.lane().set_target(LEVEL_USER);
-    nic.put_room(SESSION, Room { most: 5 * FRAME, shared: 1, ..Room::default() });
-    nic.put_room(ROOM_SHARED, Room { most: 3 * FRAME, ..Room::default() });
+    nic.put_credits(
+        SESSION,
+        QueueCredits { most: 5 * FRAME, shared: 1, ..QueueCredits::default() },
+    );
+    nic.put_credits(ROOM_SHARED, QueueCredits { most: 3 * FRAME, ..QueueCredits::default() });
     assert_eq!(nic.send_up(6, 20), 3);
     assert_eq!(nic.room(SESSION).sent, [3 * FRAME, 0], "what found no room there took none here");
     assert_eq!(nic.room(ROOM_SHARED).sent, [3 * FRAME, 0]);
@@ -129,16 +135,16 @@ fn a_packet_without_room_leaves_its_head_if_somebody_wants_one() {
     nic.add_socket();
     for level in [LEVEL_USER, LEVEL_NIC] {
         nic.lane().set_target(level);
-        let full = Room { most: FRAME, ..Room::default() };
-        nic.put_room(SESSION, full);
+        let full = QueueCredits { most: FRAME, ..QueueCredits::default() };
+        nic.put_credits(SESSION, full);
         assert_eq!(nic.send_up(2, 100), 1);
         assert_eq!(nic.room(SESSION).head_state, HEAD_NOT, "nobody watches");
-        nic.put_room(SESSION, Room { head_state: HEAD_WANTED, ..full });
+        nic.put_credits(SESSION, QueueCredits { head_state: HEAD_WANTED, ..full });
         assert_eq!(nic.send_up(1, 100), 1);
         assert_eq!(nic.room(SESSION).head_state, HEAD_WANTED, "it had room");
         for payload in [100, 0] {
             let sent = frame(payload);
-            nic.put_room(SESSION, Room { head_state: HEAD_WANTED, ..nic.room(SESSION) });
+            nic.put_credits(SESSION, QueueCredits { head_state: HEAD_WANTED, ..nic.room(SESSION) });
             assert_eq!(nic.send_up(1, payload), 0);
             let room = nic.room(SESSION);
             assert_eq!(room.head_state, HEAD_THERE, "level {level}");
@@ -159,7 +165,7 @@ fn without_a_cell_no_room_is_taken_and_packets_go_as_if_there_were_no_rule() {
     }
     let mut nic = Nic::load(Some(add_way_out()));
     nic.has_room(1);
-    nic.put_room(SESSION, Room { sent: [FRAME, 0], ..nic.room(SESSION) });
+    nic.put_credits(SESSION, QueueCredits { sent: [FRAME, 0], ..nic.room(SESSION) });
     for level in [LEVEL_USER, LEVEL_NIC] {
         nic.lane().set_target(level);
         let done = nic.verdict(&frame(20), RAISE);

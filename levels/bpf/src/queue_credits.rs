@@ -1,12 +1,12 @@
 //! Queue credits of all sessions, in a cell's memory: the limit of each queue, and its length. The
-//! front door's half is `c/room.h`; `c/tam_maps.h` draws the writer of each field.
+//! front door's half is `c/credits.h`; `c/tam_maps.h` draws the writer of each field.
 
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use bpf_maps::{HEAD_BYTES, HEAD_NOT, HEAD_THERE, HEAD_WANTED, ROOMS_MAX, Room as Record};
+use bpf_maps::{HEAD_BYTES, HEAD_NOT, HEAD_THERE, HEAD_WANTED, QueueCredits as Record, ROOMS_MAX};
 
 use crate::mapped::MappedWords;
 
@@ -36,13 +36,13 @@ impl Head {
 
 /// Queue credits of all sessions, and the record that some of them share.
 #[derive(Debug)]
-pub struct Rooms {
+pub struct CreditTable {
     words: MappedWords,
 }
 
 /// Words of one session's record.
 #[derive(Clone, Copy, Debug)]
-pub struct Room<'a> {
+pub struct CreditRecord<'a> {
     /// Limit of the queue in bytes; with 0 the front door counts nothing.
     pub most: &'a AtomicU64,
     /// Bytes given to user level, by the last bit of the epoch.
@@ -57,24 +57,24 @@ pub struct Room<'a> {
     pub done: &'a AtomicU64,
 }
 
-impl Rooms {
+impl CreditTable {
     /// Maps the records in another process, which got the map's descriptor from the one that made
     /// it.
     ///
     /// # Errors
     /// The kernel does not map that much of it.
-    pub fn given(fd: &OwnedFd) -> io::Result<Self> {
+    pub fn from_fd(fd: &OwnedFd) -> io::Result<Self> {
         Ok(Self { words: MappedWords::new(fd.as_fd(), ROOMS_MAX * WORDS)? })
     }
 
     /// Returns the record of that number; `None` above the last.
     #[must_use]
-    pub fn room(&self, number: usize) -> Option<Room<'_>> {
+    pub fn room(&self, number: usize) -> Option<CreditRecord<'_>> {
         let first = number.checked_mul(WORDS)?;
         let word = |at: usize| self.words.word(first + at / 8);
         let half = |at: usize| self.words.half(2 * first + at / 4);
         let sent = offset_of!(Record, sent);
-        Some(Room {
+        Some(CreditRecord {
             most: word(offset_of!(Record, most))?,
             sent: [word(sent)?, word(sent + 8)?],
             dropped: word(offset_of!(Record, dropped))?,

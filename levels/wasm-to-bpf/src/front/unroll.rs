@@ -3,7 +3,7 @@
 
 use wasmparser::Operator;
 
-use super::control::Again;
+use super::control::Unroll;
 use crate::ir::Place;
 
 /// Most operators of a loop that is unrolled.
@@ -14,14 +14,14 @@ pub(super) fn again(
     operators: &[(Operator<'_>, usize)],
     first: usize,
     place: Place,
-) -> Option<Again> {
+) -> Option<Unroll> {
     let mut depth = 0_u32;
     let mut goes_round = false;
     for (operator, _) in operators.get(first..)?.iter().take(OPERATORS_MAX) {
         match operator {
             Operator::Block { .. } | Operator::If { .. } => depth += 1,
             Operator::End if depth == 0 => {
-                return goes_round.then_some(Again { operator: first, place });
+                return goes_round.then_some(Unroll { operator: first, place });
             }
             Operator::End => depth -= 1,
             Operator::Br { relative_depth } | Operator::BrIf { relative_depth } => {

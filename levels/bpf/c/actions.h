@@ -9,8 +9,8 @@
  *   wait   dropped                         TAP device, to leave by the cell when its share allows
  *
  */
-#ifndef TAM_WAYS_H
-#define TAM_WAYS_H
+#ifndef TAM_ACTIONS_H
+#define TAM_ACTIONS_H
 
 #include "context.h"
 #include "service.h"
@@ -47,16 +47,16 @@ static __always_inline void unmark(struct __sk_buff *ctx)
 }
 
 /* Returns true if the packet still has the properties that the stack saw on arrival. */
-static __always_inline int is_as_it_came(struct __sk_buff *ctx, const struct tam_passage *way)
+static __always_inline int is_as_it_came(struct __sk_buff *ctx, const struct tam_passage *passage)
 {
-	__u32 port = way->meta.arrival_port;
+	__u32 port = passage->meta.arrival_port;
 	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
 	struct ethhdr *eth = first_byte(ctx, TAM_LEVEL_KERNEL);
-	__be16 type = bpf_htons((way->meta.flags >> 8 & 0xff) == 4 ? ETH_P_IP : ETH_P_IPV6);
+	__be16 type = bpf_htons((passage->meta.flags >> 8 & 0xff) == 4 ? ETH_P_IP : ETH_P_IPV6);
 
 	if (!config || (void *)(eth + 1) > last_byte(ctx, TAM_LEVEL_KERNEL))
 		return 0;
-	return ctx->len == way->length && eth->h_proto == type &&
+	return ctx->len == passage->length && eth->h_proto == type &&
 	       !__builtin_memcmp(eth->h_dest, config->mac, ETH_ALEN);
 }
 
@@ -92,13 +92,13 @@ static __always_inline int out_of(void *ctx, enum tam_level level, __u32 port)
 }
 
 /* Sends a packet out of a port unchanged, also of one that takes no redirected frames. */
-static __always_inline int across(void *ctx, enum tam_level level, const struct tam_passage *way,
+static __always_inline int across(void *ctx, enum tam_level level, const struct tam_passage *passage,
 				  __u32 port)
 {
 	struct tam_port_config *other = bpf_map_lookup_elem(&tam_ports, &port);
 
 	if (level == TAM_LEVEL_NIC && other && other->slow & TAM_SLOW_NO_REDIRECT &&
-	    crosses_at_tc(way->meta.arrival_port))
+	    crosses_at_tc(passage->meta.arrival_port))
 		return cross_at_tc(ctx, port);
 	return out_of(ctx, level, port);
 }
@@ -106,15 +106,15 @@ static __always_inline int across(void *ctx, enum tam_level level, const struct 
 /* Leaves the packet to the kernel's stack as XDP_PASS does: with its current contents.
  * Properties that the stack has already recorded cannot be changed, but the packet may be
  * received again. Between the two ends of a bridge there is no stack. */
-static __always_inline int to_stack(void *ctx, enum tam_level level, const struct tam_passage *way)
+static __always_inline int to_stack(void *ctx, enum tam_level level, const struct tam_passage *passage)
 {
 	struct __sk_buff *skb = ctx;
 
-	if (way->meta.flags & TAM_META_BRIDGED)
-		return across(ctx, level, way, way->meta.egress_port);
+	if (passage->meta.flags & TAM_META_BRIDGED)
+		return across(ctx, level, passage, passage->meta.egress_port);
 	if (level == TAM_LEVEL_NIC)
 		return XDP_PASS;
-	if (skb->vlan_present || is_as_it_came(ctx, way))
+	if (skb->vlan_present || is_as_it_came(ctx, passage))
 		return TC_ACT_UNSPEC;
 	unmark(ctx);
 	return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
@@ -181,12 +181,12 @@ static __always_inline long put_in_front(struct __sk_buff *ctx, const struct tam
  * other packets take the same path from now on: one by the socket would overtake this
  * one. */
 static __always_inline int send_up_by_tap(struct __sk_buff *ctx, struct tam_lane *lane,
-					  const struct tam_passage *way)
+					  const struct tam_passage *passage)
 {
 	__u32 zero = 0, epoch = epoch_of(lane);
 	struct tam_config *shared = bpf_map_lookup_elem(&tam_shared, &zero);
 	__u32 device = shared ? *(volatile __u32 *)&shared->up_ifindex : 0;
-	struct tam_meta meta = way->meta;
+	struct tam_meta meta = passage->meta;
 	__u32 length = ctx->len + (ctx->vlan_present ? sizeof(struct vlan_header) : 0);
 	int counted;
 
@@ -194,14 +194,14 @@ static __always_inline int send_up_by_tap(struct __sk_buff *ctx, struct tam_lane
 	lane->path = TAM_PATH_TC;
 	if (!device)
 		return TC_ACT_UNSPEC;
-	counted = take_room(lane->session, length);
+	counted = take_credit(lane->session, length);
 	if (counted < 0) {
-		leave_head(ctx, TAM_LEVEL_KERNEL, lane->session, length);
-		return TAM_NO_ROOM;
+		save_head(ctx, TAM_LEVEL_KERNEL, lane->session, length);
+		return TAM_NO_CREDIT;
 	}
 	meta.flags |= epoch << TAM_META_EPOCH_SHIFT | counted;
-	if (put_in_front(ctx, &meta, way->mark)) {
-		return_room(lane->session, length, counted);
+	if (put_in_front(ctx, &meta, passage->mark)) {
+		return_credit(lane->session, length, counted);
 		return TC_ACT_SHOT;
 	}
 	unmark(ctx);
@@ -228,18 +228,18 @@ static __always_inline int dropped_as_down(enum tam_level level, struct tam_serv
 /* Raises a packet to user level, or without a cell treats it as from a rule whose cell is
  * gone. The caller is in the lane, and out of it afterwards. */
 static __always_inline int raise(void *ctx, enum tam_level level, struct tam_lane *lane,
-				 const struct tam_passage *way, struct tam_service_stats *stats)
+				 const struct tam_passage *passage, struct tam_service_stats *stats)
 {
-	int action = level == TAM_LEVEL_NIC ? send_up(ctx, lane, way)
-					    : send_up_by_tap(ctx, lane, way);
+	int action = level == TAM_LEVEL_NIC ? send_up(ctx, lane, passage)
+					    : send_up_by_tap(ctx, lane, passage);
 
 	leave_lane(lane);
 	if (action == redirected(level)) {
 		stats->raised++;
-		stats->raised_bytes += way->bytes;
+		stats->raised_bytes += passage->bytes;
 		return action;
 	}
-	if (action == TAM_NO_ROOM) {
+	if (action == TAM_NO_CREDIT) {
 		stats->drop_queue++;
 		return dropped(level);
 	}
@@ -247,10 +247,10 @@ static __always_inline int raise(void *ctx, enum tam_level level, struct tam_lan
 		stats->drop_malformed++;
 		return action;
 	}
-	if (stays_here(&way->meta))
+	if (stays_here(&passage->meta))
 		return dropped_as_down(level, stats);
 	stats->plain++;
-	return to_stack(ctx, level, way);
+	return to_stack(ctx, level, passage);
 }
 
 #endif

@@ -20,7 +20,7 @@ pub enum Part {
 }
 
 /// Account of the memory that instances use.
-pub trait Room: Debug {
+pub trait MemoryAccount: Debug {
     /// Charges `bytes` to the account; returns false, charging nothing, when its limit does not
     /// allow it.
     fn take(&self, part: Part, bytes: u64) -> bool;
@@ -35,7 +35,7 @@ pub trait Room: Debug {
 pub struct Limits {
     bytes_max: usize,
     elements_max: usize,
-    room: ThreadBound<Option<Rc<dyn Room>>>,
+    room: ThreadBound<Option<Rc<dyn MemoryAccount>>>,
     /// True if all memory was charged by the provider of the shared memory.
     is_paid: bool,
     memory: u64,
@@ -50,7 +50,7 @@ impl Limits {
     /// the provider of the shared memory has charged all of it.
     pub fn new(
         (bytes_max, elements_max): (usize, usize),
-        room: Option<Rc<dyn Room>>,
+        room: Option<Rc<dyn MemoryAccount>>,
         is_paid: bool,
     ) -> Self {
         let room = ThreadBound::new(room);

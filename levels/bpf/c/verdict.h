@@ -7,15 +7,15 @@
  * itself is parsed anew, for the module may have changed all of it. node/cell's
  * deliver.rs does the same at user level.
  */
-#ifndef TAM_AFTERWARDS_H
-#define TAM_AFTERWARDS_H
+#ifndef TAM_VERDICT_H
+#define TAM_VERDICT_H
 
 #include "cycle.h"
 #include "rewrite.h"
 #include "share.h"
 #include "translate.h"
 #include "tun.h"
-#include "ways.h"
+#include "actions.h"
 
 /* Verdict codes: docs/reference/module-abi.md. */
 #define VERDICT_PASS 0
@@ -60,14 +60,14 @@ static __always_inline int trim_behind(struct xdp_md *ctx)
 
 /* Routes the packet one hop: decrements the TTL and writes the next hop's MACs. Returns
  * 0, or an error. */
-static __always_inline int hop(struct xdp_md *ctx, const struct tam_passage *way)
+static __always_inline int hop(struct xdp_md *ctx, const struct tam_passage *passage)
 {
 	void *data = first_byte(ctx, TAM_LEVEL_NIC), *data_end = last_byte(ctx, TAM_LEVEL_NIC);
 	__u32 l3 = find_l3(data, data_end);
 
 	/* The hop limit was checked before. */
 	return !l3 || one_hop(data + l3, data_end) != TAM_FORWARDED ||
-	       readdress(ctx, TAM_LEVEL_NIC, &way->meta, way->own_mac, l3);
+	       readdress(ctx, TAM_LEVEL_NIC, &passage->meta, passage->own_mac, l3);
 }
 
 static __always_inline int dropped_as_beyond(enum tam_level level, struct tam_service_stats *stats)
@@ -76,9 +76,9 @@ static __always_inline int dropped_as_beyond(enum tam_level level, struct tam_se
 	return dropped(level);
 }
 
-static __always_inline int dropped_at_kernel(struct tam_line *line, struct tam_service_stats *stats)
+static __always_inline int dropped_at_kernel(struct tam_port_share *share, struct tam_service_stats *stats)
 {
-	__sync_fetch_and_add(&line->dropped[1], 1);
+	__sync_fetch_and_add(&share->dropped[1], 1);
 	return dropped_as_beyond(TAM_LEVEL_KERNEL, stats);
 }
 
@@ -100,47 +100,47 @@ static __always_inline __u32 up_device(void)
  *
  * The lane counts the packet as sent up, so that the lane does not move while others
  * could overtake it; but the module stays at its level. */
-static __noinline int wait_for_turn(struct __sk_buff *ctx, const struct tam_passage *way, __u32 port,
+static __noinline int wait_for_turn(struct __sk_buff *ctx, const struct tam_passage *passage, __u32 port,
 				    __u32 number, struct tam_service_stats *stats)
 {
-	struct tam_line *line = bpf_map_lookup_elem(&tam_lines, &number);
-	__u32 entry = way ? way->meta.entry : 0, device = up_device(), epoch;
+	struct tam_port_share *share = bpf_map_lookup_elem(&tam_lines, &number);
+	__u32 entry = passage ? passage->meta.entry : 0, device = up_device(), epoch;
 	struct tam_lane *lane = bpf_map_lookup_elem(&tam_lanes, &entry);
 	__u32 length = ctx->len + (ctx->vlan_present ? sizeof(struct vlan_header) : 0);
 	struct tam_meta meta;
 	int counted;
 
-	if (!way || !line || !lane || !stats)
+	if (!passage || !share || !lane || !stats)
 		return TC_ACT_SHOT;	/* not reached */
-	counted = device ? take_room(way->payer, length) : -1;
+	counted = device ? take_credit(passage->payer, length) : -1;
 	if (counted < 0) {
-		leave_head(ctx, TAM_LEVEL_KERNEL, way->payer, length);
-		return dropped_at_kernel(line, stats);
+		save_head(ctx, TAM_LEVEL_KERNEL, passage->payer, length);
+		return dropped_at_kernel(share, stats);
 	}
-	meta = way->meta;
+	meta = passage->meta;
 	meta.egress_port = port;
-	meta.arrival_port = way->payer;
+	meta.arrival_port = passage->payer;
 	meta.flow_hash = number;
 	TAP_WAITS(&meta);
 	if (!enter_lane(lane)) {
-		return_room(way->payer, length, counted);
+		return_credit(passage->payer, length, counted);
 		stats->drop_lane++;
 		return TC_ACT_SHOT;
 	}
 	epoch = epoch_of(lane);
 	meta.flags = TAM_META_LEAVES | counted | epoch << TAM_META_EPOCH_SHIFT |
 		     (port & TAM_WAIT_BY_KERNEL ? TAM_META_BY_KERNEL : 0);
-	if (put_in_front(ctx, &meta, way->mark)) {
+	if (put_in_front(ctx, &meta, passage->mark)) {
 		leave_lane(lane);
-		return_room(way->payer, length, counted);
+		return_credit(passage->payer, length, counted);
 		stats->drop_malformed++;
 		return TC_ACT_SHOT;
 	}
 	unmark(ctx);
 	if (counted >> TAM_META_COUNTED_SHIFT & 1)
-		__sync_fetch_and_add(&line->up[1], 1);
+		__sync_fetch_and_add(&share->up[1], 1);
 	else
-		__sync_fetch_and_add(&line->up[0], 1);
+		__sync_fetch_and_add(&share->up[0], 1);
 	count_up(lane, epoch);
 	leave_lane(lane);
 	return bpf_redirect(device, 0);
@@ -149,16 +149,16 @@ static __noinline int wait_for_turn(struct __sk_buff *ctx, const struct tam_pass
 /* Leaves a packet to the kernel to route, charged to the share of the port by which it
  * will leave. */
 static __always_inline int leave_to_kernel(void *ctx, enum tam_level level,
-					   const struct tam_passage *way, __u32 l3,
+					   const struct tam_passage *passage, __u32 l3,
 					   struct tam_service_stats *stats)
 {
-	__u32 port = shared_egress(ctx, level, way->payer, l3);
-	__u32 unpaid = port == TAM_NO_EGRESS ? 0 : take_share(ctx, level, way->payer, port - 1);
+	__u32 port = shared_egress(ctx, level, passage->payer, l3);
+	__u32 unpaid = port == TAM_NO_EGRESS ? 0 : take_share(ctx, level, passage->payer, port - 1);
 
 	if (unpaid && level == TAM_LEVEL_NIC)
 		return dropped_as_beyond(level, stats);
 	if (unpaid) {
-		int action = wait_for_turn(ctx, way, (port - 1) | TAM_WAIT_BY_KERNEL, unpaid - 1, stats);
+		int action = wait_for_turn(ctx, passage, (port - 1) | TAM_WAIT_BY_KERNEL, unpaid - 1, stats);
 
 		stats->to_kernel += action == redirected(level);
 		return action;
@@ -168,24 +168,24 @@ static __always_inline int leave_to_kernel(void *ctx, enum tam_level level,
 		return dropped(level);
 	}
 	stats->to_kernel++;
-	return to_stack(ctx, level, way);
+	return to_stack(ctx, level, passage);
 }
 
 /* Forwards by the packet's route, or leaves the packet to the kernel. */
-static __always_inline int pass_by_route(void *ctx, enum tam_level level, const struct tam_passage *way,
+static __always_inline int pass_by_route(void *ctx, enum tam_level level, const struct tam_passage *passage,
 				   struct tam_service_stats *stats)
 {
 	bring_head(ctx, level);
 
 	__u32 l3 = find_l3(first_byte(ctx, level), last_byte(ctx, level)), unpaid = 0;
-	__u32 port = way->meta.egress_port;
+	__u32 port = passage->meta.egress_port;
 	int outcome = TAM_KERNEL_OTHER;
 
 	/* A packet that arrived as another protocol than IP has no route: it goes to the
 	 * stack. */
-	if (!l3 && !(way->meta.flags >> 8 & 0xff)) {
+	if (!l3 && !(passage->meta.flags >> 8 & 0xff)) {
 		stats->to_kernel++;
-		return to_stack(ctx, level, way);
+		return to_stack(ctx, level, passage);
 	}
 	if (!l3 || trim(ctx, level, l3)) {
 		stats->drop_malformed++;
@@ -194,22 +194,22 @@ static __always_inline int pass_by_route(void *ctx, enum tam_level level, const 
 
 	void *data = first_byte(ctx, level), *data_end = last_byte(ctx, level);
 
-	if (way->meta.flags & TAM_META_ROUTED &&
+	if (passage->meta.flags & TAM_META_ROUTED &&
 	    device_of(level, port) &&
-	    frame_length(ctx, level) <= without_trailer(l3, way->mtu))
+	    frame_length(ctx, level) <= without_trailer(l3, passage->mtu))
 		outcome = one_hop(data + l3, data_end);
 	if (outcome == TAM_FORWARDED)
-		unpaid = take_share(ctx, level, way->payer, port);
+		unpaid = take_share(ctx, level, passage->payer, port);
 	if (unpaid && level == TAM_LEVEL_NIC)
 		return dropped_as_beyond(level, stats);
 	if (outcome == TAM_DROP_HEADER_LENGTH ||
 	    (outcome == TAM_FORWARDED &&
-	     readdress(ctx, level, &way->meta, way->own_mac, l3))) {
+	     readdress(ctx, level, &passage->meta, passage->own_mac, l3))) {
 		stats->drop_malformed++;
 		return dropped(level);
 	}
 	if (unpaid && level == TAM_LEVEL_KERNEL) {
-		int action = wait_for_turn(ctx, way, port, unpaid - 1, stats);
+		int action = wait_for_turn(ctx, passage, port, unpaid - 1, stats);
 
 		stats->forwarded += action == redirected(level);
 		return action;
@@ -219,17 +219,17 @@ static __always_inline int pass_by_route(void *ctx, enum tam_level level, const 
 		return redirected(level);
 	}
 	if (outcome == TAM_KERNEL_OTHER)
-		return leave_to_kernel(ctx, level, way, l3, stats);
+		return leave_to_kernel(ctx, level, passage, l3, stats);
 	stats->to_kernel++;
-	return to_stack(ctx, level, way);
+	return to_stack(ctx, level, passage);
 }
 
 /* Passes the packet unchanged to the other end of the bridge. */
 static __always_inline int pass_across(void *ctx, enum tam_level level,
-				       const struct tam_passage *way,
+				       const struct tam_passage *passage,
 				       struct tam_service_stats *stats)
 {
-	__u32 port = way->meta.egress_port;
+	__u32 port = passage->meta.egress_port;
 	struct tam_port_config *other = bpf_map_lookup_elem(&tam_ports, &port);
 
 	if (!other || !other->ifindex) {
@@ -241,17 +241,17 @@ static __always_inline int pass_across(void *ctx, enum tam_level level,
 		return dropped(level);
 	}
 
-	__u32 unpaid = take_share(ctx, level, way->payer, port);
+	__u32 unpaid = take_share(ctx, level, passage->payer, port);
 	int action;
 
 	if (unpaid && level == TAM_LEVEL_NIC)
 		return dropped_as_beyond(level, stats);
 	if (unpaid) {
-		action = wait_for_turn(ctx, way, port, unpaid - 1, stats);
+		action = wait_for_turn(ctx, passage, port, unpaid - 1, stats);
 		stats->forwarded += action == redirected(level);
 		return action;
 	}
-	action = across(ctx, level, way, port);
+	action = across(ctx, level, passage, port);
 
 	if (action == dropped(level))
 		stats->drop_no_port++;
@@ -260,34 +260,34 @@ static __always_inline int pass_across(void *ctx, enum tam_level level,
 	return action;
 }
 
-static __noinline int pass_on_nic(struct xdp_md *ctx, const struct tam_passage *way,
+static __noinline int pass_on_nic(struct xdp_md *ctx, const struct tam_passage *passage,
 				  struct tam_service_stats *stats)
 {
-	return way->meta.flags & TAM_META_BRIDGED ? pass_across(ctx, TAM_LEVEL_NIC, way, stats)
-						  : pass_by_route(ctx, TAM_LEVEL_NIC, way, stats);
+	return passage->meta.flags & TAM_META_BRIDGED ? pass_across(ctx, TAM_LEVEL_NIC, passage, stats)
+						  : pass_by_route(ctx, TAM_LEVEL_NIC, passage, stats);
 }
 
-static __noinline int pass_on_tc(struct __sk_buff *ctx, const struct tam_passage *way,
+static __noinline int pass_on_tc(struct __sk_buff *ctx, const struct tam_passage *passage,
 				 struct tam_service_stats *stats)
 {
-	return way->meta.flags & TAM_META_BRIDGED
-		       ? pass_across(ctx, TAM_LEVEL_KERNEL, way, stats)
-		       : pass_by_route(ctx, TAM_LEVEL_KERNEL, way, stats);
+	return passage->meta.flags & TAM_META_BRIDGED
+		       ? pass_across(ctx, TAM_LEVEL_KERNEL, passage, stats)
+		       : pass_by_route(ctx, TAM_LEVEL_KERNEL, passage, stats);
 }
 
 /* Continues a packet that left its graph. Not inlined: one copy for each level, called at
  * two places. */
-static __always_inline int go_on(void *ctx, enum tam_level level, const struct tam_passage *way,
+static __always_inline int go_on(void *ctx, enum tam_level level, const struct tam_passage *passage,
 				 struct tam_service_stats *stats)
 {
-	return level == TAM_LEVEL_NIC ? pass_on_nic(ctx, way, stats)
-				      : pass_on_tc(ctx, way, stats);
+	return level == TAM_LEVEL_NIC ? pass_on_nic(ctx, passage, stats)
+				      : pass_on_tc(ctx, passage, stats);
 }
 
-static __always_inline int bounce(void *ctx, enum tam_level level, const struct tam_passage *way,
+static __always_inline int bounce(void *ctx, enum tam_level level, const struct tam_passage *passage,
 				  struct tam_service_stats *stats)
 {
-	__u32 port = way->meta.arrival_port;
+	__u32 port = passage->meta.arrival_port;
 	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
 
 	if (cycles(ctx, level, config, port)) {
@@ -308,12 +308,12 @@ static __always_inline int bounce(void *ctx, enum tam_level level, const struct 
 	__builtin_memcpy(eth->h_dest, eth->h_source, ETH_ALEN);
 	__builtin_memcpy(eth->h_source, mac, ETH_ALEN);
 
-	__u32 unpaid = take_share(ctx, level, way->payer, port);
+	__u32 unpaid = take_share(ctx, level, passage->payer, port);
 
 	if (unpaid && level == TAM_LEVEL_NIC)
 		return dropped_as_beyond(level, stats);
 	if (unpaid) {
-		int action = wait_for_turn(ctx, way, port, unpaid - 1, stats);
+		int action = wait_for_turn(ctx, passage, port, unpaid - 1, stats);
 
 		stats->bounced += action == redirected(level);
 		return action;
@@ -323,14 +323,14 @@ static __always_inline int bounce(void *ctx, enum tam_level level, const struct 
 }
 
 static __always_inline int redirect(void *ctx, enum tam_level level,
-				    const struct tam_passage *way, __u32 port,
+				    const struct tam_passage *passage, __u32 port,
 				    struct tam_service_stats *stats)
 {
 	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
 	int to_raw = level == TAM_LEVEL_NIC && config && config->flags & TAM_PORT_RAW;
 	__u32 l3 = 0, unpaid;
 
-	if (cycles(ctx, level, config, way->meta.arrival_port)) {
+	if (cycles(ctx, level, config, passage->meta.arrival_port)) {
 		stats->drop_cycle++;
 		return dropped(level);
 	}
@@ -351,18 +351,18 @@ static __always_inline int redirect(void *ctx, enum tam_level level,
 			return dropped(level);
 		}
 	}
-	unpaid = take_share(ctx, level, way->payer, port);
+	unpaid = take_share(ctx, level, passage->payer, port);
 	if (unpaid && level == TAM_LEVEL_NIC)
 		return dropped_as_beyond(level, stats);
 	if (unpaid) {
-		int action = wait_for_turn(ctx, way, port, unpaid - 1, stats);
+		int action = wait_for_turn(ctx, passage, port, unpaid - 1, stats);
 
 		stats->redirected += action == redirected(level);
 		return action;
 	}
 	/* Any device takes frames that tc redirects, or XDP in the stack. */
 	if (level == TAM_LEVEL_NIC && (to_raw || config->slow & TAM_SLOW_NO_REDIRECT) &&
-	    crosses_at_tc(way->meta.arrival_port)) {
+	    crosses_at_tc(passage->meta.arrival_port)) {
 		int action = cross_at_tc(ctx, port);
 
 		if (action == XDP_PASS)
@@ -383,28 +383,28 @@ static __always_inline int redirect(void *ctx, enum tam_level level,
 	return redirected(level);
 }
 
-static __noinline int redirect_nic(struct xdp_md *ctx, const struct tam_passage *way, __u32 port,
+static __noinline int redirect_nic(struct xdp_md *ctx, const struct tam_passage *passage, __u32 port,
 				   struct tam_service_stats *stats)
 {
-	return way && stats ? redirect(ctx, TAM_LEVEL_NIC, way, port, stats) : XDP_DROP;
+	return passage && stats ? redirect(ctx, TAM_LEVEL_NIC, passage, port, stats) : XDP_DROP;
 }
 
-static __noinline int redirect_tc(struct __sk_buff *ctx, const struct tam_passage *way, __u32 port,
+static __noinline int redirect_tc(struct __sk_buff *ctx, const struct tam_passage *passage, __u32 port,
 				  struct tam_service_stats *stats)
 {
-	return way && stats ? redirect(ctx, TAM_LEVEL_KERNEL, way, port, stats) : TC_ACT_SHOT;
+	return passage && stats ? redirect(ctx, TAM_LEVEL_KERNEL, passage, port, stats) : TC_ACT_SHOT;
 }
 
 /* A rule of a later stage names an egress port: uses the packet's route, if that leads
  * there. */
 static __always_inline int leave_as_ruled(void *ctx, enum tam_level level,
-					  const struct tam_passage *way, __u32 port,
+					  const struct tam_passage *passage, __u32 port,
 					  struct tam_service_stats *stats)
 {
-	if (way->meta.flags & TAM_META_ROUTED && way->meta.egress_port == port)
-		return go_on(ctx, level, way, stats);
-	return level == TAM_LEVEL_NIC ? redirect_nic(ctx, way, port, stats)
-				      : redirect_tc(ctx, way, port, stats);
+	if (passage->meta.flags & TAM_META_ROUTED && passage->meta.egress_port == port)
+		return go_on(ctx, level, passage, stats);
+	return level == TAM_LEVEL_NIC ? redirect_nic(ctx, passage, port, stats)
+				      : redirect_tc(ctx, passage, port, stats);
 }
 
 static __noinline int count_reason(__u32 entry, __u32 reason, struct tam_service_stats *stats)
@@ -423,11 +423,11 @@ static __noinline int count_reason(__u32 entry, __u32 reason, struct tam_service
 }
 
 /* Continues a packet that the module did not run on, as if there were no rule. */
-static __always_inline int go_plainly(void *ctx, enum tam_level level, const struct tam_passage *way,
+static __always_inline int go_plainly(void *ctx, enum tam_level level, const struct tam_passage *passage,
 				      struct tam_service_stats *stats)
 {
 	__u64 forwarded = stats->forwarded, to_kernel = stats->to_kernel;
-	int action = go_on(ctx, level, way, stats);
+	int action = go_on(ctx, level, passage, stats);
 
 	if (action != dropped(level))
 		stats->plain++;
@@ -467,29 +467,29 @@ static __always_inline __u32 entry_after(const struct tam_lane *lane, __u32 verd
  * beyond the entries for its enum tam_action. */
 #define TAM_ENTRY_DROP 0xfffe
 #define TAM_ENTRY_OUT 0x10000	/* | the number of the port that its rule names */
-static __noinline __u32 next_stage(struct tam_passage *way)
+static __noinline __u32 next_stage(struct tam_passage *passage)
 {
-	if (!way)
+	if (!passage)
 		return TAM_ENTRY_NONE;
 	for (int at = 0; at < 2; at++) {
-		__u32 rule = way->meta.then[0];
+		__u32 rule = passage->meta.then[0];
 		const struct tam_rule_fact *fact = fact_of(rule);
 
-		way->meta.then[0] = way->meta.then[1];
-		way->meta.then[1] = TAM_RULE_NONE;
+		passage->meta.then[0] = passage->meta.then[1];
+		passage->meta.then[1] = TAM_RULE_NONE;
 		if (!fact || fact->action == TAM_ACTION_FORWARD)
 			continue;
 		if (fact->action == TAM_ACTION_DROP)
 			return TAM_ENTRY_DROP;
 		if (fact->action == TAM_ACTION_DOWN)
 			return TAM_NEXT_DOWN;
-		way->meta.rule = rule;
+		passage->meta.rule = rule;
 		if (fact->action == TAM_ACTION_OUT) {
-			way->payer = fact->session;
+			passage->payer = fact->session;
 			return TAM_ENTRY_OUT | fact->entry;
 		}
-		way->mark[0] = 0;
-		way->mark[1] = 0;
+		passage->mark[0] = 0;
+		passage->mark[1] = 0;
 		return fact->entry;
 	}
 	return TAM_ENTRY_NONE;
@@ -506,7 +506,7 @@ static __always_inline int is_untagged(struct xdp_md *ctx)
 
 /* Enters the lane of another module, with the mark; as to_service() and arrive(). Along
  * the graph or up, never down. Returns an action, or TAM_RUN. */
-static __always_inline int visit(void *ctx, enum tam_level level, struct tam_passage *way,
+static __always_inline int visit(void *ctx, enum tam_level level, struct tam_passage *passage,
 				 __u32 entry)
 {
 	struct tam_lane *lane = bpf_map_lookup_elem(&tam_lanes, &entry);
@@ -515,80 +515,80 @@ static __always_inline int visit(void *ctx, enum tam_level level, struct tam_pas
 
 	if (!lane || !stats)
 		return dropped(level);
-	way->meta.entry = entry;
-	way->meta.flags |= TAM_META_MARK;
-	way->bytes = frame_length(ctx, level);
+	passage->meta.entry = entry;
+	passage->meta.flags |= TAM_META_MARK;
+	passage->bytes = frame_length(ctx, level);
 	if (!enter_lane(lane)) {
-		count_packet(stats, way->bytes);
+		count_packet(stats, passage->bytes);
 		stats->drop_lane++;
 		return dropped(level);
 	}
 	if (level == TAM_LEVEL_NIC) {
-		int whole = is_untagged(ctx), which = choose_way(lane, 1, whole);
+		int whole = is_untagged(ctx), which = choose_destination(lane, 1, whole);
 
-		if (which == TAM_WAY_TC) {
-			int action = send_to_tc(ctx, lane, way, whole);
+		if (which == TAM_GO_TC) {
+			int action = send_to_tc(ctx, lane, passage, whole);
 
 			leave_lane(lane);
 			if (action != XDP_PASS) {
-				count_packet(stats, way->bytes);
+				count_packet(stats, passage->bytes);
 				stats->drop_malformed++;
 			}
 			return action;
 		}
-		runs = which == TAM_WAY_NIC;
+		runs = which == TAM_GO_NIC;
 	} else {
 		runs = runs_at_tc(lane);
 	}
 	if (!runs) {
-		count_packet(stats, way->bytes);
+		count_packet(stats, passage->bytes);
 		if (is_held(lane))
 			return dropped_as_held(level, lane, stats);
-		return raise(ctx, level, lane, way, stats);
+		return raise(ctx, level, lane, passage, stats);
 	}
-	fill_hand_over(way, &way->meta, lane,
-		       (__u64)way->bytes << 32 | (__u32)way->meta.l4_offset << 16 |
-			       way->meta.l3_offset,
+	fill_hand_over(passage, &passage->meta, lane,
+		       (__u64)passage->bytes << 32 | (__u32)passage->meta.l4_offset << 16 |
+			       passage->meta.l3_offset,
 		       level);
 	return TAM_RUN;
 }
 
-static __noinline int visit_nic(struct xdp_md *ctx, struct tam_passage *way, __u32 entry)
+static __noinline int visit_nic(struct xdp_md *ctx, struct tam_passage *passage, __u32 entry)
 {
-	return way ? visit(ctx, TAM_LEVEL_NIC, way, entry) : XDP_DROP;
+	return passage ? visit(ctx, TAM_LEVEL_NIC, passage, entry) : XDP_DROP;
 }
 
-static __noinline int visit_tc(struct __sk_buff *ctx, struct tam_passage *way, __u32 entry)
+static __noinline int visit_tc(struct __sk_buff *ctx, struct tam_passage *passage, __u32 entry)
 {
-	return way ? visit(ctx, TAM_LEVEL_KERNEL, way, entry) : TC_ACT_SHOT;
+	return passage ? visit(ctx, TAM_LEVEL_KERNEL, passage, entry) : TC_ACT_SHOT;
 }
 
 /* Carries out a verdict. Returns an action, or TAM_RUN. */
 static __always_inline int afterwards(void *ctx, enum tam_level level)
 {
 	__u32 zero = 0;
-	struct tam_passage *way = bpf_map_lookup_elem(&tam_passages, &zero);
+	struct tam_passage *passage = bpf_map_lookup_elem(&tam_passages, &zero);
 
-	if (!way)
+	if (!passage)
 		return dropped(level);	/* the maps have every index: not reached */
 
-	__u32 entry = way->meta.entry;
+	__u32 entry = passage->meta.entry;
 	const struct tam_hand_over *hand_over = hand_over_of(entry);
 	__u32 verdict = hand_over->verdict, trapped = hand_over->trapped;
 	struct tam_lane *lane = bpf_map_lookup_elem(&tam_lanes, &entry);
 	struct tam_service_stats *stats = bpf_map_lookup_elem(&tam_services, &entry);
 
-	TAP_VERDICT(level, &way->meta, verdict, trapped);
+	TAP_VERDICT(level, &passage->meta, verdict, trapped);
 	if (!lane || !stats)
 		return dropped(level);
-	count_packet(stats, way->bytes);
-	stats->handed_over += way->moved;
+	count_packet(stats, passage->bytes);
+	stats->handed_over += passage->moved;
 	if (trapped == TAM_OVER_BUDGET) {
 		if ((lane->over ? lane->over : lane->beyond) != TAM_OVER_DROP)
-			return raise(ctx, level, lane, way, stats);
+			return raise(ctx, level, lane, passage, stats);
 		leave_lane(lane);
 		stats->drop_budget++;
-		stats->drop_budget_bytes += way->bytes;
+		stats->drop_budget_bytes += passage->bytes;
 		return dropped(level);
 	}
 	if (!trapped && !is_verdict(verdict))
@@ -600,20 +600,20 @@ static __always_inline int afterwards(void *ctx, enum tam_level level)
 		return dropped(level);
 	}
 	if (!trapped && verdict == VERDICT_RAISE)
-		return raise(ctx, level, lane, way, stats);
+		return raise(ctx, level, lane, passage, stats);
 
 	__u32 next = trapped ? TAM_ENTRY_NONE : entry_after(lane, verdict);
 
 	if (next != TAM_ENTRY_NONE)
-		__builtin_memcpy(way->mark, hand_over->mark, sizeof(way->mark));
+		__builtin_memcpy(passage->mark, hand_over->mark, sizeof(passage->mark));
 	leave_lane(lane);
 	if (trapped && lane->closed)
 		return dropped_as_down(level, stats);
 	if ((trapped || (verdict & 0xff) == VERDICT_PASS) && next == TAM_ENTRY_NONE &&
-	    way->meta.then[0] != TAM_RULE_NONE) {
+	    passage->meta.then[0] != TAM_RULE_NONE) {
 		if (!trapped && verdict & VERDICT_REROUTE)
-			way->meta.flags &= ~TAM_META_ROUTED;
-		next = next_stage(way);
+			passage->meta.flags &= ~TAM_META_ROUTED;
+		next = next_stage(passage);
 	}
 	if (next == TAM_NEXT_DOWN)
 		return dropped_as_down(level, stats);
@@ -622,31 +622,31 @@ static __always_inline int afterwards(void *ctx, enum tam_level level)
 		return dropped(level);
 	}
 	if (next >> 16 == TAM_ENTRY_OUT >> 16)
-		return leave_as_ruled(ctx, level, way, next & 0xffff, stats);
+		return leave_as_ruled(ctx, level, passage, next & 0xffff, stats);
 	if (trapped && next == TAM_ENTRY_NONE)
-		return go_plainly(ctx, level, way, stats);
+		return go_plainly(ctx, level, passage, stats);
 	if (trapped) {
 		stats->plain++;
-		return level == TAM_LEVEL_NIC ? visit_nic(ctx, way, next)
-					      : visit_tc(ctx, way, next);
+		return level == TAM_LEVEL_NIC ? visit_nic(ctx, passage, next)
+					      : visit_tc(ctx, passage, next);
 	}
 	switch (verdict & 0xffff) {
 	case VERDICT_DROP:
 		count_reason(entry, verdict >> 16, stats);
 		return dropped(level);
 	case VERDICT_BOUNCE:
-		return bounce(ctx, level, way, stats);
+		return bounce(ctx, level, passage, stats);
 	case VERDICT_REDIRECT:
-		return level == TAM_LEVEL_NIC ? redirect_nic(ctx, way, verdict >> 16, stats)
-					      : redirect_tc(ctx, way, verdict >> 16, stats);
+		return level == TAM_LEVEL_NIC ? redirect_nic(ctx, passage, verdict >> 16, stats)
+					      : redirect_tc(ctx, passage, verdict >> 16, stats);
 	default:
 		if (verdict & VERDICT_REROUTE)
-			way->meta.flags &= ~TAM_META_ROUTED;
+			passage->meta.flags &= ~TAM_META_ROUTED;
 		if (next == TAM_ENTRY_NONE)
-			return go_on(ctx, level, way, stats);
+			return go_on(ctx, level, passage, stats);
 		stats->passed_on++;
-		return level == TAM_LEVEL_NIC ? visit_nic(ctx, way, next)
-					      : visit_tc(ctx, way, next);
+		return level == TAM_LEVEL_NIC ? visit_nic(ctx, passage, next)
+					      : visit_tc(ctx, passage, next);
 	}
 }
 
@@ -655,8 +655,8 @@ static __always_inline int afterwards(void *ctx, enum tam_level level)
 static __noinline int pass_to_kernel(struct xdp_md *ctx)
 {
 	__u32 zero = 0;
-	struct tam_passage *way = bpf_map_lookup_elem(&tam_passages, &zero);
-	__u32 port = way ? way->meta.arrival_port : 0;
+	struct tam_passage *passage = bpf_map_lookup_elem(&tam_passages, &zero);
+	__u32 port = passage ? passage->meta.arrival_port : 0;
 	struct tam_port_config *config = bpf_map_lookup_elem(&tam_ports, &port);
 
 	return config && config->flags & TAM_PORT_RAW ? take_ethernet(ctx, XDP_PASS) : XDP_PASS;

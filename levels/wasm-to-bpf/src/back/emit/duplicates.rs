@@ -35,7 +35,7 @@ pub(super) fn find(blocks: &mut Blocks<'_>, frame: &Frame) {
         let Some(steps) = steps(blocks, frame, block) else { continue };
         let first = *known.entry(steps).or_insert(block);
         if first != block {
-            blocks.set_twin(block, first);
+            blocks.set_duplicate(block, first);
         }
     }
 }

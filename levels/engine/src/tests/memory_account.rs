@@ -2,7 +2,8 @@
 
 use super::{META, OwnedPacket, run};
 use crate::{
-    Call, Done, Ended, Engine, Instance, InstanceSpec, MemoryKind, Part, Ran, Room, StartError,
+    Call, Done, Ended, Engine, Instance, InstanceSpec, MemoryAccount, MemoryKind, Part, Ran,
+    StartError,
 };
 use abi::Verdict;
 use std::cell::{Cell, RefCell};
@@ -34,7 +35,7 @@ const fn name(part: Part) -> &'static str {
     }
 }
 
-impl Room for Has {
+impl MemoryAccount for Has {
     fn take(&self, part: Part, bytes: u64) -> bool {
         let Some(left) = self.left.get().checked_sub(bytes) else { return false };
         self.left.set(left);

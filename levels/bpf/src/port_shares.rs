@@ -6,7 +6,7 @@ use std::mem::offset_of;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bpf_maps::{Account, FUEL_SHIFT, LINES_MAX, Line as Record};
+use bpf_maps::{Account, FUEL_SHIFT, LINES_MAX, PortShare as Record};
 
 use crate::mapped::MappedWords;
 
@@ -14,7 +14,7 @@ const WORDS: usize = size_of::<Record>() / 8;
 
 /// Accounts of all port shares.
 #[derive(Debug)]
-pub struct Lines {
+pub struct PortShares {
     words: MappedWords,
 }
 
@@ -27,13 +27,13 @@ pub struct SentBelow {
     pub bytes: u64,
 }
 
-impl Lines {
+impl PortShares {
     /// Maps the accounts in another process, which got the map's descriptor from the one that made
     /// it.
     ///
     /// # Errors
     /// The kernel does not map that much of it.
-    pub fn given(fd: &OwnedFd) -> io::Result<Self> {
+    pub fn from_fd(fd: &OwnedFd) -> io::Result<Self> {
         Ok(Self { words: MappedWords::new(fd.as_fd(), LINES_MAX * WORDS)? })
     }
 

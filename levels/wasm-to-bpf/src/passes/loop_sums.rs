@@ -18,19 +18,19 @@ use super::{dead, fold};
 use crate::ir::{BinaryOp, Edge, Function, Instruction, Op, Place, Type, Value};
 
 /// Limit of iterations times step, below which the counter cannot wrap.
-const WAY_MAX: u64 = 1 << 31;
+const DISTANCE_MAX: u64 = 1 << 31;
 /// Most sums in a row that are combined.
 const SUMS_MAX: usize = 8;
 
 /// Average number of visits per block: above it, where loops are deeply nested, the rest is left
 /// unchanged.
-const LOOKS_MAX: usize = 64;
+const VISITS_MAX: usize = 64;
 
 /// Moves the sums out of each loop.
 pub(super) fn run(function: &mut Function) {
     let code = Code::of(function);
     let mut changed = false;
-    let mut looks = LOOKS_MAX * function.blocks.len();
+    let mut looks = VISITS_MAX * function.blocks.len();
     for header in 0..function.blocks.len() {
         if function.blocks[header].rounds_max.is_none() {
             continue;
@@ -120,7 +120,7 @@ fn find(function: &Function, code: &Code, header: usize) -> Option<Vec<Found>> {
     let Code { loops, graph, constants, sums, .. } = code;
     let block = &function.blocks[header];
     let rounds = block.rounds_max?;
-    let mut ways_in: Vec<&Edge> = Vec::new();
+    let mut predecessors_in: Vec<&Edge> = Vec::new();
     let mut ways_back: Vec<&Edge> = Vec::new();
     let mut predecessors = graph.predecessors[header].clone();
     predecessors.dedup();
@@ -128,9 +128,9 @@ fn find(function: &Function, code: &Code, header: usize) -> Option<Vec<Found>> {
         let block = &function.blocks[from.0 as usize];
         let edges = block.terminator.edges().filter(|edge| edge.target == id(header));
         let is_back = is_in(loops, from.0 as usize, header);
-        if is_back { ways_back.extend(edges) } else { ways_in.extend(edges) }
+        if is_back { ways_back.extend(edges) } else { predecessors_in.extend(edges) }
     }
-    let [way_in] = ways_in[..] else { return None };
+    let [way_in] = predecessors_in[..] else { return None };
     let variable = |(at, &value): (usize, &Value)| {
         let moved = |edge: &&Edge| moved(sums, *edge.arguments.get(at)?, value);
         let step = ways_back.first().and_then(moved)?;
@@ -145,7 +145,7 @@ fn find(function: &Function, code: &Code, header: usize) -> Option<Vec<Found>> {
         let made = only_behind(function, code, header, sum.value).filter(|_| is_wide)?;
         let counts = |counter: &&Variable| {
             let way = counter.step.unsigned_abs().checked_mul(rounds);
-            counter.value != sum.value && way.is_some_and(|way| way < WAY_MAX)
+            counter.value != sum.value && way.is_some_and(|way| way < DISTANCE_MAX)
         };
         let counters = variables.iter().filter(counts);
         let &counter = counters.min_by_key(|counter| !constants.contains_key(&counter.begin))?;
@@ -341,7 +341,7 @@ impl Computing<'_> {
         let by = if is_even { sum.step / size } else { sum.step };
         // Steps and iterations are so few that the counter wraps at most where numbers do.
         let first = found.begin.map(|begin| begin.cast_signed().wrapping_add(more));
-        let is_plain = first.filter(|first| (0..WAY_MAX.cast_signed()).contains(first));
+        let is_plain = first.filter(|first| (0..DISTANCE_MAX.cast_signed()).contains(first));
         let (mut way, less) = match is_plain.filter(|_| is_even && counter.step > 0) {
             Some(first) => (counted, first.wrapping_mul(by)),
             None => {

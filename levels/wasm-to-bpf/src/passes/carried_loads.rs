@@ -1,6 +1,6 @@
 //! Loop-carried loads. A loop that carries an address only to load from it first carries the loaded
-//! value instead. LLVM emits the former where a walk goes on from header to header; each predecessor
-//! that provides the address knows more of it than the loop's beginning does.
+//! value instead. LLVM emits the former where a walk goes on from header to header; each
+//! predecessor that provides the address knows more of it than the loop's beginning does.
 //!
 //! ```text
 //! loop (p = 0x8116):                        loop (next = load 0x8116):

@@ -7,7 +7,7 @@ use wasmparser::{Operator, ValType};
 use super::module::{DefinedGlobal, Element, Module};
 use super::operator;
 
-pub(super) struct Habits {
+pub(super) struct Effects {
     /// True if the memory can grow.
     pub(super) grows: bool,
     /// Globals that are written.
@@ -42,10 +42,10 @@ pub(super) struct SegmentHabit {
     pub(super) dropped: bool,
 }
 
-impl Habits {
+impl Effects {
     pub(super) fn of(module: &Module<'_>) -> Self {
         let is_shown = |global: &DefinedGlobal| global.ty.mutable && global.exported;
-        let mut habits = Self {
+        let mut effects = Self {
             grows: false,
             written: module.globals.iter().map(is_shown).collect(),
             tables: vec![TableHabit::default(); module.tables.len()],
@@ -57,7 +57,7 @@ impl Habits {
         for body in &module.bodies {
             let Ok(operators) = body.get_operators_reader() else { continue };
             for operator in operators.into_iter().flatten() {
-                habits.note(&operator);
+                effects.note(&operator);
                 if let Operator::RefFunc { function_index } = operator {
                     referenced.insert(function_index);
                 }
@@ -70,8 +70,8 @@ impl Habits {
             if let Element::Function(function) = element { Some(*function) } else { None }
         });
         referenced.extend(functions);
-        habits.referenced = referenced.into_iter().collect();
-        habits
+        effects.referenced = referenced.into_iter().collect();
+        effects
     }
 
     /// Returns the number of a reference: 0 for null, else one for each function.

@@ -51,12 +51,12 @@ impl fmt::Display for Landlock {
 
 /// Files that programs need to start: their libraries, the library cache, and the description of
 /// the processors. Not `/etc` otherwise, not `/proc`.
-const OF_PROGRAMS: [&str; 7] =
+const PROGRAM_FILES: [&str; 7] =
     ["/usr", "/lib", "/lib64", "/bin", "/nix/store", "/etc/ld.so.cache", "/sys/devices/system"];
 
 /// Confines the calling thread and its later children. A codec also gets access to its program's
 /// folder.
-pub(super) fn raise(role: Role, folder: Option<&Path>) -> Result<Landlock, RulesetError> {
+pub(super) fn restrict(role: Role, folder: Option<&Path>) -> Result<Landlock, RulesetError> {
     let ruleset = Ruleset::default().handle_access(AccessFs::from_all(NEWEST))?;
     let ruleset = match role {
         Role::Cell { .. } => ruleset,
@@ -64,7 +64,7 @@ pub(super) fn raise(role: Role, folder: Option<&Path>) -> Result<Landlock, Rules
     };
     let mut ruleset = ruleset.scope(Scope::from_all(NEWEST))?.create()?;
     if role == Role::Codec {
-        let folders = OF_PROGRAMS.iter().map(Path::new).chain(folder);
+        let folders = PROGRAM_FILES.iter().map(Path::new).chain(folder);
         ruleset = ruleset.add_rules(path_beneath_rules(folders, AccessFs::from_read(NEWEST)))?;
     }
     let status = ruleset.restrict_self()?;
@@ -81,6 +81,6 @@ pub(super) fn raise(role: Role, folder: Option<&Path>) -> Result<Landlock, Rules
 /// Landlock exists and refuses.
 pub fn landlock() -> Result<Landlock, String> {
     // A separate thread is confined, and ends.
-    let tried = std::thread::spawn(|| raise(Role::Cell { locked_bytes: 0 }, None)).join();
+    let tried = std::thread::spawn(|| restrict(Role::Cell { locked_bytes: 0 }, None)).join();
     tried.map_err(|_| "the trial ended".to_owned())?.map_err(|error| error.to_string())
 }

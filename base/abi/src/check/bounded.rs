@@ -13,7 +13,7 @@
 use wasmparser::{FunctionBody, Operator};
 
 /// Most instructions of a bounded call: some microseconds.
-pub const BRIEF_MAX: u32 = 4_096;
+pub const BOUNDED_INSTRUCTIONS_MAX: u32 = 4_096;
 /// Cost of a host function in instructions: at most it copies a packet.
 const HOST_FUNCTION: u32 = 512;
 
@@ -34,14 +34,14 @@ impl Body {
         };
         for operator in operators {
             match operator {
-                Ok(operator) if may_be_long(&operator) => found.own = None,
+                Ok(operator) if is_unbounded(&operator) => found.own = None,
                 Ok(Operator::Call { function_index }) => found.calls.push(function_index),
                 Ok(_) => {}
                 Err(_) => found.own = None,
             }
             found.own = found.own.map(|own| own.saturating_add(1));
             // The calls of a function that is long are irrelevant.
-            if found.own.is_none_or(|own| own > BRIEF_MAX) {
+            if found.own.is_none_or(|own| own > BOUNDED_INSTRUCTIONS_MAX) {
                 return Self { own: None, calls: Vec::new() };
             }
         }
@@ -50,7 +50,7 @@ impl Body {
 }
 
 /// Returns true if an instruction may take longer than others, or has an unknown target.
-const fn may_be_long(operator: &Operator<'_>) -> bool {
+const fn is_unbounded(operator: &Operator<'_>) -> bool {
     matches!(
         operator,
         Operator::Loop { .. }
@@ -68,11 +68,11 @@ const fn may_be_long(operator: &Operator<'_>) -> bool {
     )
 }
 
-/// Returns the most instructions that a function runs, or `None` above [`BRIEF_MAX`]. The module
-/// imports `imported` functions and defines `bodies`.
+/// Returns the most instructions that a function runs, or `None` above
+/// [`BOUNDED_INSTRUCTIONS_MAX`]. The module imports `imported` functions and defines `bodies`.
 pub(super) fn bound(function: u32, imported: u32, bodies: &[Body]) -> Option<u32> {
     // A recursive function exhausts this number before it ends.
-    let mut left = BRIEF_MAX;
+    let mut left = BOUNDED_INSTRUCTIONS_MAX;
     let mut to_do = vec![function];
     while let Some(function) = to_do.pop() {
         let cost = match function.checked_sub(imported) {
@@ -85,7 +85,7 @@ pub(super) fn bound(function: u32, imported: u32, bodies: &[Body]) -> Option<u32
         };
         left = left.checked_sub(cost.max(1))?;
     }
-    Some(BRIEF_MAX - left)
+    Some(BOUNDED_INSTRUCTIONS_MAX - left)
 }
 
 #[cfg(test)]
