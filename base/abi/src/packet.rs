@@ -117,10 +117,10 @@ impl PacketBytes for OwnedPacket {
 /// Returns the number of bytes that a change by `delta` adds to a packet of `length` bytes or
 /// removes from it, if all levels allow the change.
 ///
-/// # Errors [`PacketError::OverLimit`] when more than [`RESIZE_ROOM`] bytes are to be added, the
-/// packet would be longer than [`PACKET_LENGTH_MAX`], or less than an Ethernet header would be
-/// left: the kernel, and so `nic` and `kernel`, has no shorter packets. A packet that is shorter
-/// already can grow.
+/// # Errors
+/// [`PacketError::OverLimit`] when more than [`RESIZE_ROOM`] bytes are to be added, the packet would
+/// be longer than [`PACKET_LENGTH_MAX`], or less than an Ethernet header would be left: the kernel,
+/// and so `nic` and `kernel`, has no shorter packets. A packet that is shorter already can grow.
 pub fn resized(length: usize, delta: i32) -> Result<usize, PacketError> {
     let count = delta.unsigned_abs() as usize;
     let fits = if delta >= 0 {

@@ -31,7 +31,7 @@ use crate::service::Service;
 use crate::session::Session;
 
 pub use check::{Fault, Location, check};
-pub use differences::{Difference, FieldChange, Manner, differences};
+pub use differences::{Consequence, Difference, FieldChange, differences};
 pub use losses::losses;
 pub use order::{RuleChanges, rule_changes};
 pub use steps::{Step, steps};

@@ -1,13 +1,13 @@
 //! Frames at the ingress of a device: diverted from the kernel's stack, and returned to it.
 //!
 //! ```text
-//!  wire ─▶ device ─▶ packet sockets ─▶ tc ─▶ [Taken: dropped without the mark] ─▶ stack
+//!  wire ─▶ device ─▶ packet sockets ─▶ tc ─▶ [diverted: dropped without the mark] ─▶ stack
 //!                                      ▲
 //!  a frame with the mark ─▶ another ───┘ redirect_to
 //!                           device
 //! ```
 //!
-//! [`Taken`] is an nftables table with an owner: it is removed when the last descriptor of its
+//! [`Diversion`] is an nftables table with an owner: it is removed when the last descriptor of its
 //! socket is closed, however the processes that had it ended. Then the kernel gets all frames
 //! again, unless [`close_ingress`] has put a table without an owner before it.
 
@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 const CHAIN: &str = "take";
 /// Priority before the chains of other programs: they see a frame once, when it comes back.
 const PRIORITY: i32 = -1000;
-/// Priority before [`Taken::take`].
+/// Priority before [`Diversion::take`].
 const PRIORITY_HELD: i32 = PRIORITY - 1;
 /// Length of a device's name with its padding (`IFNAMSIZ`).
 const IFNAME_LENGTH: usize = 16;
@@ -30,9 +30,9 @@ const IFNAME_LENGTH: usize = 16;
 /// Diversion of a device's frames from the kernel's stack, except frames with a mark, which is
 /// cleared. It lasts as long as this value or a copy of its descriptor (Linux 5.12).
 #[derive(Debug)]
-pub struct Taken(Socket);
+pub struct Diversion(Socket);
 
-impl Taken {
+impl Diversion {
     /// Diverts the frames of a device in the calling thread's namespace.
     ///
     /// # Errors
@@ -44,11 +44,11 @@ impl Taken {
         Ok(Self(socket))
     }
 
-    /// Holds the frames of a device back from the kernel's stack in addition to [`Taken::take`], as
+    /// Holds the frames of a device back from the kernel's stack in addition to [`Diversion::take`], as
     /// long as the returned value exists; frames with the mark pass, and keep it.
     ///
     /// # Errors
-    /// Same as [`Taken::take`].
+    /// Same as [`Diversion::take`].
     pub fn hold(device: &str, index: u32, mark: u32) -> Result<Self, NetlinkError> {
         let socket = nftables::open()?;
         hold(device, index, mark).commit(&socket, &taking(device))?;
@@ -56,14 +56,14 @@ impl Taken {
     }
 }
 
-impl AsFd for Taken {
+impl AsFd for Diversion {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.fd().as_fd()
     }
 }
 
 /// Keeps all frames of a device in the calling thread's namespace from the kernel's stack, except
-/// frames with a mark, until [`open_ingress`]. Unlike [`Taken`] it outlives the calling process. An
+/// frames with a mark, until [`open_ingress`]. Unlike [`Diversion`] it outlives the calling process. An
 /// existing table is made again.
 ///
 /// # Errors
@@ -127,7 +127,7 @@ fn closed(index: u32) -> Table {
     Table { family: Family::Netdev, name: table_of_ingress(index), is_owned: false }
 }
 
-/// Returns a table of [`Taken`], which ends with its socket.
+/// Returns a table of [`Diversion`], which ends with its socket.
 fn owned(name: String) -> Table {
     Table { family: Family::Netdev, name, is_owned: true }
 }

@@ -8,7 +8,7 @@
 //!
 //! Interception combines an nftables table of our own that matches only the mark, a routing rule
 //! for the mark, and a routing table in which all addresses are local. The nftables table has an
-//! owner, like [`Taken`](super::Taken); rule and routes exist until they are removed, and do not
+//! owner, like [`Diversion`](super::Diversion); rule and routes exist until they are removed, and do not
 //! affect packets without the mark.
 
 use super::marked::{self, mark, table};

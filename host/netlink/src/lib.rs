@@ -9,7 +9,7 @@
 //!          ──▶ slow_path  rules, queueing disciplines, IPsec: features that need the kernel's path
 //!          ──▶ rate       rate limit of a device (tbf)
 //!          ──▶ redirect   redirection of a device's frames to another
-//!  Taken       ingress    frames diverted from the kernel
+//!  Diversion    ingress    frames diverted from the kernel
 //!  Interception intercept marked TCP packets, to a listener here
 //!                ├─▶ nftables: tables, chains, rules ─▶ attributes
 //!                └─▶ marked: routes and rules of marked packets
@@ -53,7 +53,8 @@ use std::time::Duration;
 
 pub use self::address::{AddressPrefix, DuplicateDetection, Neighbour, NeighbourState, Route};
 pub use self::ingress::{
-    KnownDevice, Taken, close_ingress, close_names, open_ingress, table_of_ingress, table_of_names,
+    Diversion, KnownDevice, close_ingress, close_names, open_ingress, table_of_ingress,
+    table_of_names,
 };
 pub use self::intercept::Interception;
 pub use self::link::{Link, LinkStats, VethEnd};

@@ -7,8 +7,8 @@ use std::fmt::Debug;
 use abi::{Event, HostFunction, HostFunctions, KeyField, Pool};
 use bpf_maps::{Key, Mask, OwnPrefix, Rule};
 use cell::protocol::{
-    CellReport, CodecFacts, Failure, FromCell, KeptFacts, PortFacts, ServiceFacts, ServiceReport,
-    SessionFacts, SessionReport, SharedFacts, StateWay, ToCell, decode, encode,
+    ArenaSpec, CellPort, CellReport, CodecSpec, Failure, FromCell, RetainedSizes, ServiceReport,
+    ServiceSpec, SessionReport, SessionSpec, StateTransfer, ToCell, decode, encode,
 };
 use node::classifier::RuleSet;
 use node::door::OwnSources;
@@ -76,7 +76,7 @@ fn pool(name: &str, processor: u8) -> Pool {
 /// Returns a message of each kind.
 pub fn seeds() -> Vec<Vec<u8>> {
     let entry = EntryId(7);
-    let service = ServiceFacts {
+    let service = ServiceSpec {
         entry,
         name: "monitor".into(),
         session: SessionId(1),
@@ -92,7 +92,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         refusals: BTreeMap::from([(1, "'dscp' is over 63".into())]),
         functions: HostFunctions::ALL.without(HostFunction::Event),
         closed: true,
-        shared: Some(SharedFacts {
+        shared: Some(ArenaSpec {
             number: 9,
             used: true,
             address: 0x7f00_0000_0000,
@@ -101,9 +101,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
             globals: 1,
             ring_length: 1 << 18,
         }),
-        kept: KeptFacts { code: 4_000, module: 700 },
+        kept: RetainedSizes { code: 4_000, module: 700 },
     };
-    let port = PortFacts {
+    let port = CellPort {
         port: PortId(1),
         name: "left".into(),
         ifindex: 3,
@@ -127,15 +127,15 @@ pub fn seeds() -> Vec<Vec<u8>> {
         ToCell::Kernel,
         ToCell::AddPort(port),
         ToCell::Start(Box::new(service.clone())),
-        ToCell::Replace(Box::new(service), StateWay::Memory),
-        ToCell::Session(Box::new(SessionFacts { id: SessionId(2), reservation: reservation() })),
+        ToCell::Replace(Box::new(service), StateTransfer::Memory),
+        ToCell::Session(Box::new(SessionSpec { id: SessionId(2), reservation: reservation() })),
         ToCell::Memory(Bytes(1 << 30)),
         ToCell::MemoryOf(Some(SessionId(2))),
         ToCell::ForgetSession(SessionId(2)),
         ToCell::Adopt(vec![entry]),
         ToCell::CodecStarted(7, 4_711),
         ToCell::CodecEnded(7, "it fell".to_owned(), Nanos(9)),
-        ToCell::Codecs(CodecFacts { cores: 1, missing: Some("none".to_owned()) }),
+        ToCell::Codecs(CodecSpec { cores: 1, missing: Some("none".to_owned()) }),
         ToCell::Target(entry, 1),
         ToCell::Edges(entry, [Edge::To(EntryId(8)), Edge::Down, Edge::Out, Edge::Out]),
         ToCell::Closed(entry, true),
@@ -150,7 +150,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         FromCell::Replaced(entry, 250),
         FromCell::WantsCodec(7, "width=160 height=120 rate=10 pixels=rgb24".to_owned()),
         FromCell::CodecUnwanted(7),
-        FromCell::PutBack(entry, "unreachable".into()),
+        FromCell::RolledBack(entry, "unreachable".into()),
         FromCell::Stopped(entry, Box::new(report.clone())),
         FromCell::Trapped(entry, 0, "unreachable".into(), 3),
         FromCell::Event(entry, 1, vec![1, 2, 3]),

@@ -299,8 +299,8 @@ impl FrontDoor {
     /// Attaches a copy of the program to a port's device, and at its tcx ingress the one for
     /// modules at kernel level, before other programs there.
     ///
-    /// # Errors The device has another XDP program, its driver lacks the mode, or the kernel
-    /// has no tcx.
+    /// # Errors
+    /// The device has another XDP program, its driver lacks the mode, or the kernel has no tcx.
     pub fn attach(
         &mut self,
         port: PortId,
@@ -610,7 +610,7 @@ impl FrontDoor {
         stack.map(|stack| stack.tap(&self.maps, wanted, spec, ring)).transpose()
     }
 
-    /// Returns the kernel's name of a reason in [`Tapped`](capture::Tapped); "" where drops are not
+    /// Returns the kernel's name of a reason in [`CapturedFrame`](capture::CapturedFrame); "" where drops are not
     /// counted.
     #[must_use]
     pub fn stack_reason(&self, reason: u32) -> &str {

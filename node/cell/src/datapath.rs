@@ -30,7 +30,7 @@ pub(crate) use port::SendFailure;
 pub(crate) use rule_actions::RuleActions;
 
 use crate::protocol::{
-    Answer, CellReport, Given, PortFacts, Question, SecretBytes, SessionFacts, TapFacts,
+    Answer, CaptureSpec, CellPort, CellReport, Question, ReturnedFd, SecretBytes, SessionSpec,
 };
 use crate::sched::pacer;
 use crate::sched::sessions::Sessions;
@@ -143,14 +143,14 @@ impl Datapath {
     ///
     /// # Errors
     /// The process has no descriptor left.
-    pub(crate) fn given(&self) -> std::io::Result<Vec<(Given, OwnedFd)>> {
+    pub(crate) fn given(&self) -> std::io::Result<Vec<(ReturnedFd, OwnedFd)>> {
         let mut given = Vec::new();
         for (port, queue, fd) in self.ports.queues() {
-            given.push((Given::Socket(port, queue), fd.try_clone_to_owned()?));
+            given.push((ReturnedFd::Socket(port, queue), fd.try_clone_to_owned()?));
         }
         // A node without TUN has packet ports, and is not adopted.
         if let Some(KernelPath::Tun(device)) = &self.kernel {
-            given.push((Given::Kernel, device.as_fd().try_clone_to_owned()?));
+            given.push((ReturnedFd::Kernel, device.as_fd().try_clone_to_owned()?));
         }
         Ok(given)
     }
@@ -181,7 +181,7 @@ impl Datapath {
     }
 
     /// Starts a capture, or ends it with `None`.
-    pub(crate) fn set_capture(&mut self, facts: Option<TapFacts>) {
+    pub(crate) fn set_capture(&mut self, facts: Option<CaptureSpec>) {
         self.capture = facts.map(Capture::new);
     }
 
@@ -226,7 +226,7 @@ impl Datapath {
     /// The kernel refuses one of the steps.
     pub(crate) fn add_port(
         &mut self,
-        facts: &PortFacts,
+        facts: &CellPort,
         fd: OwnedFd,
         (ready, leaving): (u32, u32),
         sessions: &mut Sessions,
@@ -239,7 +239,7 @@ impl Datapath {
     /// Binds a port to packet sockets.
     pub(crate) fn add_frames(
         &mut self,
-        facts: &PortFacts,
+        facts: &CellPort,
         bridge: Option<PortId>,
         sockets: [OwnedFd; 2],
         sessions: &mut Sessions,
@@ -254,7 +254,7 @@ impl Datapath {
     }
 
     /// Applies changes of a port.
-    pub(crate) fn change_port(&mut self, facts: &PortFacts, sessions: &mut Sessions) {
+    pub(crate) fn change_port(&mut self, facts: &CellPort, sessions: &mut Sessions) {
         self.ports.change(facts);
         self.set_rate(facts, sessions);
     }
@@ -270,12 +270,7 @@ impl Datapath {
     }
 
     /// Applies a session's reservation of ports' rates.
-    pub(crate) fn set_session(
-        &mut self,
-        now: Nanos,
-        facts: &SessionFacts,
-        sessions: &mut Sessions,
-    ) {
+    pub(crate) fn set_session(&mut self, now: Nanos, facts: &SessionSpec, sessions: &mut Sessions) {
         self.egress.set_time(now);
         let waited = self.egress.set(facts);
         self.send_at_once(waited, sessions);
@@ -548,7 +543,7 @@ impl Datapath {
     }
 
     /// Applies the rate of a port.
-    fn set_rate(&mut self, facts: &PortFacts, sessions: &mut Sessions) {
+    fn set_rate(&mut self, facts: &CellPort, sessions: &mut Sessions) {
         self.egress.set_time(pacer::now());
         let waited = self.egress.set_port(facts);
         let at_port = |(session, packet)| (facts.port, session, packet);

@@ -21,7 +21,7 @@ use crate::datapath::associations::ActiveDecision;
 use crate::datapath::{Datapath, Next, checksum, source};
 use crate::memory::Memory;
 use crate::protocol::{
-    Answer, CellReport, Failure, FromCell, PortFacts, Question, ServiceReport, SessionFacts,
+    Answer, CellPort, CellReport, Failure, FromCell, Question, ServiceReport, SessionSpec,
 };
 use crate::sched::pacer;
 use crate::sched::sessions::Sessions;
@@ -30,7 +30,7 @@ use crate::service::mailbox::{self, Mailbox};
 use crate::service::shared::Shared;
 use crate::service::table::Services;
 use crate::service::{
-    Aftermath, Control, Notices, Origin, Outbox, Ready, Reply, Sequel, Service, Turn,
+    Aftermath, Control, Notices, Origin, Outbox, Ready, ReplaceOutcome, Reply, Service, TurnResult,
 };
 use crate::streams::turns::StreamTurns;
 use abi::layout::MARK_LENGTH;
@@ -227,7 +227,7 @@ impl<T: Timer> Dispatcher<T> {
                 self.path.keep(packet, meta, round.now);
                 // A daemon that is busy, or absent, is asked again by a later packet.
                 if let Some(question) = question
-                    && !round.link.try_send(&FromCell::Calls(question)).unwrap_or(false)
+                    && !round.link.try_send(&FromCell::Call(question)).unwrap_or(false)
                 {
                     self.path.handle_answer(question, Answer::Refused { for_ms: 0 }, round.now);
                 }
@@ -388,7 +388,7 @@ impl<T: Timer> Dispatcher<T> {
     }
 
     /// Applies a session's reservation.
-    pub(crate) fn set_session(&mut self, now: Nanos, facts: &SessionFacts) {
+    pub(crate) fn set_session(&mut self, now: Nanos, facts: &SessionSpec) {
         let sessions = self.scheduler.sessions_mut();
         sessions.set(now, facts);
         self.path.set_session(now, facts, sessions);
@@ -402,7 +402,7 @@ impl<T: Timer> Dispatcher<T> {
     }
 
     /// Binds a queue of a port; returns the message to the daemon.
-    pub(crate) fn add_port(&mut self, facts: &PortFacts, fd: OwnedFd) -> FromCell {
+    pub(crate) fn add_port(&mut self, facts: &CellPort, fd: OwnedFd) -> FromCell {
         let sessions = self.scheduler.sessions_mut();
         let frames = (sessions.ready(), sessions.memory().leaving());
         match self.path.add_port(facts, fd, frames, sessions) {
@@ -478,7 +478,7 @@ impl<T: Timer> Dispatcher<T> {
         }
         let is_set = service.is_some_and(|service| service.set_level(level, round.now));
         // The lane is polled from now on.
-        self.services.look_at(entry, CoarseInstant::ZERO);
+        self.services.poll_at(entry, CoarseInstant::ZERO);
         self.report_traps(entry, round.link);
         let answer = if is_set { FromCell::Targeted } else { FromCell::TargetFailed };
         round.link.send(&answer(entry))?;
@@ -547,7 +547,7 @@ impl<T: Timer> Dispatcher<T> {
         service.count_sent(bytes);
         self.scheduler.handle_ran(begin);
         let sent = if bytes > 0 { turn.handled } else { 0 };
-        let Turn { after, handled_credit, departed, reply, through_at, .. } = turn;
+        let TurnResult { after, handled_credit, departed, reply, through_at, .. } = turn;
         // The clock is not read for work that takes a moment.
         let is_through = !(after.trapped || after.emitted || after.passed_on) && reply.is_none();
         let through_at = through_at.filter(|_| is_through);
@@ -597,7 +597,7 @@ impl<T: Timer> Dispatcher<T> {
             self.services.get_mut(entry).filter(|service| service.may_run_step())
         {
             let turn = service.run_step(&self.engine, Nanos(u64::MAX), round.now);
-            let Turn { after, reply, .. } = turn;
+            let TurnResult { after, reply, .. } = turn;
             self.on_aftermath(entry, &after, round.link);
             if let Some(reply) = reply {
                 self.send_reply(entry, reply, round);
@@ -619,7 +619,7 @@ impl<T: Timer> Dispatcher<T> {
             let Some(service) = self.services.get_mut(entry) else { continue };
             self.scheduler.run_for(service.session());
             let next = service.tick(exact);
-            self.services.look_at(entry, next);
+            self.services.poll_at(entry, next);
         }
         self.scheduler.stop();
         for entry in due {
@@ -643,7 +643,7 @@ impl<T: Timer> Dispatcher<T> {
         let Some(capture) = self.path.capture() else { return };
         let (tapped, mut lost) = capture.take();
         for one in tapped {
-            let is_sent = link.try_send(&FromCell::Tapped(Box::new(one)));
+            let is_sent = link.try_send(&FromCell::Captured(Box::new(one)));
             lost += u64::from(!is_sent.unwrap_or_default());
         }
         self.path.count_lost_captures(lost);
@@ -664,8 +664,8 @@ impl<T: Timer> Dispatcher<T> {
             let Some(letters) = self.mailbox.poll_letter(|from| services.before(from)) else {
                 return;
             };
-            for (entry, letter) in letters {
-                self.request(entry, Control::Message(letter), round);
+            for (entry, message) in letters {
+                self.request(entry, Control::Message(message), round);
             }
         }
     }
@@ -738,11 +738,11 @@ impl<T: Timer> Dispatcher<T> {
         let Notices { trapped, traps, sequel } = service.take_notices();
         for trapped in trapped {
             link.notice(&FromCell::Trapped(entry, trapped.lane, trapped.trap.to_string(), traps));
-            self.services.look_at(entry, CoarseInstant::ZERO);
+            self.services.poll_at(entry, CoarseInstant::ZERO);
         }
         let message = match sequel {
-            Some(Sequel::Kept) => FromCell::Kept(entry),
-            Some(Sequel::PutBack(reason)) => FromCell::PutBack(entry, reason),
+            Some(ReplaceOutcome::Kept) => FromCell::VersionConfirmed(entry),
+            Some(ReplaceOutcome::PutBack(reason)) => FromCell::RolledBack(entry, reason),
             None => return,
         };
         // A send fails only if the daemon is gone, which is noticed elsewhere.
@@ -752,7 +752,7 @@ impl<T: Timer> Dispatcher<T> {
     /// Sends the daemon the reply that it waits for. That fails only if it is gone, which is
     /// noticed elsewhere.
     fn send_reply(&mut self, entry: EntryId, reply: Reply, round: &mut Round<'_>) {
-        self.services.look_soon(entry);
+        self.services.poll_soon(entry);
         let message = match reply {
             Reply::Started(Ok(())) => FromCell::Started(entry),
             Reply::Started(Err(error)) => {

@@ -12,7 +12,7 @@
 //! Memory is returned whichever way its holder ends: by dropping a [`Charge`], or with the store of
 //! an instance.
 
-use crate::protocol::{ServiceFacts, StreamFacts};
+use crate::protocol::{ServiceSpec, StreamSpec};
 use engine::{FIBER_LENGTH, Part};
 use session::memory::{Account, Accounts, LowMemory, OutOfMemory, Use};
 use std::cell::{Cell, RefCell};
@@ -96,7 +96,7 @@ impl Memory {
 
     /// Charges what a service needs to start. Memory that its instances will ask for must be
     /// available, but is not charged.
-    pub(crate) fn charge_service(&self, facts: &ServiceFacts) -> Result<Charge, OutOfMemory> {
+    pub(crate) fn charge_service(&self, facts: &ServiceSpec) -> Result<Charge, OutOfMemory> {
         let lanes = u64::from(facts.lanes.max(1));
         let parameters: usize = facts.parameters.iter().map(|(k, v)| k.len() + v.len()).sum();
         let refusals: usize = facts.refusals.values().map(String::len).sum();
@@ -123,7 +123,7 @@ impl Memory {
     }
 
     /// Charges what a service of streams needs to start, except what its module asks for.
-    pub(crate) fn charge_streams(&self, facts: &StreamFacts) -> Result<Charge, OutOfMemory> {
+    pub(crate) fn charge_streams(&self, facts: &StreamSpec) -> Result<Charge, OutOfMemory> {
         let parameters: usize = facts.parameters.iter().map(|(k, v)| k.len() + v.len()).sum();
         let host = SERVICE_LENGTH + u64::from(facts.kept.module) + parameters as u64;
         let held = vec![
@@ -205,15 +205,15 @@ impl engine::MemoryAccount for Allowance {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{KeptFacts, SharedFacts};
+    use crate::protocol::{ArenaSpec, RetainedSizes};
     use engine::MemoryAccount as _;
     use std::collections::BTreeMap;
     use units::EntryId;
 
     const GOLD: SessionId = SessionId(2);
 
-    fn facts(lanes: u16, shared: Option<SharedFacts>) -> ServiceFacts {
-        ServiceFacts {
+    fn facts(lanes: u16, shared: Option<ArenaSpec>) -> ServiceSpec {
+        ServiceSpec {
             entry: EntryId(7),
             name: "monitor".into(),
             session: GOLD,
@@ -230,7 +230,7 @@ mod tests {
             functions: abi::HostFunctions::ALL,
             closed: false,
             shared,
-            kept: KeptFacts { code: 4_000, module: 700 },
+            kept: RetainedSizes { code: 4_000, module: 700 },
         }
     }
 
@@ -260,7 +260,7 @@ mod tests {
         let memory = Memory::new();
         memory.set(GOLD, Some(Bytes(64 << 20)), Bytes::ZERO);
         let (arena_pages, ring_length) = (80, 1 << 18);
-        let shared = SharedFacts {
+        let shared = ArenaSpec {
             address: 1 << 44,
             number: 9,
             used: false,

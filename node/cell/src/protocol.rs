@@ -7,10 +7,8 @@ mod streams;
 mod tests;
 
 pub use associations::{Answer, AssociationReport, Question};
-pub use sessions::{
-    DEVIATION_BOUNDS, DEVIATIONS, SESSION_REPORTS_MAX, SessionFacts, SessionReport,
-};
-pub use streams::{CodecFacts, StreamFacts, StreamReport};
+pub use sessions::{DEVIATION_BOUNDS, DEVIATIONS, SESSION_REPORTS_MAX, SessionReport, SessionSpec};
+pub use streams::{CodecSpec, StreamReport, StreamSpec};
 
 use crate::timing::CallTimes;
 use abi::layout::EDGES_MAX;
@@ -35,44 +33,44 @@ pub enum ToCell {
     /// frames that it sends to [`KERNEL_MAC`] arrive by a device of the node.
     KernelFrames,
     /// Receives and sends on one queue of a port. Descriptor: a fresh AF_XDP socket.
-    AddPort(PortFacts),
+    AddPort(CellPort),
     /// New MAC address, MTU or cabling of a port's device.
-    ChangePort(PortFacts),
+    ChangePort(CellPort),
     /// Closes the sockets of a port: its device is gone, or is no longer part of the node.
     RemovePort(PortId),
     /// Receives and sends by packet sockets; `Some` is the port at the other end of the bridge.
     /// Descriptors: the port's socket, and one whose frames arrive by the port for the kernel.
-    AddFrames(PortFacts, Option<PortId>),
+    AddFrames(CellPort, Option<PortId>),
     /// Keeps the frames of a packet port from the kernel for as long as the cell runs. Descriptor:
     /// the program's link, which ends with the cell.
-    Taken(PortId),
+    DivertedPort(PortId),
     /// New rules of packet ports, and their generation. Descriptor: sealed memory with the rules.
     Rules(u64),
     /// Counters for the frames of packet ports. Descriptor: memory shared with the daemon.
     Counts,
     /// Device by which packets come up from kernel level. Descriptor: a TAP device.
-    Up,
+    Tap,
     /// Lanes of services that can leave user level. Descriptor: the front door's map.
     Lanes,
     /// Actions of rules, for packets that several rules match. Descriptor: the front door's map.
     RuleFacts,
     /// Queue credits of all sessions; comes before any session. Descriptor: the front door's map.
-    Rooms,
+    QueueCredits,
     /// Accounts of port shares. Descriptor: the front door's map.
-    Lines,
+    PortShares,
     /// Means to ask by which port the kernel would send a packet, before the kernel gets the
-    /// packet. Descriptors: the device of [`ToCell::Up`], and the front door's map of answers.
+    /// packet. Descriptors: the device of [`ToCell::Tap`], and the front door's map of answers.
     Answers,
     /// Account that a session pays for what it sends by a port; `None`: the account of all sessions
     /// without a share.
-    Line(PortId, SessionId, Option<u32>),
+    SetPortShare(PortId, SessionId, Option<u32>),
     /// Announces that one of the next two messages comes within a millisecond: the cell polls for
     /// it instead of waiting in the kernel.
     Expect,
     /// Memory that all sessions have together.
     Memory(Bytes),
     /// Reservation of a session; sent before anything of the session runs, and when it changes.
-    Session(Box<SessionFacts>),
+    Session(Box<SessionSpec>),
     /// Asks for the memory in use without a reservation, and by this session. Answered by
     /// [`FromCell::MemoryOf`].
     MemoryOf(Option<SessionId>),
@@ -80,22 +78,22 @@ pub enum ToCell {
     ForgetSession(SessionId),
     /// Starts a service. Descriptors: its code, in sealed memory; for a service that can leave user
     /// level also the arena that is its memory, the instance block, and the ring of its records.
-    Start(Box<ServiceFacts>),
+    Start(Box<ServiceSpec>),
     /// Starts a service of streams. Descriptors: its code, in sealed memory; a descriptor that
     /// steers connections to the listeners as long as it is open; the listeners, for IPv4 and,
     /// where there is one, for IPv6.
-    StartStreams(Box<StreamFacts>),
+    StartStreams(Box<StreamSpec>),
     /// Replaces a service of streams by another version, which takes the connections that come from
     /// now on. Descriptor: its code. Answered by [`FromCell::Replaced`] or
     /// [`FromCell::ReplaceFailed`].
-    ReplaceStreams(Box<StreamFacts>),
+    ReplaceStreams(Box<StreamSpec>),
     /// Unconnected sockets for outgoing connections: answers [`FromCell::WantsSockets`].
     Sockets {
         /// True for IPv6, false for IPv4.
         v6: bool,
     },
     /// Codecs that are available to streams.
-    Codecs(CodecFacts),
+    Codecs(CodecSpec),
     /// Start of the codec with this number, and its process id: answers [`FromCell::WantsCodec`].
     /// Descriptor: a socket connected to the codec's input and output.
     CodecStarted(u64, u32),
@@ -104,8 +102,8 @@ pub enum ToCell {
     CodecEnded(u64, String, Nanos),
     /// Replaces a service by another version, with its state. Descriptors: as for
     /// [`ToCell::Start`].
-    Replace(Box<ServiceFacts>, StateWay),
-    /// Confirms [`FromCell::Replaced`] or [`FromCell::PutBack`]: later messages about the service
+    Replace(Box<ServiceSpec>, StateTransfer),
+    /// Confirms [`FromCell::Replaced`] or [`FromCell::RolledBack`]: later messages about the service
     /// mean the version that runs.
     VersionKnown(EntryId),
     /// Level (`bpf_maps::LEVEL_*`) at which a service's packets shall be handled, from the first
@@ -126,8 +124,8 @@ pub enum ToCell {
     Associate(SecretBytes),
     /// Ends an association.
     Disassociate(AssociationId),
-    /// Service that active packets call: answers the cell's [`FromCell::Calls`].
-    Called(Question, Answer),
+    /// Service that active packets call: answers the cell's [`FromCell::Call`].
+    CallAnswer(Question, Answer),
     /// Stops a service. Answered by [`FromCell::Stopped`] with its last report.
     Stop(EntryId),
     /// Delivers a control message to every lane of a service.
@@ -139,7 +137,7 @@ pub enum ToCell {
     /// ([`FromCell::Sessions`]); they end with [`FromCell::SessionsReported`].
     ReportSessions,
     /// Starts a capture, or ends it with `None`.
-    Tap(Option<TapFacts>),
+    Capture(Option<CaptureSpec>),
     /// First message of a daemon that has not started this cell. It lists the services that the
     /// daemon knows; the cell removes all others. Answered by [`FromCell::Adopted`].
     Adopt(Vec<EntryId>),
@@ -161,7 +159,7 @@ pub const KERNEL_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
 /// Transfer of a service's state to its new version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum StateWay {
+pub enum StateTransfer {
     /// Memory and globals are taken over as they are.
     Memory,
     /// The old version writes its state with `state_out`, the new one reads it with `state_in`.
@@ -175,7 +173,7 @@ pub const HEADER_LENGTH_MAX: u32 = 22;
 
 /// Port, and one queue of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct PortFacts {
+pub struct CellPort {
     /// Number of the port.
     pub port: PortId,
     /// Name of the port, for `port_find`.
@@ -201,7 +199,7 @@ pub struct PortFacts {
 
 /// A service as a cell runs it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ServiceFacts {
+pub struct ServiceSpec {
     /// Number to which the front door sends its packets.
     pub entry: EntryId,
     /// Name of the service.
@@ -234,12 +232,12 @@ pub struct ServiceFacts {
     /// plainly.
     pub closed: bool,
     /// Memory shared with the kernel, for a service that can leave user level.
-    pub shared: Option<SharedFacts>,
+    pub shared: Option<ArenaSpec>,
     /// Bytes that the daemon keeps for the service.
-    pub kept: KeptFacts,
+    pub kept: RetainedSizes,
 }
 
-impl ServiceFacts {
+impl ServiceSpec {
     /// Returns the kind of memory for which the code was compiled.
     #[must_use]
     pub const fn kind(&self) -> engine::MemoryKind {
@@ -255,7 +253,7 @@ impl ServiceFacts {
 
 /// Bytes that the daemon keeps for a service, charged to its session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeptFacts {
+pub struct RetainedSizes {
     /// Machine code.
     pub code: u32,
     /// Module as it was uploaded.
@@ -264,7 +262,7 @@ pub struct KeptFacts {
 
 /// Memory that a service shares with programs in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SharedFacts {
+pub struct ArenaSpec {
     /// Address of the arena, the same in every process.
     pub address: u64,
     /// Size of the arena in pages of 4 KiB, which the cell populates.
@@ -285,7 +283,7 @@ pub struct SharedFacts {
 /// 1 MiB, which takes a tenth of a millisecond to empty.
 pub const SPARE_PAGES_MAX: u64 = 256;
 
-impl SharedFacts {
+impl ArenaSpec {
     /// Returns the kind of memory for which the code was compiled.
     #[must_use]
     pub const fn kind(self) -> engine::MemoryKind {
@@ -316,9 +314,9 @@ pub enum FromCell {
     /// Failure of [`ToCell::Replace`]: the old version goes on.
     ReplaceFailed(EntryId, Failure),
     /// End of the new version's probation: the old one is removed.
-    Kept(EntryId),
+    VersionConfirmed(EntryId),
     /// Return of the old version, with the reason: the new one trapped during its probation.
-    PutBack(EntryId, String),
+    RolledBack(EntryId, String),
     /// Success of [`ToCell::Target`]: the service runs at its new level.
     Targeted(EntryId),
     /// Failure of [`ToCell::Target`]: a program stays in its lane.
@@ -335,14 +333,14 @@ pub enum FromCell {
     /// Event that a module sent: service, number, payload.
     Event(EntryId, u32, Vec<u8>),
     /// Log line of a stream module, without control characters.
-    Said(EntryId, String),
+    Log(EntryId, String),
     /// Answers of the lanes to a control message; `None` for a lane whose module has no such hook.
     Answered(EntryId, Vec<Option<i32>>),
     /// Outcome of [`ToCell::Associate`]: the keys are in place, or were refused for this reason.
     Associated(AssociationId),
     /// Active packets call a module of which the cell knows no service. Answered by
-    /// [`ToCell::Called`].
-    Calls(Question),
+    /// [`ToCell::CallAnswer`].
+    Call(Question),
     /// Report on one service.
     Service(EntryId, Box<ServiceReport>),
     /// Usage of sessions, at most [`SESSION_REPORTS_MAX`] a message.
@@ -356,11 +354,11 @@ pub enum FromCell {
     /// Report on the cell itself; the last message of a report.
     Reported(Box<CellReport>),
     /// Packet that a capture asked for.
-    Tapped(Box<Tapped>),
+    Captured(Box<CapturedFrame>),
     /// Inventory of the cell: answers [`ToCell::Adopt`].
     Adopted(Adopted),
     /// Resource that an earlier daemon gave to the cell. Its descriptor comes with the message.
-    Given(Given),
+    Returned(ReturnedFd),
 }
 
 /// Cause for which a service, or a version of it, does not start.
@@ -382,7 +380,7 @@ impl Failure {
 
 /// Settings of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TapFacts {
+pub struct CaptureSpec {
     /// Number of bytes kept of each packet.
     pub snap: u32,
     /// Set to capture what packet ports receive, unchanged.
@@ -393,19 +391,19 @@ pub struct TapFacts {
 
 /// Point of the path at which a packet was captured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Seen {
+pub enum CapturePoint {
     /// Arrival by a packet port, with the index of its outcome in `bpf_maps::OUTCOMES`.
-    Came(u16),
+    Arrival(u16),
     /// Departure from the cell.
     #[default]
-    Leaving,
+    Departure,
     /// Drop by the packet's module.
-    Ended,
+    End,
 }
 
 /// Captured packet: one that arrived by a packet port, left the cell, or was dropped by a module.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tapped {
+pub struct CapturedFrame {
     /// Time of capture by the kernel's monotonic clock, in nanoseconds.
     pub time_ns: u64,
     /// Egress port; the arrival port of a packet that was dropped.
@@ -419,15 +417,15 @@ pub struct Tapped {
     /// Decision of the module: `pass`, `drop 7`, `trap unreachable` …
     pub verdict: String,
     /// Point of the path at which it was captured.
-    pub seen: Seen,
+    pub seen: CapturePoint,
     /// Length of the packet in bytes.
     pub length: u32,
     /// First bytes of the packet.
     pub bytes: Vec<u8>,
 }
 
-impl Tapped {
-    /// Returns the text of a module's decision, for [`Tapped::verdict`].
+impl CapturedFrame {
+    /// Returns the text of a module's decision, for [`CapturedFrame::verdict`].
     #[must_use]
     pub fn words(verdict: Result<Verdict, TrapKind>) -> String {
         match verdict {
@@ -448,19 +446,19 @@ pub struct Adopted {
     pub protocol: u32,
     /// Services that run, with the level (`bpf_maps::LEVEL_*`) of those that can leave user level.
     pub services: Vec<(EntryId, Option<u32>)>,
-    /// Number of [`FromCell::Given`] messages that follow.
+    /// Number of [`FromCell::Returned`] messages that follow.
     pub given: u32,
 }
 
 /// Kind of a descriptor that a cell gives back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Given {
+pub enum ReturnedFd {
     /// AF_XDP socket of a port's queue.
     Socket(PortId, u32),
     /// TUN device into the kernel's stack.
     Kernel,
     /// TAP device of packets from kernel level.
-    Up,
+    Tap,
 }
 
 /// Version of these messages. It must be raised with each change: a daemon adopts only a cell of

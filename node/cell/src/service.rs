@@ -1,7 +1,7 @@
 //! Service of a cell: its instances, their packet queues, the edges its packets take, its traps.
 //!
 //! ```text
-//!   enqueue ─▶ lane: waiting ─ work(until) ─▶ finish ─▶ Outlet: out, or onward to the next service
+//!   enqueue ─▶ lane: waiting ─ work(until) ─▶ finish ─▶ OutputEdges: out, or onward to the next service
 //!                      ▲             │ turn over: a call is suspended
 //!                      └─────────────┘ the next turn resumes it
 //!   request ─▶ Agenda ─ run_step ─▶ hooks, starts, the next version ─▶ Notice
@@ -11,12 +11,12 @@ mod agenda;
 mod counters;
 mod instances;
 mod lane;
-pub(crate) mod letter;
 pub(crate) mod loader;
 pub(crate) mod mailbox;
 mod mappings;
+pub(crate) mod message;
 mod origin;
-mod outlet;
+mod output_edges;
 mod pools;
 mod programs;
 mod replace;
@@ -30,13 +30,13 @@ mod watch;
 
 pub(crate) use agenda::Control;
 pub(crate) use origin::Origin;
-pub(crate) use replace::Sequel;
-pub(crate) use turns::{Aftermath, Notices, Outbox, Reply, Turn};
+pub(crate) use replace::ReplaceOutcome;
+pub(crate) use turns::{Aftermath, Notices, Outbox, Reply, TurnResult};
 
 use crate::below::Record;
 use crate::datapath::EgressPath;
 use crate::memory::{Charge, Memory};
-use crate::protocol::{ServiceFacts, ServiceReport};
+use crate::protocol::{ServiceReport, ServiceSpec};
 use crate::sched::pacer::Pacer;
 use crate::sched::sessions::Task;
 use crate::sched::{FILL, Portion};
@@ -48,7 +48,7 @@ use engine::{Emitted, Engine, Handled, Kept, Pace, Program, QueueWatch, Trap};
 use instances::{Below, Instances, Starts};
 use lane::Lane;
 use level::prefetch;
-use outlet::Outlet;
+use output_edges::OutputEdges;
 use pools::{Pools, Step};
 use replace::Succession;
 use shared::Shared;
@@ -76,7 +76,7 @@ pub(crate) struct Service {
     instances: Instances,
     /// Time that a packet takes in its turns, as a moving average.
     packet: Nanos,
-    outlet: Outlet,
+    output_edges: OutputEdges,
     /// Traps not yet reported to the daemon.
     untold: Vec<Trapped>,
     /// Events, frames and messages of ended calls.
@@ -121,7 +121,7 @@ struct Watching {
 /// Service with everything that its start needs.
 pub(crate) struct Ready {
     pub(crate) program: Program<Packet>,
-    pub(crate) facts: ServiceFacts,
+    pub(crate) facts: ServiceSpec,
     /// Ports by name.
     pub(crate) ports: BTreeMap<String, u16>,
     pub(crate) shared: Option<Shared>,
@@ -147,13 +147,13 @@ impl Service {
             (0..facts.lanes.max(1)).zip(kept).map(|(_, kept)| Lane::new(kept)).collect();
         let pools = Pools::new(facts.entry, lanes.len(), &facts.pools, &facts.flows_by);
         let period = facts.timer_ms.map(|period| Nanos::from_millis(u64::from(period)));
-        let ServiceFacts { entry, session, brief, closed, .. } = facts;
+        let ServiceSpec { entry, session, brief, closed, .. } = facts;
         Self {
             facts: Essentials { entry, session, brief, closed },
             agenda: Agenda::new(),
             instances: Instances::new(pools, lanes, shared, pacer),
             packet: Nanos::ZERO,
-            outlet: Outlet::new(entry),
+            output_edges: OutputEdges::new(entry),
             untold: Vec::new(),
             left: Vec::new(),
             version,
@@ -197,12 +197,12 @@ impl Service {
 
     /// Returns the number of bytes that its packets had when they were sent.
     pub(crate) const fn bytes_out(&self) -> Bytes {
-        self.outlet.counters().bytes_out()
+        self.output_edges.counters().bytes_out()
     }
 
     /// Returns the counters and states of the service.
     pub(crate) fn report(&mut self) -> ServiceReport {
-        let mut report = self.outlet.counters().report();
+        let mut report = self.output_edges.counters().report();
         self.instances.report(&mut report);
         report
     }
@@ -214,7 +214,7 @@ impl Service {
 
     /// Returns true if an edge of the service leads directly to `entry`.
     pub(crate) fn leads_to(&self, entry: EntryId) -> bool {
-        self.outlet.leads_to(entry)
+        self.output_edges.leads_to(entry)
     }
 
     /// Returns the session whose queue it watches.
@@ -312,7 +312,7 @@ impl Service {
     /// Counts bytes of packets that were sent.
     #[inline]
     pub(crate) const fn count_sent(&mut self, bytes: u64) {
-        self.outlet.counters_mut().count_sent(bytes);
+        self.output_edges.counters_mut().count_sent(bytes);
     }
 
     /// Sets the failure policy: packets that the service cannot handle are dropped if set, else
@@ -323,7 +323,7 @@ impl Service {
 
     /// Sets the edges out of the service.
     pub(crate) const fn set_edges(&mut self, edges: [Edge; EDGES_MAX]) {
-        self.outlet.set_edges(edges);
+        self.output_edges.set_edges(edges);
     }
 
     /// Counts a confirmation by the daemon that it knows a change of version.
@@ -354,7 +354,7 @@ impl Service {
         now: CoarseInstant,
         egress_path: &mut EgressPath<'_>,
     ) -> Aftermath {
-        self.outlet.counters_mut().count_in(&packet);
+        self.output_edges.counters_mut().count_in(&packet);
         if origin.is_counted() || self.instances.shared().is_none() {
             // The state of in-kernel programs is taken over before the first packet of a batch.
             // They cannot have run between two packets of it, since the lane goes down only when
@@ -378,7 +378,7 @@ impl Service {
         });
         if let Some(packet) = packet {
             egress_path.recycle(packet);
-            self.outlet.counters_mut().count(Ending::Down);
+            self.output_edges.counters_mut().count(Ending::Down);
         }
         after.flatten().unwrap_or_default()
     }
@@ -397,14 +397,15 @@ impl Service {
             self.start_all(engine, now);
         }
         let Some(instance) = self.instances.lane_mut(index).instance() else {
-            let passed_on = self.outlet.go_without(packet, origin, self.facts.closed, egress_path);
+            let passed_on =
+                self.output_edges.go_without(packet, origin, self.facts.closed, egress_path);
             let trapped = !self.untold.is_empty();
             return Aftermath { trapped, passed_on, ..Aftermath::default() };
         };
-        let begun = self.outlet.counters().begin_call();
+        let begun = self.output_edges.counters().begin_call();
         let meta = origin.module_meta(self.facts.session, now);
         let handled = instance.handle(packet, &meta);
-        self.outlet.counters_mut().end_call(begun);
+        self.output_edges.counters_mut().end_call(begun);
         let after = self.finish(index, handled, origin, now, egress_path);
         if after.trapped {
             self.start_all(engine, now);
@@ -448,10 +449,10 @@ impl Service {
             self.left.push(*emitted);
         }
         let passed_on = match verdict {
-            Ok(verdict) => self.outlet.deliver(packet, verdict, (origin, mark), egress_path),
+            Ok(verdict) => self.output_edges.deliver(packet, verdict, (origin, mark), egress_path),
             Err(trap) => {
                 egress_path.recycle(packet);
-                self.outlet.counters_mut().count(Ending::Trap);
+                self.output_edges.counters_mut().count(Ending::Trap);
                 self.replace(index, trap, now);
                 false
             }
@@ -471,10 +472,15 @@ impl Service {
     }
 
     /// Drops a packet for which there was no queue credit.
-    pub(crate) fn refuse(&mut self, packet: Packet, origin: &Origin, pool: &mut FramePool) -> Turn {
-        let mut turn = Turn::default();
-        self.outlet.counters_mut().count_in(&packet);
-        self.outlet.counters_mut().count(Ending::Queue);
+    pub(crate) fn refuse(
+        &mut self,
+        packet: Packet,
+        origin: &Origin,
+        pool: &mut FramePool,
+    ) -> TurnResult {
+        let mut turn = TurnResult::default();
+        self.output_edges.counters_mut().count_in(&packet);
+        self.output_edges.counters_mut().count(Ending::Queue);
         packet.recycle(pool);
         self.through(origin, &mut turn);
         turn
@@ -488,13 +494,13 @@ impl Service {
         portion: Portion,
         now: CoarseInstant,
         egress_path: &mut EgressPath<'_>,
-    ) -> Turn {
+    ) -> TurnResult {
         let step = self.step();
         let is_ours = |step: Step| self.instances.pool_of(step.lane) == pool;
         if step.is_some_and(|step| is_ours(step) && self.instances.may_take(step)) {
             return self.run_step(engine, portion.until, now);
         }
-        let mut turn = Turn::default();
+        let mut turn = TurnResult::default();
         let Some(index) = self.instances.take_turn(pool, step) else { return turn };
         let mut running = Running::new(now, egress_path, &mut turn);
         if self.instances.lane(index).is_empty() {
@@ -520,13 +526,13 @@ impl Service {
         if let Some(each) = ran.0.checked_div(turn.handled) {
             self.packet = Nanos((7 * self.packet.0 + each) / 8);
         }
-        self.outlet.counters_mut().count_calls(turn.handled, ran);
+        self.output_edges.counters_mut().count_calls(turn.handled, ran);
         self.settle_hold();
         turn
     }
 
     /// Counts a packet that has left its graph as gone from the lane that counted it.
-    fn through(&mut self, origin: &Origin, turn: &mut Turn) {
+    fn through(&mut self, origin: &Origin, turn: &mut TurnResult) {
         match origin.counted_by {
             _ if origin.is_counted() => {
                 turn.after.is_leaving |= self.instances.release(origin.meta.epoch())
@@ -539,7 +545,7 @@ impl Service {
     /// Returns the packet that was passed on, with its origin for the next service.
     #[inline]
     pub(crate) fn take_onward(&mut self) -> Option<(Packet, Origin)> {
-        self.outlet.take_onward()
+        self.output_edges.take_onward()
     }
 
     /// Counts a packet of its lane that has left the last service of its graph. Returns true if
@@ -563,8 +569,13 @@ impl Service {
     }
 
     /// Runs one step of a request, until `until` at most.
-    pub(crate) fn run_step(&mut self, engine: &Engine, until: Nanos, now: CoarseInstant) -> Turn {
-        let mut turn = Turn::default();
+    pub(crate) fn run_step(
+        &mut self,
+        engine: &Engine,
+        until: Nanos,
+        now: CoarseInstant,
+    ) -> TurnResult {
+        let mut turn = TurnResult::default();
         if self.agenda.is_new() || self.instances.starting().is_some() {
             let reply = match self.start_on(engine, until, now) {
                 Starts::More => None,
@@ -591,9 +602,9 @@ impl Service {
 
     /// Continues the start of the first lane that is starting.
     fn start_on(&mut self, engine: &Engine, until: Nanos, now: CoarseInstant) -> Starts {
-        let Self { agenda, instances, version, outlet, .. } = self;
+        let Self { agenda, instances, version, output_edges, .. } = self;
         let of = (engine, &*version);
-        instances.start_on(of, agenda.is_new(), (until, now), outlet.counters_mut())
+        instances.start_on(of, agenda.is_new(), (until, now), output_edges.counters_mut())
     }
 
     /// Starts all lanes that are to start, without a time limit: for cells whose sessions do not
@@ -617,7 +628,7 @@ impl Service {
         if !self.put_back(&trap) {
             self.instances.start_again(lane, now);
         }
-        self.outlet.counters_mut().count_trap(&trap);
+        self.output_edges.counters_mut().count_trap(&trap);
         self.untold.push(Trapped { lane: lane as u32, trap });
     }
 
@@ -707,7 +718,7 @@ impl Service {
 
     /// Takes over from `before`: counters, edges, lane, and queued packets.
     fn inherit(&mut self, before: &mut Self) {
-        self.outlet.inherit(&mut before.outlet);
+        self.output_edges.inherit(&mut before.output_edges);
         self.untold = std::mem::take(&mut before.untold);
         for (packet, origin) in before.instances.take_all_waiting() {
             self.enqueue(packet, origin);
@@ -732,7 +743,7 @@ impl Service {
             outbox.events.extend(emitted.events.into_iter().map(|event| (entry, event)));
             outbox.messages.extend(emitted.messages.into_iter().map(|message| (entry, message)));
             for sent in emitted.sent {
-                self.outlet.send(sent.port, &sent.frame, egress_path);
+                self.output_edges.send(sent.port, &sent.frame, egress_path);
             }
         }
     }
@@ -740,7 +751,7 @@ impl Service {
     /// Sends the frames that in-kernel programs emitted; events and messages go into `outbox`.
     /// Handles a bounded number of records.
     pub(crate) fn take_records(&mut self, egress_path: &mut EgressPath<'_>, outbox: &mut Outbox) {
-        let Self { facts, outlet, instances, succession, .. } = self;
+        let Self { facts, output_edges, instances, succession, .. } = self;
         let entry = facts.entry;
         let mut before = succession.shared_before();
         let mut now = instances.shared_mut();
@@ -754,8 +765,8 @@ impl Service {
                 Ok(Record::Message { message, .. }) => {
                     outbox.messages.push((entry, message.to_vec()));
                 }
-                Ok(Record::Send { port, frame, .. }) => outlet.send(port, frame, egress_path),
-                Err(error) => outlet.counters_mut().note_failure(error.to_string()),
+                Ok(Record::Send { port, frame, .. }) => output_edges.send(port, frame, egress_path),
+                Err(error) => output_edges.counters_mut().note_failure(error.to_string()),
             });
             match taken {
                 Ok(Some(())) => {}
@@ -763,7 +774,7 @@ impl Service {
                 Ok(None) if before.take().is_none() => now = None,
                 Ok(None) => {}
                 Err(error) => {
-                    outlet.counters_mut().note_failure(error.to_string());
+                    output_edges.counters_mut().note_failure(error.to_string());
                     return;
                 }
             }
@@ -785,8 +796,8 @@ impl Service {
     pub(crate) fn take_notices(&mut self) -> Notices {
         Notices {
             trapped: std::mem::take(&mut self.untold),
-            traps: self.outlet.counters().traps(),
-            sequel: self.succession.take_sequel(),
+            traps: self.output_edges.counters().traps(),
+            sequel: self.succession.take_outcome(),
         }
     }
 }

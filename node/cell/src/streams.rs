@@ -18,7 +18,7 @@ mod tests;
 pub(crate) mod turns;
 
 use crate::memory::Charge;
-use crate::protocol::{ServiceReport, StreamFacts, StreamReport};
+use crate::protocol::{ServiceReport, StreamReport, StreamSpec};
 use crate::sched::pacer::{CallState, processor_time};
 use crate::sched::sessions::Task;
 use crate::streams::codecs::Codecs;
@@ -101,7 +101,7 @@ pub(crate) struct Module {
 
 /// Version of a service.
 struct Version {
-    facts: StreamFacts,
+    facts: StreamSpec,
     number: ServiceNumber,
     /// Events and counters of its module; `None` for a module that inspects nothing.
     reports: Option<Reports>,
@@ -255,7 +255,7 @@ impl StreamServices {
     /// Starts a service, which takes connections once it has started.
     pub(crate) fn start(
         &mut self,
-        facts: StreamFacts,
+        facts: StreamSpec,
         interception: OwnedFd,
         listeners: Vec<OwnedFd>,
         module: Option<Module>,
@@ -281,7 +281,7 @@ impl StreamServices {
 
     fn version(
         &mut self,
-        facts: StreamFacts,
+        facts: StreamSpec,
         listeners: Vec<OwnedFd>,
         module: Option<Module>,
         charge: Charge,
@@ -300,7 +300,7 @@ impl StreamServices {
     /// Starts another version, which takes new connections once it has started.
     pub(crate) fn replace(
         &mut self,
-        facts: StreamFacts,
+        facts: StreamSpec,
         module: Option<Module>,
         charge: Charge,
     ) -> io::Result<()> {

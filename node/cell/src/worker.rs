@@ -11,7 +11,7 @@ mod setup;
 #[cfg(test)]
 mod tests;
 
-use crate::control::deferred::{Deferred, Until};
+use crate::control::deferred::{Deferred, WaitCondition};
 use crate::control::link::Link;
 use crate::control::reports::{Reports, Sources};
 use crate::control::round::Round;
@@ -88,10 +88,10 @@ fn busy_rounds(mut receive: impl FnMut() -> bool) -> u32 {
 }
 
 /// Returns whether a command for a service has to wait.
-fn must_wait(services: &Services) -> impl Fn(EntryId, Until) -> bool {
+fn must_wait(services: &Services) -> impl Fn(EntryId, WaitCondition) -> bool {
     |entry, until| match until {
-        Until::Unblocked => services.get(entry).is_some_and(Service::is_blocked),
-        Until::Recounted => services.has_of_before(entry),
+        WaitCondition::Unblocked => services.get(entry).is_some_and(Service::is_blocked),
+        WaitCondition::Recounted => services.has_of_before(entry),
     }
 }
 

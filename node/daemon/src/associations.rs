@@ -303,7 +303,7 @@ impl Neighbours {
         self.counts.established += 1;
         let since = now();
         self.live.insert(id, Live { caller, principal, address, since, confirm });
-        cells.tell_all(&ToCell::Associate(SecretBytes(keys)), &[]);
+        cells.notify_all(&ToCell::Associate(SecretBytes(keys)), &[]);
     }
 
     /// Returns the client that shook hands with this key and this token, if they count here.
@@ -343,7 +343,7 @@ impl Neighbours {
     ) {
         control.calls().forget(id);
         let Some(live) = self.live.remove(&id) else { return };
-        cells.tell_all(&ToCell::Disassociate(id), &[]);
+        cells.notify_all(&ToCell::Disassociate(id), &[]);
         tracing::debug!(%id, principal = %live.principal, ?reason, "an association has ended");
     }
 

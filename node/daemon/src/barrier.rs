@@ -11,12 +11,12 @@
 
 use crate::config::NodeFile;
 use crate::journal::Journal;
-use netlink::{Netlink, Taken};
+use netlink::{Diversion, Netlink};
 use node::desired::DesiredState;
 use sockets::frame_socket::TAKEN_MARK;
 
 /// Ports that are kept from the kernel, until this is dropped.
-pub(crate) struct Barrier(Vec<Taken>);
+pub(crate) struct Barrier(Vec<Diversion>);
 
 impl Barrier {
     /// Raises the barrier at the ports of a node if a desired service is closed. Reads the journal
@@ -31,10 +31,10 @@ impl Barrier {
             return Self(Vec::new());
         }
         let Ok(netlink) = Netlink::open() else { return Self(Vec::new()) };
-        let take = |device: &str| -> Option<Taken> {
+        let take = |device: &str| -> Option<Diversion> {
             // One that is not there carries nothing.
             let index = netlink.link(device).ok()?.index;
-            let taken = Taken::hold(device, index, TAKEN_MARK);
+            let taken = Diversion::hold(device, index, TAKEN_MARK);
             let open = |error: &_| tracing::warn!(device, %error, "the device is not closed while the node starts: packets may go past closed services");
             taken.inspect_err(open).ok()
         };

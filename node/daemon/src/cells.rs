@@ -1,7 +1,7 @@
 //! Cells of a node: their processes, messages to them, their reports and their codecs.
 //!
 //! ```text
-//!  owners ─ tell, tell_all, send ─▶ ┌───────┐ ─▶ CellLink ─▶ cell process
+//!  owners ─ notify, send ────────▶ ┌───────┐ ─▶ CellLink ─▶ cell process
 //!  AfterReport ──────────────────▶ │ Cells │
 //!  poll_reported ◀──────────────── └───────┘ ◀─ CellLink ◀─ reports, answers, silence
 //! ```
@@ -26,7 +26,7 @@ use crate::answer::failed;
 use crate::completion::Completion;
 use crate::reply::Reply;
 use anyhow::{Context as _, Result};
-use cell::protocol::{CellReport, CodecFacts, FromCell, ServiceReport, ToCell};
+use cell::protocol::{CellReport, CodecSpec, FromCell, ServiceReport, ToCell};
 use codecs::{CodecWord, Codecs};
 use reports::Reports;
 use std::collections::{BTreeMap, VecDeque};
@@ -35,7 +35,7 @@ use std::path::Path;
 use std::task::{Context, Poll};
 use units::EntryId;
 pub(crate) use watch::ENDED_AFTER as SILENT_MAX;
-use watch::Look;
+use watch::WatchdogPoll;
 
 /// Function that starts the process of a cell with this number of port queues; the next daemon
 /// finds it in this directory.
@@ -65,7 +65,7 @@ struct Cell {
 
 /// Finding of the watchdog of cells.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Silence {
+pub(crate) enum WatchdogFinding {
     /// Silence of some seconds, to be reported as an event.
     Told { pid: u32 },
     /// End of a cell that is given up, with the reason.
@@ -99,7 +99,7 @@ impl Cells {
     }
 
     /// Returns the available codecs, for a cell that starts.
-    pub(crate) fn codec_facts(&self) -> CodecFacts {
+    pub(crate) fn codec_facts(&self) -> CodecSpec {
         self.codecs.facts()
     }
 
@@ -194,7 +194,7 @@ impl Cells {
 
     fn say(&self, CodecWord { cell, message, socket }: &CodecWord) {
         let socket: Vec<BorrowedFd<'_>> = socket.iter().map(AsFd::as_fd).collect();
-        self.tell_cell(*cell, message, &socket);
+        self.notify_cell(*cell, message, &socket);
     }
 
     /// Ends all codecs.
@@ -204,16 +204,16 @@ impl Cells {
 
     /// Checks whether cells still answer: asks those that have sent something since the last check.
     /// Called once a second.
-    pub(crate) fn handle_second(&mut self) -> Vec<Silence> {
+    pub(crate) fn handle_second(&mut self) -> Vec<WatchdogFinding> {
         let mut found = Vec::new();
         for (number, cell) in &mut self.running {
-            match cell.link.watch.look() {
-                Look::Ask => cell.tell(&ToCell::MemoryOf(None), &[]),
-                Look::Wait => {}
-                Look::Tell => found.push(Silence::Told { pid: cell.link.pid() }),
-                Look::End => {
+            match cell.link.watch.poll() {
+                WatchdogPoll::Ask => cell.notify(&ToCell::MemoryOf(None), &[]),
+                WatchdogPoll::Wait => {}
+                WatchdogPoll::Tell => found.push(WatchdogFinding::Told { pid: cell.link.pid() }),
+                WatchdogPoll::End => {
                     let why = format!("it has not answered for {SILENT_MAX} s");
-                    found.push(Silence::Over(*number, why));
+                    found.push(WatchdogFinding::Over(*number, why));
                 }
             }
         }
@@ -285,21 +285,21 @@ impl Cells {
     }
 
     /// Sends a message about a service to its cell.
-    pub(crate) fn tell(&self, entry: EntryId, message: &ToCell) {
+    pub(crate) fn notify(&self, entry: EntryId, message: &ToCell) {
         if let Some(cell) = self.running.get(&Self::cell_of(entry)) {
-            cell.tell(message, &[]);
+            cell.notify(message, &[]);
         }
     }
 
     /// Sends a message to all cells.
-    pub(crate) fn tell_all(&self, message: &ToCell, fds: &[BorrowedFd<'_>]) {
-        self.running.values().for_each(|cell| cell.tell(message, fds));
+    pub(crate) fn notify_all(&self, message: &ToCell, fds: &[BorrowedFd<'_>]) {
+        self.running.values().for_each(|cell| cell.notify(message, fds));
     }
 
     /// Sends a message to one cell.
-    pub(crate) fn tell_cell(&self, number: CellNumber, message: &ToCell, fds: &[BorrowedFd<'_>]) {
+    pub(crate) fn notify_cell(&self, number: CellNumber, message: &ToCell, fds: &[BorrowedFd<'_>]) {
         if let Some(cell) = self.running.get(&number) {
-            cell.tell(message, fds);
+            cell.notify(message, fds);
         }
     }
 
@@ -332,7 +332,7 @@ impl Cells {
         message: Vec<u8>,
         reply: Reply<api::MessageAnswers>,
     ) {
-        self.tell(entry, &ToCell::Message(entry, message));
+        self.notify(entry, &ToCell::Message(entry, message));
         self.messages.push_back((entry, reply));
     }
 
@@ -340,7 +340,7 @@ impl Cells {
     /// number of the question, where one was asked: it is overdue some time later.
     pub(crate) fn ask_report(&mut self, then: AfterReport) -> Option<u64> {
         let number = self.reports.ask(then, self.running.keys().copied())?;
-        self.tell_all(&ToCell::Report, &[]);
+        self.notify_all(&ToCell::Report, &[]);
         Some(number)
     }
 
@@ -372,13 +372,13 @@ impl Cells {
     /// # Errors
     /// The connection is broken.
     pub(crate) fn receive_next(&mut self, number: CellNumber) -> Result<Option<FromCell>> {
-        self.running.get_mut(&number).map_or(Ok(None), |cell| cell.link.hear_next())
+        self.running.get_mut(&number).map_or(Ok(None), |cell| cell.link.receive_next())
     }
 }
 
 impl Cell {
     /// Sends a message; a failure is logged, and the loss of the cell is noticed by its reader.
-    fn tell(&self, message: &ToCell, fds: &[BorrowedFd<'_>]) {
+    fn notify(&self, message: &ToCell, fds: &[BorrowedFd<'_>]) {
         if let Err(error) = self.link.send(message, fds) {
             tracing::error!(error = format!("{error:#}"), "the cell was not told");
         }

@@ -16,7 +16,7 @@ use crate::control::state::NodeState;
 use crate::deploy;
 use crate::pending::Pending;
 use cell::Compiled;
-use cell::protocol::StateWay;
+use cell::protocol::StateTransfer;
 use module_store::Digest;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -74,7 +74,7 @@ pub(crate) enum Action {
     /// Start of a service, or of a version of one, whose module is compiled.
     Begin(Box<Pending>, Arc<Compiled>),
     /// Failure of such a start.
-    Fail { entry: EntryId, replaces: Option<StateWay>, reason: String },
+    Fail { entry: EntryId, replaces: Option<StateTransfer>, reason: String },
 }
 
 /// Compilation under way; its end is reported when this is dropped, however it ended.

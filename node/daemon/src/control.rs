@@ -220,7 +220,7 @@ impl Control {
             let desired = Arc::clone(self.state.desired.state());
             self.state.node.await_only(&desired);
         }
-        self.go_on_recorded(then, written);
+        self.continue_recorded(then, written);
         self.state.write_next();
     }
 
@@ -558,7 +558,7 @@ impl Control {
         self.resumption.handle_ended(self.state.now(), is_short);
     }
 
-    fn go_on_recorded(&mut self, then: Recorded, written: Answer<()>) {
+    fn continue_recorded(&mut self, then: Recorded, written: Answer<()>) {
         let state = &mut self.state;
         match then {
             Recorded::Noted(message) => {
@@ -671,7 +671,7 @@ impl Control {
 
 #[cfg(test)]
 mod tests {
-    use super::testbed::{Bed, deploy, holder, name};
+    use super::testbed::{Testbed, deploy, holder, name};
     use super::*;
     use api::{ApplyRequest, RuleRequest, RulesRequest, SessionRequest};
 
@@ -685,7 +685,7 @@ mod tests {
 
     #[test]
     fn changes_wait_for_a_command_that_is_recorded_before_it_is_done() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         let mut made = bed.ask(|reply| Change::CreateSession(session("gold"), reply));
         let mut added = bed.ask(|reply| Change::AddRules(drop_udp(), reply));
         assert!(bed.control.node().numbered_rules().is_empty());
@@ -699,7 +699,7 @@ mod tests {
 
     #[test]
     fn a_change_of_everything_waits_for_a_node_at_rest_and_others_behind_it() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         let _deployed = bed.ask(|reply| Change::Deploy(Box::new(deploy("monitor", 4)), reply));
         let request = ApplyRequest { file: "state.toml".to_owned(), ..ApplyRequest::default() };
         let mut applied = bed.ask(|reply| Change::Apply(Box::new(request), reply));
@@ -716,7 +716,7 @@ mod tests {
 
     #[test]
     fn a_client_is_refused_what_it_was_not_granted_and_another_ones_things_are_not_there() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         let mut refused =
             bed.ask_as(&Caller::Anyone, |reply| Change::CreateSession(session("gold"), reply));
         assert_eq!(refused.try_answer().unwrap().unwrap_err().code, ErrorCode::Refused);
@@ -731,7 +731,7 @@ mod tests {
 
     #[test]
     fn nothing_is_tried_again_in_the_middle_of_a_removal() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         bed.run("monitor");
         let _removed = bed.ask(|reply| Change::Remove("monitor".to_owned(), true, reply));
         bed.write();
@@ -748,7 +748,7 @@ mod tests {
 
     #[test]
     fn who_may_have_heard_of_a_change_is_told_when_all_of_it_is_made() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         bed.control.take_urgent();
         assert!(!bed.control.take_urgent());
         bed.run("monitor");
@@ -758,10 +758,10 @@ mod tests {
 
     #[test]
     fn a_service_is_begun_again_as_long_as_it_is_desired() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         bed.run("monitor");
         bed.event(Event::CellLost { reason: "killed".to_owned() });
-        let is_running = |bed: &Bed| {
+        let is_running = |bed: &Testbed| {
             let found = bed.control.node().service(&name("monitor"));
             found.is_some_and(|service| service.state == ServiceState::Running)
         };

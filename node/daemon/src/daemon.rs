@@ -240,9 +240,9 @@ impl Daemon {
     }
 
     /// Tells cells what captures want of them, if that has changed.
-    fn tell_taps(&mut self) {
+    fn send_captures(&mut self) {
         if let Some(tap) = self.observe.poll_tap() {
-            self.runtime.cells().tell_all(&tap, &[]);
+            self.runtime.cells().notify_all(&tap, &[]);
         }
     }
 

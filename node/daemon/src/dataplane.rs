@@ -33,10 +33,10 @@ mod ports;
 pub(crate) mod promises;
 mod queues;
 pub(crate) mod requirements;
+mod reusable;
 pub(crate) mod services;
 mod shared;
 pub(crate) mod slow;
-mod spares;
 pub(crate) mod undo;
 pub(crate) mod way_back;
 
@@ -294,7 +294,7 @@ impl DataPlane {
             self.refresh_ports(around)?;
         }
         if matches!(change, Change::Rule | Change::Lost) {
-            self.look_at_slow_reasons()?;
+            self.poll_slow_reasons()?;
         }
         Ok(())
     }
@@ -304,14 +304,14 @@ impl DataPlane {
     ///
     /// # Errors
     /// Same as [`DataPlane::handle_change`].
-    pub(crate) fn handle_look(&mut self, around: &Around<'_>) -> Result<()> {
-        if self.settings.look(&self.netlink) {
+    pub(crate) fn handle_usage(&mut self, around: &Around<'_>) -> Result<()> {
+        if self.settings.poll(&self.netlink) {
             self.handle_change(around, Change::Setting)?;
         }
-        if self.closing.look(&Nftables(&self.name)) {
+        if self.closing.poll(&Nftables(&self.name)) {
             self.close_ports(around);
         }
-        self.look_at_slow_reasons()
+        self.poll_slow_reasons()
     }
 
     /// Tries ports once more that are away although there is a device: what stood against it may
@@ -348,16 +348,16 @@ impl DataPlane {
         let (step, link) = port_life::step(&self.ports.all()[index], links);
         match (step, link) {
             (Step::Leave { reason, tried }, _) => {
-                self.take_away(around, index, (reason, tried), links);
+                self.detach_port(around, index, (reason, tried), links);
             }
             (Step::Refresh, Some(link)) if self.ports.all_mut()[index].refresh(link) => {
                 self.change_port(index);
             }
             (Step::Replace { reason }, Some(link)) => {
-                self.take_away(around, index, (reason, None), links);
-                self.bring_back(around, index, link);
+                self.detach_port(around, index, (reason, None), links);
+                self.reattach(around, index, link);
             }
-            (Step::Return, Some(link)) => self.bring_back(around, index, link),
+            (Step::Return, Some(link)) => self.reattach(around, index, link),
             _ => {}
         }
     }
@@ -370,7 +370,7 @@ impl DataPlane {
         if let Err(error) = self.front.configure(port.id(), config) {
             tracing::error!(port = %name, %error, "the front door was not told");
         }
-        self.actions.tell(ToCell::ChangePort(port.facts(0)));
+        self.actions.notify(ToCell::ChangePort(port.facts(0)));
         if port.mode() == Mode::Packet
             && let Err(error) = way_back::readdress(&self.netlink, config.ifindex, config.mac)
         {
@@ -380,7 +380,7 @@ impl DataPlane {
     }
 
     /// Detaches a port from its device, from which everything of the node is removed.
-    fn take_away(
+    fn detach_port(
         &mut self,
         around: &Around<'_>,
         index: usize,
@@ -397,7 +397,7 @@ impl DataPlane {
         }
         let drops = self.queues.close(&self.front, port);
         port.add_drops(drops);
-        self.actions.tell(ToCell::RemovePort(id));
+        self.actions.notify(ToCell::RemovePort(id));
         match links.iter().find(|link| link.index == ifindex) {
             Some(link) => port.restore_as(&self.netlink, &link.name),
             None => port.remove_made(&self.netlink),
@@ -409,7 +409,7 @@ impl DataPlane {
     }
 
     /// Puts a port into service whose device is there, perhaps for the first time.
-    fn bring_back(&mut self, around: &Around<'_>, index: usize, link: &Link) {
+    fn reattach(&mut self, around: &Around<'_>, index: usize, link: &Link) {
         let old = &self.ports.all()[index];
         let (port, name) = (old.described(), old.name().clone());
         let attached = LivePort::attach(&self.netlink, &mut self.front, port, old.bridge());
@@ -465,13 +465,13 @@ impl DataPlane {
         };
         let own = own.into_iter().map(prefix).collect();
         if self.front.set_own(OwnSources::new(own, self.ports.accepting_own()))? {
-            self.tell_rules(around.has_cell);
+            self.send_rules(around.has_cell);
         }
         Ok(())
     }
 
     /// Looks whether the kernel would add something to packets.
-    fn look_at_slow_reasons(&mut self) -> Result<()> {
+    fn poll_slow_reasons(&mut self) -> Result<()> {
         let reasons = slow::reasons(&self.netlink, self.fast_path);
         let settings = &self.settings;
         let find = |device| reasons(device, &settings.above(device).collect::<Vec<u32>>());
@@ -520,7 +520,7 @@ impl DataPlane {
     /// # Errors
     /// The kernel does not open a queue.
     pub(crate) fn handle_cell_started(&mut self, around: &Around<'_>) -> Result<()> {
-        self.shares.messages().for_each(|message| self.actions.tell(message));
+        self.shares.messages().for_each(|message| self.actions.notify(message));
         if let Some(packets) = self.front.packets() {
             let counts = packets.counts().as_fd().try_clone_to_owned()?;
             self.actions.push(Action::Give(ToCell::Counts, vec![counts]));
@@ -575,7 +575,7 @@ impl DataPlane {
             }
             let port = &self.ports.all()[index];
             if port.is_away() {
-                self.actions.tell(ToCell::RemovePort(port.id()));
+                self.actions.notify(ToCell::RemovePort(port.id()));
             }
         }
         Ok(())
@@ -587,11 +587,11 @@ impl DataPlane {
         if let Err(error) = self.front.install(rules) {
             tracing::error!(%error, "the rules were not installed");
         }
-        self.tell_rules(has_cell);
+        self.send_rules(has_cell);
     }
 
     /// Tells cells to use the rules of now ([`Action::UseRules`]).
-    fn tell_rules(&mut self, has_cell: bool) {
+    fn send_rules(&mut self, has_cell: bool) {
         let Some(packets) = self.front.packets().filter(|_| has_cell) else { return };
         match packets.sealed_rules() {
             Ok(memory) => self.actions.push(Action::UseRules(packets.number(), memory)),
@@ -616,13 +616,13 @@ impl DataPlane {
     }
 
     /// Returns the accounts of a session's shares of ports, with their counters.
-    pub(crate) fn lines_of<'a>(
+    pub(crate) fn port_shares_of<'a>(
         &self,
         node: &Node,
         session: &'a Session,
     ) -> Vec<(&'a Name, PortShare)> {
         let front = self.front.front();
-        front.map_or_else(|_| Vec::new(), |front| self.shares.lines_of(front, node, session))
+        front.map_or_else(|_| Vec::new(), |front| self.shares.port_shares_of(front, node, session))
     }
 
     /// Measures the speed of modules on a thread, if a previous daemon did not. Accounts are

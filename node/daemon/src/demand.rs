@@ -32,7 +32,7 @@ use crate::reply::Reply;
 use crate::request::{Incoming, Request};
 use anyhow::Result;
 use api::{ErrorCode, ErrorInfo, EventKind};
-use fetcher::{Come, Fetcher, Job};
+use fetcher::{FetchedModule, Fetcher, Job};
 use ledger::Account;
 use module_store::Digest;
 use node::wanted::{Fetch, FetchQueue, Hops, Miss, RequestOutcome, Waiter};
@@ -261,12 +261,12 @@ impl Demand {
         &mut self,
         control: &mut Control,
         fetch: Fetch<Digest>,
-        come: Come,
+        come: FetchedModule,
         waited: Vec<(Waits, Account)>,
         took: Duration,
     ) {
         let digest = fetch.digest;
-        let Come { pulled, signers, from } = come;
+        let FetchedModule { pulled, signers, from } = come;
         let module = Module::of(pulled.wasm.clone(), pulled.checked.clone(), signers);
         let runs = control.state().modules().permit_new(&digest, &module);
         let (mut welcome, mut refused) = (Vec::new(), Vec::new());

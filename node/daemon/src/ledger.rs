@@ -193,14 +193,14 @@ impl Billing {
     fn read(&mut self, counters: &Counters<'_>, entry: EntryId) {
         let (user, below, at_nic) = counters.of(entry);
         let counted = Counted { user: &user, below: &below, at_nic };
-        self.meters.look(counters.now, entry, &counted);
+        self.meters.record(counters.now, entry, &counted);
     }
 
     /// Reads the fuel of a service before it runs at another level.
     pub(crate) fn read_fuel(&mut self, counters: &Counters<'_>, entry: EntryId) {
         let (user, below, at_nic) = counters.of(entry);
         let counted = Counted { user: &user, below: &below, at_nic };
-        self.meters.look_at_fuel(entry, &counted);
+        self.meters.record_fuel(entry, &counted);
     }
 
     /// Begins the meters of a service that is about to begin, with all its counters at zero.

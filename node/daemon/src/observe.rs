@@ -23,7 +23,7 @@ pub(crate) mod view;
 mod why;
 
 use crate::answer::Answer;
-use crate::control::authority::Sight;
+use crate::control::authority::Visibility;
 use crate::events::{Note, wall_clock_ms};
 use crate::reply::Reply;
 use api::{
@@ -32,7 +32,7 @@ use api::{
 };
 use bpf::front_door::Explained;
 use capture::Captures;
-use cell::protocol::{Tapped, ToCell};
+use cell::protocol::{CapturedFrame, ToCell};
 use counters::queue_session;
 use drops::Drops;
 use drops::readings::{self, Place};
@@ -68,7 +68,7 @@ impl Observe {
 
     /// Returns the number of events so far.
     pub(crate) const fn events_told(&self) -> u64 {
-        self.events.told()
+        self.events.reported()
     }
 
     /// Answers `GET /v1/events`: the events after number `since`, for which it waits this many
@@ -77,7 +77,7 @@ impl Observe {
         &mut self,
         now: Nanos,
         (since, wait_seconds): (u64, u32),
-        sight: Sight,
+        sight: Visibility,
         reply: Reply<EventList>,
     ) {
         self.events.ask(now, since, wait_seconds, sight, reply);
@@ -112,7 +112,7 @@ impl Observe {
     }
 
     /// Answers `GET /v1/why`, limited to what the client may see.
-    pub(crate) fn why_list(&self, view: &View<'_>, sight: &Sight) -> WhyList {
+    pub(crate) fn why_list(&self, view: &View<'_>, sight: &Visibility) -> WhyList {
         why::why_list(view, &self.drops, sight)
     }
 
@@ -203,7 +203,7 @@ impl Observe {
     }
 
     /// Takes a packet that the cell has seen.
-    pub(crate) fn handle_tapped(&mut self, view: &View<'_>, tapped: &Tapped) {
+    pub(crate) fn handle_tapped(&mut self, view: &View<'_>, tapped: &CapturedFrame) {
         self.captures.handle_tapped(view, tapped);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::deploy::Module;
 use abi::manifest::ParameterValue;
-use cell::protocol::{KeptFacts, ServiceFacts, StateWay, StreamFacts};
+use cell::protocol::{RetainedSizes, ServiceSpec, StateTransfer, StreamSpec};
 use node::ServiceStart;
 use std::collections::BTreeMap;
 use units::{EntryId, Name};
@@ -13,15 +13,15 @@ pub(crate) struct Pending {
     /// Levels to run it at, best first.
     pub(crate) levels: Vec<abi::Level>,
     /// Path by which a version that replaces another one gets its state.
-    pub(crate) replaces: Option<StateWay>,
+    pub(crate) replaces: Option<StateTransfer>,
 }
 
 /// Description of a service for its cell.
 pub(crate) enum Facts {
     /// Service that handles packets.
-    Packets(ServiceFacts),
+    Packets(ServiceSpec),
     /// Service that handles connections.
-    Streams(StreamFacts),
+    Streams(StreamSpec),
 }
 
 impl Facts {
@@ -35,9 +35,9 @@ impl Facts {
 }
 
 /// Returns the description of a service that handles packets.
-pub(crate) fn packet_facts(start: ServiceStart, module: &Module) -> ServiceFacts {
+pub(crate) fn packet_facts(start: ServiceStart, module: &Module) -> ServiceSpec {
     let manifest = &module.checked.manifest;
-    ServiceFacts {
+    ServiceSpec {
         entry: start.entry,
         name: start.service.to_string(),
         session: start.session,
@@ -58,20 +58,20 @@ pub(crate) fn packet_facts(start: ServiceStart, module: &Module) -> ServiceFacts
         functions: start.functions,
         closed: start.closed,
         shared: None,
-        kept: KeptFacts { module: module.wasm.len() as u32, code: 0 },
+        kept: RetainedSizes { module: module.wasm.len() as u32, code: 0 },
     }
 }
 
 /// Returns the description of a service of streams.
-pub(crate) fn stream_facts(start: ServiceStart, module: &Module) -> StreamFacts {
-    StreamFacts {
+pub(crate) fn stream_facts(start: ServiceStart, module: &Module) -> StreamSpec {
+    StreamSpec {
         entry: start.entry,
         name: start.service.to_string(),
         session: start.session,
         memory_pages_max: module.checked.memory.pages_max,
         parameters: bytes_of(start.parameters),
         closed: start.closed,
-        kept: KeptFacts { module: module.wasm.len() as u32, code: 0 },
+        kept: RetainedSizes { module: module.wasm.len() as u32, code: 0 },
     }
 }
 

@@ -32,7 +32,7 @@ pub(crate) const PREFIX: &str = "/v2";
 
 /// Adds what a store holds to the API.
 pub(crate) fn with_store(api: Router, store: Store, requests: mpsc::Sender<Incoming>) -> Router {
-    let modules = oci_client::router(store, OfDaemon(requests));
+    let modules = oci_client::router(store, DaemonAuthorizer(requests));
     let answer = move |request: Request<Body>| {
         let modules = modules.clone();
         async move { modules.oneshot(request).await }
@@ -49,9 +49,9 @@ pub(crate) fn challenge() -> Response {
 }
 
 /// Asks the daemon, which knows what capabilities grant.
-struct OfDaemon(mpsc::Sender<Incoming>);
+struct DaemonAuthorizer(mpsc::Sender<Incoming>);
 
-impl Access for OfDaemon {
+impl Access for DaemonAuthorizer {
     fn check(&self, request: &Parts, module: &Digest) -> Result<(), AccessDenied> {
         self.ask(request, |reply| request::Request::MayPull(*module, reply))
     }
@@ -63,7 +63,7 @@ impl Access for OfDaemon {
     }
 }
 
-impl OfDaemon {
+impl DaemonAuthorizer {
     fn ask(
         &self,
         request: &Parts,

@@ -1,7 +1,7 @@
 //! The API over TCP: TLS with the node's own key, for holders of a capability.
 //!
 //! ```text
-//!  TCP ─ room, and a handshake left this second? ─ TLS ─ gate: whose token? ─▶ the same API
+//!  TCP ─ permit, and a handshake left this second? ─ TLS ─ gate: whose token? ─▶ the same API
 //!        (a thread of its own: handshakes take no time of the daemon's)
 //! ```
 //!
@@ -123,13 +123,13 @@ fn tls_of(key: &SecretKey, node: &Name, address: IpAddr) -> Result<(Arc<ServerCo
 type Counts = Arc<Mutex<BTreeMap<IpAddr, usize>>>;
 
 /// A connection's place in the limits, given back when it is dropped.
-struct Room {
+struct ConnectionPermit {
     _permit: OwnedSemaphorePermit,
     counts: Counts,
     of: IpAddr,
 }
 
-impl Room {
+impl ConnectionPermit {
     fn take(free: &Arc<Semaphore>, counts: &Counts, address: IpAddr) -> Option<Self> {
         let permit = Arc::clone(free).try_acquire_owned().ok()?;
         let of = network_of(address);
@@ -144,7 +144,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let mut held = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = held.get_mut(&self.of) {
@@ -188,22 +188,27 @@ async fn serve(
             }
         };
         // A connection beyond the limits is closed: an answer would need a handshake.
-        let Some(room) = Room::take(&free, &counts, address.ip()) else { continue };
+        let Some(permit) = ConnectionPermit::take(&free, &counts, address.ip()) else { continue };
         handshakes.tick().await;
-        tokio::spawn(connection(stream, acceptor.clone(), router.clone(), room));
+        tokio::spawn(connection(stream, acceptor.clone(), router.clone(), permit));
     }
 }
 
-async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: Router, room: Room) {
+async fn connection(
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+    router: Router,
+    permit: ConnectionPermit,
+) {
     let _ = stream.set_nodelay(true);
     match tokio::time::timeout(HANDSHAKE_TIME_MAX, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => {
-            server::connection(stream, router, LIMITS, Source::Network(room.of)).await;
+            server::connection(stream, router, LIMITS, Source::Network(permit.of)).await;
         }
         Ok(Err(problem)) => tracing::debug!(%problem, "a TLS handshake failed"),
         Err(_) => tracing::debug!("a TLS handshake took too long"),
     }
-    drop(room);
+    drop(permit);
 }
 
 #[cfg(test)]
@@ -236,8 +241,8 @@ mod tests {
     fn one_address_has_a_part_of_the_connections_and_gives_back_what_it_had() {
         let free = Arc::new(Semaphore::new(LIMITS.connections));
         let counts = Counts::default();
-        let take = |text: &str| Room::take(&free, &counts, address(text));
-        let mut held: Vec<Room> = (0..CONNECTIONS_OF_ONE_MAX)
+        let take = |text: &str| ConnectionPermit::take(&free, &counts, address(text));
+        let mut held: Vec<ConnectionPermit> = (0..CONNECTIONS_OF_ONE_MAX)
             .map(|host| take(&format!("2001:db8::{host}")).unwrap())
             .collect();
         assert!(take("2001:db8::ffff").is_none(), "of the same network");

@@ -16,7 +16,7 @@ mod plane;
 mod start;
 
 use crate::cells::{
-    AfterReport, CellLink, CellNumber, Cells, CodecNews, CodecNumber, SILENT_MAX, Silence,
+    AfterReport, CellLink, CellNumber, Cells, CodecNews, CodecNumber, SILENT_MAX, WatchdogFinding,
 };
 use crate::clock::Clock;
 use crate::compilers::{Compilers, Completed};
@@ -36,7 +36,7 @@ use anyhow::{Context, Result};
 use api::EventKind;
 use association::AssociationId;
 use cell::CallQuestion;
-use cell::protocol::{FromCell, Tapped, ToCell};
+use cell::protocol::{CapturedFrame, FromCell, ToCell};
 use module_store::Digest;
 use node::{Effect, Event};
 use session::in_kernel::Speed;
@@ -62,7 +62,7 @@ pub(crate) enum Action {
     /// Active packets call a module.
     Calls(CallQuestion),
     /// A cell has seen a packet that a capture wants.
-    Tapped(Box<Tapped>),
+    CapturedFrame(Box<CapturedFrame>),
 }
 
 /// Rest of a cell that is lost.
@@ -155,7 +155,7 @@ impl Runtime {
     /// Takes over the cell that a previous daemon started.
     pub(crate) fn adopt_cell(&mut self, control: &Control, link: CellLink) {
         self.cells.insert(CellNumber::FIRST, link);
-        self.tell_memory(control);
+        self.send_memory(control);
     }
 
     /// Applies an effect of `core/node`.
@@ -283,7 +283,7 @@ impl Runtime {
         let node = control.node();
         let Some(found) = node.service_of(entry) else { return };
         let (level, closed) = (found.level, node.is_closed(found));
-        self.place(control, |it, around| it.come_back(around, entry, level, closed));
+        self.place(control, |it, around| it.return_to_user(around, entry, level, closed));
     }
 
     /// Moves a service of an adopted cell to the level that the node says it is at.
@@ -320,7 +320,7 @@ impl Runtime {
     }
 
     /// Marks a reusable instance as ready.
-    pub(crate) fn spare_ready(&mut self, control: &mut Control, number: u32) {
+    pub(crate) fn reusable_ready(&mut self, control: &mut Control, number: u32) {
         let entry = self.plane.services().handle_spare_ready(number);
         // Packets counted last by a removed service are not billed.
         if let Some(entry) = entry.filter(|entry| control.node().service_of(*entry).is_none()) {
@@ -392,13 +392,13 @@ impl Runtime {
     pub(crate) fn watch_cells(&mut self, control: &mut Control) {
         for silence in self.cells.handle_second() {
             match silence {
-                Silence::Told { pid } => {
+                WatchdogFinding::Told { pid } => {
                     let text = format!(
                         "the cell, process {pid}, does not answer: packets for its services wait, and so does whatever changes them; it is ended if it is silent for {SILENT_MAX} s"
                     );
                     control.note(Note::new(EventKind::CellSilent, text));
                 }
-                Silence::Over(cell, why) => self.lose(cell, why),
+                WatchdogFinding::Over(cell, why) => self.lose(cell, why),
             }
         }
     }
@@ -507,28 +507,28 @@ impl Runtime {
             return;
         }
         control.set_capacity(capacity);
-        self.tell_memory(control);
+        self.send_memory(control);
         self.with_plane(control, |plane, around| plane.promises().settle_promises(around.node));
         self.is_dirty = true;
     }
 
     /// Tells cells how much memory there is for all sessions.
-    pub(crate) fn tell_memory(&self, control: &Control) {
+    pub(crate) fn send_memory(&self, control: &Control) {
         if let Some(capacity) = control.node().capacity() {
-            self.cells.tell_all(&ToCell::Memory(capacity.memory), &[]);
+            self.cells.notify_all(&ToCell::Memory(capacity.memory), &[]);
         }
     }
 
     /// Asks cells for the usage of sessions, which is sampled when they have answered. A cell that
     /// has not answered for a second is not waited for.
-    pub(crate) fn look_at_use(&mut self, control: &Control) {
+    pub(crate) fn poll_usage(&mut self, control: &Control) {
         let Some(is_overdue) = self.usage.sessions_mut().start_look(self.clock.now()) else {
             return;
         };
         if is_overdue || !self.cells.is_any() {
             self.note_use(control);
         }
-        self.cells.tell_all(&ToCell::ReportSessions, &[]);
+        self.cells.notify_all(&ToCell::ReportSessions, &[]);
     }
 
     /// Returns what is billed, beside the counters that it is read from.

@@ -164,7 +164,7 @@ pub(crate) async fn serve(listener: UnixListener, router: Router, gate: Arc<Gate
                     drop(permit);
                 }));
             }
-            Err(_) => drop(tokio::spawn(turn_away(stream, limits))),
+            Err(_) => drop(tokio::spawn(refuse_connection(stream, limits))),
         }
     }
 }
@@ -193,7 +193,7 @@ pub(crate) async fn connection(
 }
 
 /// Answers without reading: the limit of connections is reached.
-async fn turn_away(mut stream: UnixStream, limits: Limits) {
+async fn refuse_connection(mut stream: UnixStream, limits: Limits) {
     let open = limits.connections;
     let message = format!("the node has {open} connections open, which is its limit");
     let help = "close some, or try again in some seconds: those that say nothing are closed";

@@ -5,4 +5,4 @@ mod history;
 mod usage;
 
 pub(crate) use history::LOOK_EVERY;
-pub(crate) use usage::{Counts, Look, Sessions};
+pub(crate) use usage::{Counts, Sessions, UsageSnapshot};

@@ -4,7 +4,7 @@
 use crate::answer::{Answer, failed};
 use crate::dataplane::DataPlane;
 use crate::ledger::{Billing, Meters};
-use crate::sessions::{Counts, Look, Sessions};
+use crate::sessions::{Counts, Sessions, UsageSnapshot};
 use ::node::{Node, Session};
 use ::session::in_kernel::Speed;
 use api::SessionCounts;
@@ -134,7 +134,7 @@ impl Usage {
         };
         let memory = counts.keys().map(memory).collect();
         let sent = self.sessions.is_due(now).then(|| sent(node, plane));
-        self.sessions.handle_look(now, Look { counts, memory, sent });
+        self.sessions.handle_usage(now, UsageSnapshot { counts, memory, sent });
         Ok(())
     }
 
@@ -150,7 +150,7 @@ impl Usage {
 /// Returns the bytes that sessions have sent by ports of which they have a share.
 fn sent(node: &Node, plane: &DataPlane) -> BTreeMap<(Name, Name), Bytes> {
     let sends = |session: &Session| {
-        let lines = plane.lines_of(node, session).into_iter();
+        let lines = plane.port_shares_of(node, session).into_iter();
         let sent = lines.map(|(port, line)| ((session.name.clone(), port.clone()), sent_by(&line)));
         sent.collect::<Vec<_>>()
     };

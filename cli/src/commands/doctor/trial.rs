@@ -8,7 +8,7 @@ use super::{Check, State};
 use anyhow::{Context as _, Result};
 use bpf::{Object, XdpMode, objects};
 use namespaces::netns::{self, NetNs};
-use netlink::{Netlink, Taken, VethEnd};
+use netlink::{Diversion, Netlink, VethEnd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use sockets::frame_socket::{FrameSocket, TAKEN_MARK};
 use std::fmt::Display;
@@ -184,7 +184,7 @@ fn bind_xdp_socket(ifindex: u32) -> Result<()> {
 /// Takes a device's frames from the kernel and redirects another one's to it, as a packet port does.
 fn take_frames(ifindex: u32) -> Result<()> {
     let netlink = Netlink::open()?;
-    let taken = Taken::take(DEVICES[0], ifindex, TAKEN_MARK)?;
+    let taken = Diversion::take(DEVICES[0], ifindex, TAKEN_MARK)?;
     let other = netlink.link(DEVICES[1])?;
     netlink.redirect_to(other.index, ifindex)?;
     drop(taken);

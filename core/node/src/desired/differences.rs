@@ -54,7 +54,7 @@ pub enum Difference {
         /// Fields that change.
         fields: Vec<FieldChange>,
         /// Consequence for the running service.
-        manner: Manner,
+        manner: Consequence,
     },
     /// The service is removed.
     ServiceRemoved {
@@ -89,7 +89,7 @@ pub struct FieldChange {
 /// Consequence of a change for a running service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Manner {
+pub enum Consequence {
     /// The service runs on.
     InPlace,
     /// Another version replaces it, and takes over its state if it can.
@@ -159,15 +159,15 @@ fn rules(from: &DesiredState, to: &DesiredState, found: &mut Vec<Difference>) {
 }
 
 /// Returns how a service can change into another.
-pub(super) fn manner(before: &DesiredService, after: &DesiredService) -> Manner {
+pub(super) fn manner(before: &DesiredService, after: &DesiredService) -> Consequence {
     if before.session != after.session || !same_principal(before.owner, after.owner) {
-        Manner::Renewed
+        Consequence::Renewed
     } else if (&before.digest, &before.parameters, before.functions)
         != (&after.digest, &after.parameters, after.functions)
     {
-        Manner::Replaced
+        Consequence::Replaced
     } else {
-        Manner::InPlace
+        Consequence::InPlace
     }
 }
 

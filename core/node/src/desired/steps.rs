@@ -15,7 +15,7 @@
 
 use units::Name;
 
-use super::differences::{Manner, manner};
+use super::differences::{Consequence, manner};
 use super::{DesiredState, order};
 
 /// Step of a change; the next one begins when it is done.
@@ -89,19 +89,19 @@ pub fn steps(from: &DesiredState, to: &DesiredState) -> Vec<Step> {
             continue;
         };
         match manner(present, wanted) {
-            Manner::Replaced => {
+            Consequence::Replaced => {
                 replacements.push(Step::Replace { service: name() });
                 in_place = true;
             }
-            Manner::Renewed => {
+            Consequence::Renewed => {
                 renewals.push(Step::Renew { service: name() });
                 in_place = true;
             }
-            Manner::InPlace if present.level != wanted.level => {
+            Consequence::InPlace if present.level != wanted.level => {
                 moves.push(Step::Move { service: name() });
                 in_place = true;
             }
-            Manner::InPlace => in_place |= present != wanted,
+            Consequence::InPlace => in_place |= present != wanted,
         }
     }
     steps.extend(replacements);

@@ -4,7 +4,7 @@ use super::*;
 use crate::packet_socket::PacketSocket;
 use namespaces::netns::{NetNs, in_namespace};
 use namespaces::scratch::Scratch;
-use netlink::{Netlink, Taken, VethEnd, close_ingress, open_ingress};
+use netlink::{Diversion, Netlink, VethEnd, close_ingress, open_ingress};
 use rustix::net::{self, RawProtocol};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -62,8 +62,8 @@ fn a_taken_frame_reaches_the_kernel_when_it_is_returned_and_not_before() {
     let [into, out] = pair(&netlink, &scratch.ns, ["into", "out"]);
     netlink.redirect_to(out, port).unwrap();
     let inside = || {
-        let taken = Taken::take("port", port, TAKEN_MARK).unwrap();
-        let again = Taken::take("port", port, TAKEN_MARK);
+        let taken = Diversion::take("port", port, TAKEN_MARK).unwrap();
+        let again = Diversion::take("port", port, TAKEN_MARK);
         assert!(again.is_err(), "a device was taken twice");
         let socket = FrameSocket::open(port).unwrap();
         (
@@ -99,7 +99,7 @@ fn a_taken_frame_reaches_the_kernel_when_it_is_returned_and_not_before() {
     drop(taken);
     // A child of another test has a copy until it runs its program.
     let again = || {
-        let take = || Taken::take("port", port, TAKEN_MARK);
+        let take = || Diversion::take("port", port, TAKEN_MARK);
         in_namespace(&scratch.ns, || testbase::wait_for(PATIENCE, || take().ok())).unwrap()
     };
     assert!(again().is_some(), "it is free when the last copy is gone");
@@ -143,10 +143,10 @@ fn a_closed_ingress_outlives_its_creator_and_passes_marked_frames() {
     in_it(&|| close_ingress("port", port, TAKEN_MARK).unwrap());
     in_it(&|| close_ingress("port", port, TAKEN_MARK).unwrap());
     assert_eq!(passed(), (0, 1));
-    let take = || Taken::take("port", port, TAKEN_MARK).unwrap();
+    let take = || Diversion::take("port", port, TAKEN_MARK).unwrap();
     let taken = in_namespace(&scratch.ns, take).unwrap();
     assert_eq!(passed(), (0, 1), "beside it a device can be taken");
-    let hold = || Taken::hold("port", port, TAKEN_MARK).unwrap();
+    let hold = || Diversion::hold("port", port, TAKEN_MARK).unwrap();
     let held = in_namespace(&scratch.ns, hold).unwrap();
     in_it(&|| open_ingress(port).unwrap());
     drop(taken);

@@ -42,7 +42,7 @@ pub struct TapSpec {
 
 /// Captured frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tapped {
+pub struct CapturedFrame {
     /// Time on the kernel's monotonic clock.
     pub time: Nanos,
     /// Port: of arrival or, for a frame that leaves, of egress.
@@ -124,9 +124,9 @@ impl TapRing {
     ///
     /// # Errors
     /// The ring's contents are not in the taps' format.
-    pub fn take(&mut self) -> Result<Option<Tapped>, BrokenRing> {
+    pub fn take(&mut self) -> Result<Option<CapturedFrame>, BrokenRing> {
         loop {
-            match self.ring.next(Tapped::read)? {
+            match self.ring.next(CapturedFrame::read)? {
                 Some(Some(tapped)) => return Ok(Some(tapped)),
                 // Shorter than a record of ours: not reached.
                 Some(None) => {}
@@ -136,7 +136,7 @@ impl TapRing {
     }
 }
 
-impl Tapped {
+impl CapturedFrame {
     fn read(bytes: &[u8]) -> Option<Self> {
         let (head, rest) = bytes.split_at_checked(size_of::<Captured>())?;
         let head: Captured = bytemuck::pod_read_unaligned(head);
@@ -342,11 +342,11 @@ mod tests {
         let mut bytes = bytemuck::bytes_of(&head).to_vec();
         bytes.extend([2; 12]);
         bytes.extend([8, 0]);
-        let tapped = Tapped::read(&bytes).unwrap();
+        let tapped = CapturedFrame::read(&bytes).unwrap();
         assert_eq!((tapped.length, tapped.outcome), (64, None));
         assert_eq!(tapped.bytes[10..], [2, 2, 0x81, 0, 0x20, 7, 8, 0]);
         bytes.pop();
-        assert_eq!(Tapped::read(&bytes), None);
-        assert_eq!(Tapped::read(&bytes[..10]), None);
+        assert_eq!(CapturedFrame::read(&bytes), None);
+        assert_eq!(CapturedFrame::read(&bytes[..10]), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Tests of drops by the kernel's stack of packets that the node has left to it: real frames, which
 //! the kernel drops for its own reasons, and one count each, by arrival.
 
-use bpf::front_door::capture::{TapRing, TapSpec, Tapped};
+use bpf::front_door::capture::{CapturedFrame, TapRing, TapSpec};
 use bpf::front_door::{Arrival, StackDrops};
 use bpf_maps::{CAPTURED_NO_PORT, WAY_STACK_DROPPED};
 use std::collections::BTreeMap;
@@ -183,7 +183,7 @@ fn a_tap_has_the_bytes_of_what_the_kernel_drops_and_why() {
     kernel.door.set_kernel_device(ifindex("above"));
     let tap = kernel.door.tap_stack(&wanted, &spec, &ring).unwrap().unwrap();
     kernel.set_script(Script { verdict: REROUTE, ..Script::default() });
-    let mut next = |frame: &[u8], from: &WireEnd| -> Tapped {
+    let mut next = |frame: &[u8], from: &WireEnd| -> CapturedFrame {
         from.send(frame);
         let end = Instant::now() + PATIENCE;
         loop {

@@ -30,7 +30,7 @@ pub(crate) use opaque::possible_signs;
 use crate::Options;
 use crate::ir::{Function, Op, Region, Terminator, Unit};
 use crate::refusal::{Reason, Refusal};
-use simplify::Surroundings;
+use simplify::ModuleFacts;
 
 /// Number of times that a function is simplified: the second uses the results of the first.
 const ROUNDS: u32 = 2;
@@ -48,7 +48,7 @@ pub(crate) fn run(
     options: &Options,
     kept: Option<u32>,
 ) -> Result<(), Vec<Refusal>> {
-    let mut surroundings = Surroundings::new(&options.entry, unit.memory, &unit.globals);
+    let mut surroundings = ModuleFacts::new(&options.entry, unit.memory, &unit.globals);
     let sites = inline::call_sites(unit);
     let mut work = 0;
     for index in inline::callees_first(unit) {
@@ -106,7 +106,7 @@ fn finish(unit: &mut Unit) {
     }
 }
 
-fn simplify_all(function: &mut Function, surroundings: &Surroundings, kept: Option<u32>) {
+fn simplify_all(function: &mut Function, surroundings: &ModuleFacts, kept: Option<u32>) {
     let is_packet = surroundings.window.is_some();
     let known = globals::Known {
         globals: &surroundings.globals,

@@ -69,7 +69,7 @@ pub enum SpeedError {
 
 /// Emits the body of the loop. Local 0 counts iterations, local 1 is a number that each iteration
 /// changes.
-type Turn = fn(&mut InstructionSink<'_>);
+type TurnResult = fn(&mut InstructionSink<'_>);
 
 const WORD: MemArg = MemArg { offset: TABLE, align: 2, memory_index: 0 };
 
@@ -92,7 +92,7 @@ fn count(turn: &mut InstructionSink<'_>) {
 }
 
 /// Builds a module that runs a loop of `turns` iterations for each packet.
-fn module(turns: i32, turn: Turn) -> Vec<u8> {
+fn module(turns: i32, turn: TurnResult) -> Vec<u8> {
     let mut types = TypeSection::new();
     types.ty().function([], [ValType::I32]);
     let mut functions = FunctionSection::new();
@@ -166,7 +166,7 @@ fn fuel_used(packet: &Block) -> u64 {
 pub fn measure_speed() -> Result<Speed, SpeedError> {
     let (fuel_beside, time_beside) = run(&module(0, mix))?;
     let mut slowest = Speed::MAX;
-    for turn in [mix as Turn, look_up, count] {
+    for turn in [mix as TurnResult, look_up, count] {
         let (fuel, time) = run(&module(TURNS, turn))?;
         let fuel = fuel.saturating_sub(fuel_beside);
         let speed = Speed::measured(fuel, time.saturating_sub(time_beside));

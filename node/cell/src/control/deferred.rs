@@ -13,7 +13,7 @@ pub(crate) type Command = (ToCell, Vec<OwnedFd>);
 
 /// Condition that a command waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Until {
+pub(crate) enum WaitCondition {
     /// Memory of the service free: no call is suspended.
     Unblocked,
     /// Packets counted before the service's last recount gone: none of them is in the cell.
@@ -28,13 +28,13 @@ pub(crate) struct Deferred {
 
 /// Returns the service whose memory a command needs, if it needs one, and the condition that it
 /// waits for.
-fn concerns(message: &ToCell) -> Option<(EntryId, Until)> {
+fn concerns(message: &ToCell) -> Option<(EntryId, WaitCondition)> {
     match message {
-        ToCell::Replace(facts, _) => Some((facts.entry, Until::Unblocked)),
+        ToCell::Replace(facts, _) => Some((facts.entry, WaitCondition::Unblocked)),
         ToCell::Target(entry, _) | ToCell::Recount(entry) | ToCell::Message(entry, _) => {
-            Some((*entry, Until::Unblocked))
+            Some((*entry, WaitCondition::Unblocked))
         }
-        ToCell::Settle(entry) => Some((*entry, Until::Recounted)),
+        ToCell::Settle(entry) => Some((*entry, WaitCondition::Recounted)),
         _ => None,
     }
 }
@@ -45,7 +45,7 @@ impl Deferred {
     pub(crate) fn handle(
         &mut self,
         command: Command,
-        must_wait: impl FnOnce(EntryId, Until) -> bool,
+        must_wait: impl FnOnce(EntryId, WaitCondition) -> bool,
     ) -> Option<Command> {
         let Some((entry, until)) = concerns(&command.0) else { return Some(command) };
         if self.waiting.iter().any(|(waits, _)| *waits == entry) || must_wait(entry, until) {
@@ -126,7 +126,7 @@ mod tests {
             });
             until
         };
-        assert_eq!(until(ToCell::Settle(EntryId(1))), Some(Until::Recounted));
-        assert_eq!(until(ToCell::Recount(EntryId(1))), Some(Until::Unblocked));
+        assert_eq!(until(ToCell::Settle(EntryId(1))), Some(WaitCondition::Recounted));
+        assert_eq!(until(ToCell::Recount(EntryId(1))), Some(WaitCondition::Unblocked));
     }
 }

@@ -11,7 +11,7 @@
 //! messages to it are dropped and counted. A cell without services ends with its daemon.
 
 use crate::PROTOCOL_VERSION;
-use crate::protocol::{Adopted, FromCell, Given, ToCell, encode};
+use crate::protocol::{Adopted, FromCell, ReturnedFd, ToCell, encode};
 use anyhow::{Context, Result};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -188,11 +188,11 @@ pub fn adopt(
     socket: &OwnedFd,
     keep: Vec<EntryId>,
     patience_ms: u64,
-) -> Result<(Adopted, Vec<(Given, OwnedFd)>)> {
+) -> Result<(Adopted, Vec<(ReturnedFd, OwnedFd)>)> {
     fd_passing::send(socket.as_fd(), &encode(&ToCell::Adopt(keep))?, &[])
         .context("sending a message to the cell")?;
     let mut buffer = vec![0; fd_passing::MESSAGE_LENGTH_MAX];
-    let (FromCell::Adopted(adopted), _) = hear(socket, &mut buffer, patience_ms)? else {
+    let (FromCell::Adopted(adopted), _) = receive(socket, &mut buffer, patience_ms)? else {
         anyhow::bail!("the cell sent an unexpected message");
     };
     let (found, expected) = (adopted.protocol, PROTOCOL_VERSION);
@@ -204,7 +204,7 @@ pub fn adopt(
     );
     let mut given = Vec::with_capacity(count);
     for _ in 0..count {
-        let (FromCell::Given(what), mut fds) = hear(socket, &mut buffer, patience_ms)? else {
+        let (FromCell::Returned(what), mut fds) = receive(socket, &mut buffer, patience_ms)? else {
             anyhow::bail!("the cell sent an unexpected message");
         };
         given.push((what, fds.pop().context("a descriptor is missing")?));
@@ -213,12 +213,18 @@ pub fn adopt(
 }
 
 /// Receives the next message of an adoption.
-fn hear(socket: &OwnedFd, buffer: &mut [u8], patience_ms: u64) -> Result<(FromCell, Vec<OwnedFd>)> {
+fn receive(
+    socket: &OwnedFd,
+    buffer: &mut [u8],
+    patience_ms: u64,
+) -> Result<(FromCell, Vec<OwnedFd>)> {
     let mut has_waited = false;
     loop {
         match fd_passing::receive(socket.as_fd(), buffer)? {
             Received::Message(length, fds) => match crate::protocol::decode(&buffer[..length])? {
-                message @ (FromCell::Adopted(_) | FromCell::Given(_)) => return Ok((message, fds)),
+                message @ (FromCell::Adopted(_) | FromCell::Returned(_)) => {
+                    return Ok((message, fds));
+                }
                 // Messages meant for the daemon before.
                 _ => has_waited = false,
             },

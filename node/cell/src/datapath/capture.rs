@@ -1,7 +1,7 @@
 //! Capture of the cell's packets: leaving, dropped by modules with the verdict, and arriving by
 //! packet ports. Without a capture, a packet costs one comparison.
 
-use crate::protocol::{Seen, TapFacts, Tapped};
+use crate::protocol::{CapturePoint, CaptureSpec, CapturedFrame};
 use abi::{PacketBytes, Verdict};
 use bpf_maps::{OUTCOMES, PacketMeta, RULE_NONE};
 use engine::Trap;
@@ -14,18 +14,24 @@ const CAPTURED_PER_TURN_MAX: usize = 256;
 /// Running capture.
 #[derive(Debug)]
 pub(crate) struct Capture {
-    facts: TapFacts,
+    facts: CaptureSpec,
     /// Fields of the packet being handled.
-    context: Tapped,
+    context: CapturedFrame,
     /// Arrival time of the frame being classified, in nanoseconds of the monotonic clock.
     arrived_ns: u64,
-    waiting: Vec<Tapped>,
+    waiting: Vec<CapturedFrame>,
     lost: u64,
 }
 
 impl Capture {
-    pub(crate) fn new(facts: TapFacts) -> Self {
-        Self { facts, context: Tapped::default(), arrived_ns: 0, waiting: Vec::new(), lost: 0 }
+    pub(crate) fn new(facts: CaptureSpec) -> Self {
+        Self {
+            facts,
+            context: CapturedFrame::default(),
+            arrived_ns: 0,
+            waiting: Vec::new(),
+            lost: 0,
+        }
     }
 
     /// Records the decision of a packet's module; captures the packet if it is dropped.
@@ -38,15 +44,15 @@ impl Capture {
     ) {
         let dropped = matches!(verdict, Ok(Verdict::Raise | Verdict::Drop { .. }) | Err(_));
         let said = verdict.as_ref().map_err(|trap| trap.kind).copied();
-        let verdict = Tapped::words(said);
-        self.context = Tapped {
+        let verdict = CapturedFrame::words(said);
+        self.context = CapturedFrame {
             port: PortId(meta.arrival_port),
             entry: Some(entry),
             rule: Some(u32::from(meta.rule)),
             session: session.0,
             verdict,
-            seen: if dropped { Seen::Ended } else { Seen::Leaving },
-            ..Tapped::default()
+            seen: if dropped { CapturePoint::End } else { CapturePoint::Departure },
+            ..CapturedFrame::default()
         };
         if dropped {
             self.keep(packet, PortId(meta.arrival_port));
@@ -63,13 +69,13 @@ impl Capture {
         let word = u32::from(meta.then[0]) | u32::from(meta.then[1]) << 16;
         // A module that was not run has decided nothing.
         let verdict = Verdict::parse(word).unwrap_or(Verdict::PASS);
-        self.context = Tapped {
+        self.context = CapturedFrame {
             entry: Some(entry),
             rule: (meta.rule != RULE_NONE).then_some(u32::from(meta.rule)),
             session: session.0,
-            verdict: Tapped::words(Ok(verdict)),
-            seen: Seen::Leaving,
-            ..Tapped::default()
+            verdict: CapturedFrame::words(Ok(verdict)),
+            seen: CapturePoint::Departure,
+            ..CapturedFrame::default()
         };
     }
 
@@ -91,12 +97,12 @@ impl Capture {
         if !self.facts.arriving || (self.facts.dropped_only && !dropped) {
             return;
         }
-        let context = Tapped {
+        let context = CapturedFrame {
             entry,
             rule: rule.map(|rule| rule.0),
-            seen: Seen::Came(outcome as u16),
+            seen: CapturePoint::Arrival(outcome as u16),
             time_ns: self.arrived_ns,
-            ..Tapped::default()
+            ..CapturedFrame::default()
         };
         self.put(context, port, bytes.len(), &bytes[..bytes.len().min(self.snap())]);
     }
@@ -107,7 +113,7 @@ impl Capture {
             return;
         }
         let rule = rule.map(|rule| rule.0);
-        let context = Tapped { rule, time_ns: now_ns(), ..Tapped::default() };
+        let context = CapturedFrame { rule, time_ns: now_ns(), ..CapturedFrame::default() };
         self.put(context, port, bytes.len(), &bytes[..bytes.len().min(self.snap())]);
     }
 
@@ -120,7 +126,7 @@ impl Capture {
 
     /// Clears the context: frames that follow were made by modules and belong to no rule.
     pub(crate) fn clear_context(&mut self) {
-        self.context = Tapped::default();
+        self.context = CapturedFrame::default();
     }
 
     fn keep(&mut self, packet: &Packet, port: PortId) {
@@ -129,17 +135,17 @@ impl Capture {
         if packet.load(0, &mut bytes).is_err() {
             bytes.clear();
         }
-        let context = Tapped { time_ns: now_ns(), ..self.context.clone() };
+        let context = CapturedFrame { time_ns: now_ns(), ..self.context.clone() };
         self.put(context, port, length, &bytes);
     }
 
-    fn put(&mut self, context: Tapped, port: PortId, length: usize, bytes: &[u8]) {
+    fn put(&mut self, context: CapturedFrame, port: PortId, length: usize, bytes: &[u8]) {
         if self.waiting.len() == CAPTURED_PER_TURN_MAX {
             self.lost += 1;
             return;
         }
         let (length, bytes) = (length as u32, bytes.to_vec());
-        self.waiting.push(Tapped { port, length, bytes, ..context });
+        self.waiting.push(CapturedFrame { port, length, bytes, ..context });
     }
 
     fn snap(&self) -> usize {
@@ -147,7 +153,7 @@ impl Capture {
     }
 
     /// Takes the captured packets since the last call, and the number that was dropped.
-    pub(crate) fn take(&mut self) -> (Vec<Tapped>, u64) {
+    pub(crate) fn take(&mut self) -> (Vec<CapturedFrame>, u64) {
         (std::mem::take(&mut self.waiting), std::mem::take(&mut self.lost))
     }
 }
@@ -182,7 +188,7 @@ mod tests {
     };
 
     fn capture(dropped_only: bool) -> Capture {
-        Capture::new(TapFacts { snap: 8, arriving: true, dropped_only })
+        Capture::new(CaptureSpec { snap: 8, arriving: true, dropped_only })
     }
 
     fn packet() -> Packet {
@@ -193,7 +199,7 @@ mod tests {
     }
 
     /// Returns what was seen since the last call: kind, port and rule of each packet.
-    fn seen(capture: &mut Capture) -> Vec<(Seen, u16, Option<u32>)> {
+    fn seen(capture: &mut Capture) -> Vec<(CapturePoint, u16, Option<u32>)> {
         capture.take().0.into_iter().map(|it| (it.seen, it.port.0, it.rule)).collect()
     }
 
@@ -207,14 +213,14 @@ mod tests {
             &packet(),
             &Err(Trap { kind: TrapKind::Other, place: None }),
         );
-        assert_eq!(seen(&mut capture), [(Seen::Ended, 4, Some(9)); 2]);
+        assert_eq!(seen(&mut capture), [(CapturePoint::End, 4, Some(9)); 2]);
         capture.on_verdict(WHO, &META, &packet(), &Ok(Verdict::PASS));
         capture.on_departure(&packet(), 6);
         let (tapped, lost) = capture.take();
         assert_eq!((tapped.len(), lost), (1, 0));
         assert_eq!(
             (tapped[0].seen, tapped[0].port, tapped[0].entry),
-            (Seen::Leaving, PortId(6), Some(WHO.0))
+            (CapturePoint::Departure, PortId(6), Some(WHO.0))
         );
         assert_eq!((tapped[0].length, &tapped[0].bytes[..]), (60, &[7; 8][..]));
     }
@@ -225,7 +231,7 @@ mod tests {
         capture.on_verdict(WHO, &META, &packet(), &Ok(Verdict::PASS));
         capture.clear_context();
         capture.on_departure(&packet(), 6);
-        assert_eq!(seen(&mut capture), [(Seen::default(), 6, None)]);
+        assert_eq!(seen(&mut capture), [(CapturePoint::default(), 6, None)]);
     }
 
     #[test]
@@ -238,7 +244,7 @@ mod tests {
         capture.on_frame_arrival();
         capture.on_frame_outcome(PortId(2), &[0; 60], None, None, place("bridged"));
         capture.on_frame_outcome(PortId(2), &[0; 60], Some(RuleId(5)), None, place("drop_rule"));
-        let outcome = Seen::Came(place("drop_rule") as u16);
+        let outcome = CapturePoint::Arrival(place("drop_rule") as u16);
         assert_eq!(seen(&mut capture), [(outcome, 2, Some(5))]);
     }
 
@@ -251,7 +257,7 @@ mod tests {
         capture.on_departure(&packet(), 6);
         let tapped = capture.take().0.remove(0);
         assert_eq!((tapped.session, tapped.rule), (WHO.1.0, None));
-        assert_eq!(tapped.verdict, Tapped::words(Ok(Verdict::Redirect { port: 6 })));
+        assert_eq!(tapped.verdict, CapturedFrame::words(Ok(Verdict::Redirect { port: 6 })));
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::datapath::asker::Asker;
 use crate::datapath::kernel::KernelPath;
 use crate::datapath::port::{Ports, SendFailure};
 use crate::datapath::port_shares::{Counted, PortShareAccounts};
-use crate::protocol::{HEADER_LENGTH_MAX, PortFacts, SessionFacts};
+use crate::protocol::{CellPort, HEADER_LENGTH_MAX, SessionSpec};
 use crate::sched::sessions::Sessions;
 use abi::PacketBytes;
 use session::Reservation;
@@ -171,7 +171,7 @@ pub(crate) struct Transmitted {
 }
 
 impl SharedPort {
-    fn new(facts: &PortFacts, rate: BitsPerSecond) -> Self {
+    fn new(facts: &CellPort, rate: BitsPerSecond) -> Self {
         Self {
             name: facts.name.clone(),
             port: port_of(facts, rate),
@@ -192,7 +192,7 @@ impl SharedPort {
     }
 }
 
-fn port_of(facts: &PortFacts, rate: BitsPerSecond) -> Port {
+fn port_of(facts: &CellPort, rate: BitsPerSecond) -> Port {
     Port {
         rate,
         packet_max: Bytes(u64::from(facts.mtu + HEADER_LENGTH_MAX)),
@@ -306,7 +306,7 @@ impl Egress {
 
     /// Adds or changes a port. Returns the packets that waited for it if no session has a share of
     /// it any more.
-    pub(crate) fn set_port(&mut self, facts: &PortFacts) -> Vec<(SessionId, Outgoing)> {
+    pub(crate) fn set_port(&mut self, facts: &CellPort) -> Vec<(SessionId, Outgoing)> {
         let at = usize::from(facts.port.0);
         let Some(rate) = facts.rate else { return self.remove_port(facts.port) };
         if at >= self.shared_ports.len() {
@@ -333,7 +333,7 @@ impl Egress {
 
     /// Adds a session, or changes its reservation. Returns the packets that waited for ports of
     /// which no session has a share any more.
-    pub(crate) fn set(&mut self, facts: &SessionFacts) -> Vec<(PortId, SessionId, Outgoing)> {
+    pub(crate) fn set(&mut self, facts: &SessionSpec) -> Vec<(PortId, SessionId, Outgoing)> {
         self.sessions.insert(facts.id, facts.reservation.clone());
         for shared in self.shared_ports.iter_mut().flatten() {
             let config = shared.sender_config(&facts.reservation);

@@ -3,7 +3,7 @@
 use crate::datapath::cycle::Rounds;
 use crate::datapath::link::l3_offset;
 use crate::packet_memory::{LEAVING_MAX, WAITING_MAX};
-use crate::protocol::PortFacts;
+use crate::protocol::CellPort;
 use abi::PacketBytes;
 use bpf_maps::QUEUES_MAX;
 use node::door::DoorPort;
@@ -92,7 +92,7 @@ impl Port {
     }
 
     /// Updates what may change while the port is in use.
-    fn take_up(&mut self, facts: &PortFacts) {
+    fn take_up(&mut self, facts: &CellPort) {
         (self.mac, self.mtu, self.cabled) = (facts.mac, facts.mtu, facts.cabled);
         self.in_driver = facts.in_driver;
         if let Some(frames) = &mut self.frames {
@@ -113,7 +113,7 @@ impl Ports {
     /// first queue creates the port.
     pub(crate) fn add(
         &mut self,
-        facts: &PortFacts,
+        facts: &CellPort,
         fd: OwnedFd,
         umem: &Rc<Umem>,
         pool: &mut FramePool,
@@ -141,7 +141,7 @@ impl Ports {
     /// Binds a port to packet sockets: its own, and one that leads back into the kernel.
     pub(crate) fn add_frames(
         &mut self,
-        facts: &PortFacts,
+        facts: &CellPort,
         bridge: Option<PortId>,
         [socket, back]: [OwnedFd; 2],
     ) {
@@ -151,7 +151,7 @@ impl Ports {
     }
 
     /// Returns the port, created if necessary and updated.
-    fn make(&mut self, facts: &PortFacts) -> &mut Port {
+    fn make(&mut self, facts: &CellPort) -> &mut Port {
         let index = usize::from(facts.port.0);
         if self.all.len() <= index {
             self.all.resize_with(index + 1, || None);
@@ -216,7 +216,7 @@ impl Ports {
     }
 
     /// Updates a port whose device changed.
-    pub(crate) fn change(&mut self, facts: &PortFacts) {
+    pub(crate) fn change(&mut self, facts: &CellPort) {
         if let Some(port) = self.all.get_mut(usize::from(facts.port.0)).and_then(Option::as_mut) {
             port.take_up(facts);
         }

@@ -78,8 +78,8 @@ struct Rig {
 }
 
 /// Returns the configuration of a packet port.
-pub(crate) fn facts(port: PortId) -> PortFacts {
-    PortFacts {
+pub(crate) fn facts(port: PortId) -> CellPort {
+    CellPort {
         port,
         name: ["left", "right"][usize::from(port.0)].into(),
         ifindex: 1,
@@ -121,11 +121,11 @@ impl Rig {
     /// Gives a session this reservation, and a port this rate.
     fn share(&mut self, reservation: &str) {
         let reservation = serde_json::from_str(reservation).unwrap();
-        let session = SessionFacts { id: GOLD, reservation };
+        let session = SessionSpec { id: GOLD, reservation };
         self.sessions.set(Nanos::ZERO, &session);
         self.path.set_session(pacer::now(), &session, &mut self.sessions);
         let rate = Some(BitsPerSecond(1_000_000));
-        self.path.change_port(&PortFacts { rate, ..facts(RIGHT) }, &mut self.sessions);
+        self.path.change_port(&CellPort { rate, ..facts(RIGHT) }, &mut self.sessions);
     }
 }
 
@@ -225,7 +225,7 @@ fn between_cabled_ports_a_frame_does_not_go_round_for_ever() {
     for bounces in [false, true] {
         let mut rig = Rig::new();
         for port in [LEFT, RIGHT] {
-            let cabled = PortFacts { cabled: true, ..facts(port) };
+            let cabled = CellPort { cabled: true, ..facts(port) };
             rig.path.change_port(&cabled, &mut rig.sessions);
         }
         rig.path.set_time(CoarseInstant::from_millis(1_000));
@@ -346,7 +346,7 @@ fn what_a_module_below_is_through_with_leaves_by_its_port() {
 #[test]
 fn a_capture_sees_departures_up_to_its_snap_length() {
     let mut rig = Rig::new();
-    let facts = TapFacts { snap: 20, arriving: false, dropped_only: false };
+    let facts = CaptureSpec { snap: 20, arriving: false, dropped_only: false };
     rig.path.set_capture(Some(facts));
     let packet = rig.packet(&frame());
     rig.egress_path(GOLD).send(RIGHT.0, packet);

@@ -11,10 +11,10 @@ mod verdicts;
 use super::*;
 use crate::control::link::tests::received;
 use crate::packet_memory::PacketMemory;
-use crate::protocol::{KeptFacts, ServiceFacts, SessionReport, StateWay};
+use crate::protocol::{RetainedSizes, ServiceSpec, SessionReport, StateTransfer};
 use crate::sched::tests::Noted;
-use crate::service::letter::Letter;
 use crate::service::loader::Loader;
+use crate::service::message::PendingMessage;
 use abi::Verdict;
 use sandbox::fd_passing;
 use std::collections::BTreeMap;
@@ -82,7 +82,7 @@ impl Rig {
     }
 
     /// Compiles a module, once for all tests of a process; returns its code in sealed memory.
-    pub(crate) fn code_of(facts: &ServiceFacts, body: &str) -> OwnedFd {
+    pub(crate) fn code_of(facts: &ServiceSpec, body: &str) -> OwnedFd {
         static COMPILED: Mutex<BTreeMap<String, Vec<u8>>> = Mutex::new(BTreeMap::new());
         let text = format!(r#"(module {body} (memory (export "memory") 1 1))"#);
         let name = format!("{:?} {text}", facts.kind());
@@ -95,12 +95,12 @@ impl Rig {
     }
 
     /// Prepares a service, which only has to start.
-    pub(crate) fn ready(&mut self, facts: ServiceFacts, body: &str) -> Ready {
+    pub(crate) fn ready(&mut self, facts: ServiceSpec, body: &str) -> Ready {
         let code = Self::code_of(&facts, body);
         self.loader.prepare(facts, (&code, &[]), BTreeMap::new(), None, true).unwrap()
     }
 
-    pub(crate) fn start(&mut self, facts: ServiceFacts, body: &str) {
+    pub(crate) fn start(&mut self, facts: ServiceSpec, body: &str) {
         let ready = self.ready(facts, body);
         self.dispatcher.start(ready, &mut round(&mut self.link));
     }
@@ -143,7 +143,7 @@ impl Rig {
     /// Adds another session, so that sessions take turns from now on.
     fn add_session(&mut self, id: u16, json: &str) {
         let facts =
-            SessionFacts { id: SessionId(id), reservation: serde_json::from_str(json).unwrap() };
+            SessionSpec { id: SessionId(id), reservation: serde_json::from_str(json).unwrap() };
         self.dispatcher.set_session(pacer::now(), &facts);
     }
 
@@ -182,13 +182,13 @@ impl Rig {
     }
 
     /// Returns messages to the daemon since the last call.
-    pub(crate) fn told(&self) -> Vec<FromCell> {
+    pub(crate) fn reported(&self) -> Vec<FromCell> {
         received(&self.daemon)
     }
 
     /// Returns the text of the messages to the daemon since the last call.
     fn words(&self) -> Vec<String> {
-        self.told().iter().map(|message| format!("{message:?}")).collect()
+        self.reported().iter().map(|message| format!("{message:?}")).collect()
     }
 }
 
@@ -198,8 +198,8 @@ pub(crate) fn round(link: &mut Link) -> Round<'_> {
 }
 
 /// Returns the configuration of a service of the best-effort session.
-pub(crate) fn facts(entry: EntryId) -> ServiceFacts {
-    ServiceFacts {
+pub(crate) fn facts(entry: EntryId) -> ServiceSpec {
+    ServiceSpec {
         entry,
         name: "obeys".into(),
         session: SessionId::BEST_EFFORT,
@@ -216,7 +216,7 @@ pub(crate) fn facts(entry: EntryId) -> ServiceFacts {
         functions: abi::HostFunctions::ALL,
         closed: false,
         shared: None,
-        kept: KeptFacts::default(),
+        kept: RetainedSizes::default(),
     }
 }
 
@@ -232,7 +232,7 @@ fn a_service_starts_at_once_and_this_is_reported() {
 fn a_service_that_does_not_start_is_removed_and_the_reason_reported() {
     let mut rig = Rig::new();
     rig.start(facts(ENTRY), REFUSES);
-    assert!(matches!(rig.told()[..], [FromCell::StartFailed(ENTRY, _)]));
+    assert!(matches!(rig.reported()[..], [FromCell::StartFailed(ENTRY, _)]));
     assert!(rig.dispatcher.services().is_empty());
 }
 
@@ -294,23 +294,26 @@ fn a_packet_whose_service_is_gone_goes_where_it_was_going() {
 fn an_instance_that_traps_is_replaced_at_once_and_this_is_reported() {
     let mut rig = Rig::new();
     rig.start(facts(ENTRY), OBEYS);
-    rig.told();
+    rig.reported();
     rig.give_word(ENTRY, 0xffff);
     rig.give(ENTRY, Verdict::Drop { reason: 1 });
     let report = rig.report(ENTRY);
     assert_eq!((report.drop_trap, report.drop_module.get(&1)), (1, Some(&1)));
     assert_eq!((report.lanes_running, report.traps.values().sum::<u64>()), (1, 1));
-    assert!(matches!(rig.told()[..], [FromCell::Trapped(ENTRY, 0, _, 1)]));
+    assert!(matches!(rig.reported()[..], [FromCell::Trapped(ENTRY, 0, _, 1)]));
     assert_eq!(rig.dispatcher.services().poll_timeout(), CoarseInstant::ZERO, "it is looked at");
 }
 
 #[test]
 fn messages_of_the_daemon_are_answered_by_every_lane() {
     let mut rig = Rig::new();
-    rig.start(ServiceFacts { lanes: 3, ..facts(ENTRY) }, ANSWERS);
-    assert!(rig.ask(Control::Message(Letter::of_daemon([1, 2].into()))));
-    let told = rig.words();
-    assert_eq!(told, ["Started(EntryId(3))", "Answered(EntryId(3), [Some(2), Some(2), Some(2)])"]);
+    rig.start(ServiceSpec { lanes: 3, ..facts(ENTRY) }, ANSWERS);
+    assert!(rig.ask(Control::Message(PendingMessage::of_daemon([1, 2].into()))));
+    let reported = rig.words();
+    assert_eq!(
+        reported,
+        ["Started(EntryId(3))", "Answered(EntryId(3), [Some(2), Some(2), Some(2)])"]
+    );
     assert!(
         !rig.dispatcher.request(NEXT, Control::Timer, &mut round(&mut rig.link)),
         "there is none"
@@ -321,7 +324,7 @@ fn messages_of_the_daemon_are_answered_by_every_lane() {
 fn a_module_that_has_no_hook_answers_nothing() {
     let mut rig = Rig::new();
     rig.start(facts(ENTRY), OBEYS);
-    assert!(rig.ask(Control::Message(Letter::of_daemon([1].into()))));
+    assert!(rig.ask(Control::Message(PendingMessage::of_daemon([1].into()))));
     assert_eq!(rig.words()[1], "Answered(EntryId(3), [None])");
 }
 
@@ -347,10 +350,10 @@ fn a_module_gets_messages_of_those_behind_it_and_each_is_counted() {
 #[test]
 fn a_timer_is_due_by_the_exact_clock_and_its_events_are_sent() {
     let mut rig = Rig::new();
-    rig.start(ServiceFacts { timer_ms: Some(1), ..facts(ENTRY) }, TICKS);
+    rig.start(ServiceSpec { timer_ms: Some(1), ..facts(ENTRY) }, TICKS);
     rig.dispatcher.tick(&mut round(&mut rig.link));
-    let told = rig.words();
-    assert_eq!(told, ["Started(EntryId(3))", "Event(EntryId(3), 9, [0, 0])"]);
+    let reported = rig.words();
+    assert_eq!(reported, ["Started(EntryId(3))", "Event(EntryId(3), 9, [0, 0])"]);
     assert!(rig.dispatcher.services().poll_timeout() < CoarseInstant::NEVER);
 }
 
@@ -359,7 +362,7 @@ fn with_another_session_packets_wait_for_their_turn() {
     let mut rig = Rig::new();
     for brief in [false, true] {
         let entry = if brief { NEXT } else { ENTRY };
-        rig.start(ServiceFacts { brief, ..facts(entry) }, OBEYS);
+        rig.start(ServiceSpec { brief, ..facts(entry) }, OBEYS);
     }
     rig.add_session(2, "{}");
     for entry in [ENTRY, NEXT, ENTRY] {
@@ -380,7 +383,7 @@ fn with_another_session_packets_wait_for_their_turn() {
 fn a_full_queue_drops_and_counts_and_what_waits_goes_past_when_its_service_stops() {
     let mut rig = Rig::new();
     rig.add_session(2, r#"{"queue":"16KiB"}"#);
-    rig.start(ServiceFacts { session: SessionId(2), ..facts(ENTRY) }, OBEYS);
+    rig.start(ServiceSpec { session: SessionId(2), ..facts(ENTRY) }, OBEYS);
     rig.run_turns();
     assert_eq!(rig.words(), ["Started(EntryId(3))"]);
     // A packet takes a frame of 4 KiB.
@@ -402,7 +405,7 @@ fn a_hook_waits_for_its_sessions_turn_too() {
     rig.start(facts(ENTRY), ANSWERS);
     assert_eq!(rig.words(), [""; 0], "its start, too");
     rig.run_turns();
-    rig.ask(Control::Message(Letter::of_daemon([0; 7].into())));
+    rig.ask(Control::Message(PendingMessage::of_daemon([0; 7].into())));
     assert_eq!(rig.words(), ["Started(EntryId(3))"]);
     rig.run_turns();
     assert_eq!(rig.words(), ["Answered(EntryId(3), [Some(7)])"]);
@@ -415,9 +418,9 @@ fn another_version_keeps_the_counters_and_an_early_trap_puts_the_old_one_back() 
     rig.give(ENTRY, Verdict::Drop { reason: 3 });
     let always = r#"(func (export "on_packet") (result i32) (i32.const 0x40001))"#;
     let ready = rig.ready(facts(ENTRY), always);
-    assert!(rig.ask(Control::Replace(Box::new(ready), StateWay::Empty)));
-    let told = rig.told();
-    assert!(matches!(told[1..], [FromCell::Replaced(ENTRY, _)]), "{told:?}");
+    assert!(rig.ask(Control::Replace(Box::new(ready), StateTransfer::Empty)));
+    let reported = rig.reported();
+    assert!(matches!(reported[1..], [FromCell::Replaced(ENTRY, _)]), "{reported:?}");
     rig.give(ENTRY, Verdict::PASS);
     let reasons = rig.report(ENTRY).drop_module;
     assert_eq!(reasons, BTreeMap::from([(3, 1), (4, 1)]), "counters are the name's");
@@ -425,12 +428,12 @@ fn another_version_keeps_the_counters_and_an_early_trap_puts_the_old_one_back() 
     assert!(rig.dispatcher.services().get(ENTRY).unwrap().is_unknown());
     let trapping = r#"(func (export "on_packet") (result i32) unreachable)"#;
     let ready = rig.ready(facts(ENTRY), trapping);
-    assert!(rig.ask(Control::Replace(Box::new(ready), StateWay::Empty)));
-    rig.told();
+    assert!(rig.ask(Control::Replace(Box::new(ready), StateTransfer::Empty)));
+    rig.reported();
     rig.give(ENTRY, Verdict::PASS);
-    let told = rig.told();
-    let [FromCell::Trapped(ENTRY, ..), FromCell::PutBack(ENTRY, _)] = &told[..] else {
-        panic!("{told:?}");
+    let reported = rig.reported();
+    let [FromCell::Trapped(ENTRY, ..), FromCell::RolledBack(ENTRY, _)] = &reported[..] else {
+        panic!("{reported:?}");
     };
     rig.give(ENTRY, Verdict::PASS);
     assert_eq!(rig.report(ENTRY).drop_module[&4], 2, "the version before runs again");
@@ -440,13 +443,13 @@ fn another_version_keeps_the_counters_and_an_early_trap_puts_the_old_one_back() 
 fn a_version_with_other_lanes_cannot_have_the_state_and_the_old_one_goes_on() {
     let mut rig = Rig::new();
     rig.start(facts(ENTRY), OBEYS);
-    rig.told();
-    let ready = rig.ready(ServiceFacts { lanes: 2, ..facts(ENTRY) }, OBEYS);
-    assert!(rig.ask(Control::Replace(Box::new(ready), StateWay::Memory)));
-    assert!(matches!(rig.told()[..], [FromCell::ReplaceFailed(ENTRY, _)]));
+    rig.reported();
+    let ready = rig.ready(ServiceSpec { lanes: 2, ..facts(ENTRY) }, OBEYS);
+    assert!(rig.ask(Control::Replace(Box::new(ready), StateTransfer::Memory)));
+    assert!(matches!(rig.reported()[..], [FromCell::ReplaceFailed(ENTRY, _)]));
     let ready = rig.ready(facts(ENTRY), OBEYS);
-    assert!(rig.ask(Control::Replace(Box::new(ready), StateWay::Memory)));
-    assert!(matches!(rig.told()[..], [FromCell::Replaced(ENTRY, _)]));
+    assert!(rig.ask(Control::Replace(Box::new(ready), StateTransfer::Memory)));
+    assert!(matches!(rig.reported()[..], [FromCell::Replaced(ENTRY, _)]));
 }
 
 #[test]
@@ -490,10 +493,10 @@ fn pools_have_their_own_events_and_turns() {
         pool("slow", 1, &[abi::Event::Timer, abi::Event::Message]),
     ];
     rig.add_session(2, "{}");
-    let declared = ServiceFacts { lanes: 2, pools, session: SessionId(2), ..facts(ENTRY) };
+    let declared = ServiceSpec { lanes: 2, pools, session: SessionId(2), ..facts(ENTRY) };
     rig.start(declared, ANSWERS);
     rig.run_turns();
-    rig.ask(Control::Message(Letter::of_daemon([0; 3].into())));
+    rig.ask(Control::Message(PendingMessage::of_daemon([0; 3].into())));
     rig.give(ENTRY, Verdict::Drop { reason: 1 });
     rig.run_turns();
     assert_eq!(rig.words(), ["Started(EntryId(3))", "Answered(EntryId(3), [Some(3)])"]);
@@ -551,7 +554,7 @@ fn a_service_that_watches_its_queue_is_notified() {
         (func (export "on_queue") (param i32 i32)
           (drop (call $event (local.get 0) (i32.const 0) (i32.const 0))))"#;
     rig.add_session(2, r#"{"queue":"16KiB"}"#);
-    rig.start(ServiceFacts { session: SessionId(2), ..facts(ENTRY) }, hook);
+    rig.start(ServiceSpec { session: SessionId(2), ..facts(ENTRY) }, hook);
     rig.run_turns();
     for _ in 0..3 {
         rig.give(ENTRY, Verdict::PASS);
@@ -560,21 +563,25 @@ fn a_service_that_watches_its_queue_is_notified() {
     rig.run_turns();
     rig.dispatcher.report_queues(&mut round(&mut rig.link));
     rig.run_turns();
-    let told = rig.words();
-    assert_eq!(told.len(), 3, "its start, that it was long, and that it is short again: {told:?}");
-    assert!(told[1..].iter().all(|it| it.starts_with("Event(EntryId(3)")), "{told:?}");
+    let reported = rig.words();
+    assert_eq!(
+        reported.len(),
+        3,
+        "its start, that it was long, and that it is short again: {reported:?}"
+    );
+    assert!(reported[1..].iter().all(|it| it.starts_with("Event(EntryId(3)")), "{reported:?}");
 }
 
 #[test]
 fn captured_packets_are_sent_and_unread_ones_counted() {
     let mut rig = Rig::new();
     rig.dispatcher.send_captures(&mut rig.link);
-    let facts = crate::protocol::TapFacts { snap: 16, arriving: true, dropped_only: true };
+    let facts = crate::protocol::CaptureSpec { snap: 16, arriving: true, dropped_only: true };
     rig.dispatcher.path_mut().set_capture(Some(facts));
     rig.start(self::facts(ENTRY), OBEYS);
     rig.give(ENTRY, Verdict::Drop { reason: 2 });
     rig.dispatcher.send_captures(&mut rig.link);
-    assert!(matches!(rig.told()[..], [FromCell::Started(_), FromCell::Tapped(_)]));
+    assert!(matches!(rig.reported()[..], [FromCell::Started(_), FromCell::Captured(_)]));
     let (other, _) = fd_passing::pair().unwrap();
     drop(std::mem::replace(&mut rig.daemon, other));
     rig.give(ENTRY, Verdict::Drop { reason: 2 });

@@ -22,7 +22,7 @@ pub const DEVIATIONS: usize = DEVIATION_BOUNDS.len() + 1;
 
 /// Session, with its reservation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SessionFacts {
+pub struct SessionSpec {
     /// Number of the session.
     pub id: SessionId,
     /// Resources that it was promised.
@@ -151,7 +151,7 @@ mod tests {
             "queue":"256KiB","send":{"left":"1ms/4ms","right":"2ms/6ms"},"weight":200}"#;
         for json in [all, "{}"] {
             let reservation: Reservation = serde_json::from_str(json).unwrap();
-            let facts = SessionFacts { id: SessionId(7), reservation };
+            let facts = SessionSpec { id: SessionId(7), reservation };
             let bytes = encode(&ToCell::Session(Box::new(facts.clone()))).unwrap();
             let Ok(ToCell::Session(read)) = decode(&bytes) else { panic!("{json}") };
             assert_eq!(*read, facts);
@@ -171,7 +171,7 @@ mod tests {
                 weight,
             };
             let bytes = encode(&(SessionId(7), promised)).unwrap();
-            decode::<SessionFacts>(&bytes).is_ok()
+            decode::<SessionSpec>(&bytes).is_ok()
         };
         assert!(promised(1_000_000, 100));
         assert!(!promised(5_000_000, 100));

@@ -1,6 +1,6 @@
 //! Messages about services of streams.
 
-use super::KeptFacts;
+use super::RetainedSizes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tcp_intercept::Counts;
@@ -8,7 +8,7 @@ use units::{EntryId, Nanos, SessionId};
 
 /// A service of streams as a cell runs it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct StreamFacts {
+pub struct StreamSpec {
     /// Entry: its number among all services.
     pub entry: EntryId,
     /// Name of the service.
@@ -23,12 +23,12 @@ pub struct StreamFacts {
     /// unchanged.
     pub closed: bool,
     /// Bytes that the daemon keeps for the service.
-    pub kept: KeptFacts,
+    pub kept: RetainedSizes,
 }
 
 /// Availability of codecs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CodecFacts {
+pub struct CodecSpec {
     /// Cores that all codecs share.
     pub cores: u16,
     /// Reason for which there are no codecs; `None` if there are.

@@ -90,14 +90,14 @@ fn answer() -> impl Strategy<Value = Answer> {
     ]
 }
 
-fn kept() -> impl Strategy<Value = KeptFacts> {
-    any::<(u32, u32)>().prop_map(|(code, module)| KeptFacts { code, module })
+fn kept() -> impl Strategy<Value = RetainedSizes> {
+    any::<(u32, u32)>().prop_map(|(code, module)| RetainedSizes { code, module })
 }
 
-fn port_facts() -> impl Strategy<Value = PortFacts> {
+fn port_facts() -> impl Strategy<Value = CellPort> {
     let numbers = (port(), any::<[u32; 3]>(), any::<[u8; 6]>(), any::<[bool; 3]>());
     (numbers, text(), option::of(any::<u64>().prop_map(BitsPerSecond))).prop_map(
-        |((port, [ifindex, queue, mtu], mac, [raw, cabled, in_driver]), name, rate)| PortFacts {
+        |((port, [ifindex, queue, mtu], mac, [raw, cabled, in_driver]), name, rate)| CellPort {
             port,
             name,
             ifindex,
@@ -123,9 +123,9 @@ fn pool() -> impl Strategy<Value = Pool> {
     })
 }
 
-fn shared() -> impl Strategy<Value = SharedFacts> {
+fn shared() -> impl Strategy<Value = ArenaSpec> {
     (any::<[u64; 2]>(), any::<[u32; 3]>(), any::<[bool; 2]>()).prop_map(
-        |([address, arena_pages], [number, globals, ring_length], [used, grows])| SharedFacts {
+        |([address, arena_pages], [number, globals, ring_length], [used, grows])| ArenaSpec {
             address,
             arena_pages,
             number,
@@ -137,7 +137,7 @@ fn shared() -> impl Strategy<Value = SharedFacts> {
     )
 }
 
-fn service_facts() -> impl Strategy<Value = ServiceFacts> {
+fn service_facts() -> impl Strategy<Value = ServiceSpec> {
     let fields = [KeyField::Source, KeyField::SourcePort, KeyField::Rule];
     let functions = select(vec![
         HostFunctions::ALL,
@@ -158,7 +158,7 @@ fn service_facts() -> impl Strategy<Value = ServiceFacts> {
         let (name, parameters, refusals) = words;
         let (timer_ms, shared, kept) = rest;
         let [brief, closed] = flags;
-        ServiceFacts {
+        ServiceSpec {
             entry,
             name,
             session,
@@ -180,10 +180,10 @@ fn service_facts() -> impl Strategy<Value = ServiceFacts> {
     })
 }
 
-fn stream_facts() -> impl Strategy<Value = StreamFacts> {
+fn stream_facts() -> impl Strategy<Value = StreamSpec> {
     let words = (text(), btree_map(text(), vec(any::<u8>(), 0..9), 0..3));
     (entry(), session(), any::<u32>(), any::<bool>(), words, kept()).prop_map(
-        |(entry, session, memory_pages_max, closed, (name, parameters), kept)| StreamFacts {
+        |(entry, session, memory_pages_max, closed, (name, parameters), kept)| StreamSpec {
             entry,
             name,
             session,
@@ -196,7 +196,7 @@ fn stream_facts() -> impl Strategy<Value = StreamFacts> {
 }
 
 /// Returns reservations: shares from none to all, in periods that a node accepts.
-fn session_facts() -> impl Strategy<Value = SessionFacts> {
+fn session_facts() -> impl Strategy<Value = SessionSpec> {
     let share = (1..=10u32, 1..=4u32).prop_map(|(tenths, ms)| {
         // Slices are 100 µs at least.
         format!("{}us/{}ms", (tenths * ms * 100).max(100), ms.max(4))
@@ -216,7 +216,7 @@ fn session_facts() -> impl Strategy<Value = SessionFacts> {
         }
         let reservation: Reservation = serde_json::from_value(text).ok()?;
         reservation.check().ok()?;
-        Some(SessionFacts { id, reservation })
+        Some(SessionSpec { id, reservation })
     })
 }
 
@@ -227,10 +227,10 @@ fn edge() -> impl Strategy<Value = Edge> {
 /// Returns messages of the daemon, in the order in which they are declared.
 fn to_cell() -> Vec<BoxedStrategy<ToCell>> {
     use ToCell as M;
-    let ways = select(vec![StateWay::Memory, StateWay::Hooks, StateWay::Empty]);
+    let ways = select(vec![StateTransfer::Memory, StateTransfer::Hooks, StateTransfer::Empty]);
     let tap = any::<(u32, bool, bool)>();
     let tap =
-        tap.prop_map(|(snap, arriving, dropped_only)| TapFacts { snap, arriving, dropped_only });
+        tap.prop_map(|(snap, arriving, dropped_only)| CaptureSpec { snap, arriving, dropped_only });
     let codecs = (any::<u16>(), option::of(text()));
     vec![
         Just(M::Kernel).boxed(),
@@ -239,16 +239,18 @@ fn to_cell() -> Vec<BoxedStrategy<ToCell>> {
         port_facts().prop_map(M::ChangePort).boxed(),
         port().prop_map(M::RemovePort).boxed(),
         (port_facts(), option::of(port())).prop_map(|(facts, to)| M::AddFrames(facts, to)).boxed(),
-        port().prop_map(M::Taken).boxed(),
+        port().prop_map(M::DivertedPort).boxed(),
         any::<u64>().prop_map(M::Rules).boxed(),
         Just(M::Counts).boxed(),
-        Just(M::Up).boxed(),
+        Just(M::Tap).boxed(),
         Just(M::Lanes).boxed(),
         Just(M::RuleFacts).boxed(),
-        Just(M::Rooms).boxed(),
-        Just(M::Lines).boxed(),
+        Just(M::QueueCredits).boxed(),
+        Just(M::PortShares).boxed(),
         Just(M::Answers).boxed(),
-        (port(), session(), any::<Option<u32>>()).prop_map(|(p, s, l)| M::Line(p, s, l)).boxed(),
+        (port(), session(), any::<Option<u32>>())
+            .prop_map(|(p, s, l)| M::SetPortShare(p, s, l))
+            .boxed(),
         Just(M::Expect).boxed(),
         bytes().prop_map(M::Memory).boxed(),
         session_facts().prop_map(|facts| M::Session(Box::new(facts))).boxed(),
@@ -258,7 +260,7 @@ fn to_cell() -> Vec<BoxedStrategy<ToCell>> {
         stream_facts().prop_map(|facts| M::StartStreams(Box::new(facts))).boxed(),
         stream_facts().prop_map(|facts| M::ReplaceStreams(Box::new(facts))).boxed(),
         any::<bool>().prop_map(|v6| M::Sockets { v6 }).boxed(),
-        codecs.prop_map(|(cores, missing)| M::Codecs(CodecFacts { cores, missing })).boxed(),
+        codecs.prop_map(|(cores, missing)| M::Codecs(CodecSpec { cores, missing })).boxed(),
         any::<(u64, u32)>().prop_map(|(codec, pid)| M::CodecStarted(codec, pid)).boxed(),
         (any::<u64>(), text(), nanos())
             .prop_map(|(n, why, cpu)| M::CodecEnded(n, why, cpu))
@@ -276,12 +278,14 @@ fn to_cell() -> Vec<BoxedStrategy<ToCell>> {
             .prop_map(|keys| M::Associate(SecretBytes(Zeroizing::new(keys))))
             .boxed(),
         association().prop_map(M::Disassociate).boxed(),
-        (question(), answer()).prop_map(|(question, answer)| M::Called(question, answer)).boxed(),
+        (question(), answer())
+            .prop_map(|(question, answer)| M::CallAnswer(question, answer))
+            .boxed(),
         entry().prop_map(M::Stop).boxed(),
         (entry(), vec(any::<u8>(), 0..99)).prop_map(|(entry, it)| M::Message(entry, it)).boxed(),
         Just(M::Report).boxed(),
         Just(M::ReportSessions).boxed(),
-        option::of(tap).prop_map(M::Tap).boxed(),
+        option::of(tap).prop_map(M::Capture).boxed(),
         vec(entry(), 0..9).prop_map(M::Adopt).boxed(),
     ]
 }
@@ -364,15 +368,28 @@ fn each_number(value: &mut Value, with: &mut impl FnMut(&mut u64)) {
     }
 }
 
-fn tapped() -> impl Strategy<Value = Box<Tapped>> {
-    let seen =
-        prop_oneof![any::<u16>().prop_map(Seen::Came), Just(Seen::Leaving), Just(Seen::Ended)];
+fn tapped() -> impl Strategy<Value = Box<CapturedFrame>> {
+    let seen = prop_oneof![
+        any::<u16>().prop_map(CapturePoint::Arrival),
+        Just(CapturePoint::Departure),
+        Just(CapturePoint::End)
+    ];
     let who = (port(), option::of(entry()), any::<Option<u32>>(), any::<u16>());
     let what = (any::<u64>(), any::<u32>(), vec(any::<u8>(), 0..64));
     (who, what, text(), seen).prop_map(|(who, what, verdict, seen)| {
         let (port, entry, rule, session) = who;
         let (time_ns, length, bytes) = what;
-        Box::new(Tapped { time_ns, port, entry, rule, session, verdict, seen, length, bytes })
+        Box::new(CapturedFrame {
+            time_ns,
+            port,
+            entry,
+            rule,
+            session,
+            verdict,
+            seen,
+            length,
+            bytes,
+        })
     })
 }
 
@@ -384,9 +401,9 @@ fn failure() -> impl Strategy<Value = Failure> {
 fn from_cell() -> Vec<BoxedStrategy<FromCell>> {
     use FromCell as M;
     let given = prop_oneof![
-        (port(), any::<u32>()).prop_map(|(port, queue)| Given::Socket(port, queue)),
-        Just(Given::Kernel),
-        Just(Given::Up),
+        (port(), any::<u32>()).prop_map(|(port, queue)| ReturnedFd::Socket(port, queue)),
+        Just(ReturnedFd::Kernel),
+        Just(ReturnedFd::Tap),
     ];
     let services = vec((entry(), any::<Option<u32>>()), 0..9);
     let adopted = (any::<u32>(), services, any::<u32>());
@@ -400,8 +417,8 @@ fn from_cell() -> Vec<BoxedStrategy<FromCell>> {
         any::<u64>().prop_map(M::CodecUnwanted).boxed(),
         (entry(), any::<u64>()).prop_map(|(entry, us)| M::Replaced(entry, us)).boxed(),
         (entry(), failure()).prop_map(|(entry, why)| M::ReplaceFailed(entry, why)).boxed(),
-        entry().prop_map(M::Kept).boxed(),
-        (entry(), text()).prop_map(|(entry, why)| M::PutBack(entry, why)).boxed(),
+        entry().prop_map(M::VersionConfirmed).boxed(),
+        (entry(), text()).prop_map(|(entry, why)| M::RolledBack(entry, why)).boxed(),
         entry().prop_map(M::Targeted).boxed(),
         entry().prop_map(M::TargetFailed).boxed(),
         entry().prop_map(M::Recounting).boxed(),
@@ -413,10 +430,10 @@ fn from_cell() -> Vec<BoxedStrategy<FromCell>> {
         (entry(), any::<u32>(), vec(any::<u8>(), 0..256))
             .prop_map(|(entry, code, data)| M::Event(entry, code, data))
             .boxed(),
-        (entry(), text()).prop_map(|(entry, text)| M::Said(entry, text)).boxed(),
+        (entry(), text()).prop_map(|(entry, text)| M::Log(entry, text)).boxed(),
         (entry(), vec(any::<Option<i32>>(), 0..9)).prop_map(|(e, it)| M::Answered(e, it)).boxed(),
         association().prop_map(M::Associated).boxed(),
-        question().prop_map(M::Calls).boxed(),
+        question().prop_map(M::Call).boxed(),
         (entry(), service_report()).prop_map(|(entry, it)| M::Service(entry, it)).boxed(),
         vec(session_report(), 0..4).prop_map(M::Sessions).boxed(),
         Just(M::SessionsReported).boxed(),
@@ -424,13 +441,13 @@ fn from_cell() -> Vec<BoxedStrategy<FromCell>> {
             .prop_map(|(rest, of)| M::MemoryOf(rest, of))
             .boxed(),
         any::<u32>().prop_map(|it| M::Reported(Box::new(cell_report(it.into())))).boxed(),
-        tapped().prop_map(M::Tapped).boxed(),
+        tapped().prop_map(M::Captured).boxed(),
         adopted
             .prop_map(|(protocol, services, given)| {
                 M::Adopted(Adopted { protocol, services, given })
             })
             .boxed(),
-        given.prop_map(M::Given).boxed(),
+        given.prop_map(M::Returned).boxed(),
     ]
 }
 

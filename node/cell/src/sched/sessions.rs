@@ -15,7 +15,7 @@ mod watch;
 
 use crate::memory::Memory;
 use crate::packet_memory::PacketMemory;
-use crate::protocol::{DEVIATION_BOUNDS, SessionFacts, SessionReport};
+use crate::protocol::{DEVIATION_BOUNDS, SessionReport, SessionSpec};
 use crate::sched::fifo::Fifo;
 use crate::sched::queue_credits::{Queue, QueueCredits};
 use crate::sched::slot_map::SlotMap;
@@ -164,7 +164,7 @@ pub(crate) struct Task {
     pub(crate) processor: u16,
 }
 
-/// Turn to run: the task, and when it ends.
+/// Next turn: the task, and when it ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Next {
     pub(crate) task: Task,
@@ -218,7 +218,7 @@ impl Sessions {
     }
 
     /// Adds a session, or changes its reservation; its queued packets stay queued.
-    pub(crate) fn set(&mut self, now: Nanos, facts: &SessionFacts) {
+    pub(crate) fn set(&mut self, now: Nanos, facts: &SessionSpec) {
         let reservation = &facts.reservation;
         let mut promises: Vec<_> = reservation.processors.iter().copied().map(Some).collect();
         if promises.is_empty() {

@@ -1,7 +1,7 @@
 //! Unit tests of turns, their timer, and their accounts, by a manual clock.
 
 use super::*;
-use crate::protocol::SessionFacts;
+use crate::protocol::SessionSpec;
 use sessions::Task;
 use units::EntryId;
 
@@ -29,7 +29,7 @@ fn scheduler(reservation: &str) -> Scheduler<Noted> {
     let timer = Noted::default();
     let mut scheduler = Scheduler::new(timer, PacketMemory::of(1), Memory::new());
     let reservation = serde_json::from_str(reservation).unwrap();
-    let facts = SessionFacts { id: SessionId(2), reservation };
+    let facts = SessionSpec { id: SessionId(2), reservation };
     scheduler.sessions_mut().set(Nanos::ZERO, &facts);
     scheduler.sessions_mut().wake(Nanos::ZERO, SessionId(2), TASK);
     scheduler

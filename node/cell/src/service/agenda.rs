@@ -14,14 +14,14 @@
 
 use super::instances::{Instances, Starts};
 use super::lane::Called;
-use super::letter::Letter;
+use super::message::PendingMessage;
 use super::pools::Step;
 use super::replace::ReplaceError;
 use super::shared::Shared;
-use super::turns::{Reply, Turn};
+use super::turns::{Reply, TurnResult};
 use super::{Ready, Service};
 use crate::memory::Charge;
-use crate::protocol::StateWay;
+use crate::protocol::StateTransfer;
 use crate::sched::pacer;
 use abi::Event;
 use engine::{Call, Ended, Engine, Kept, QueueEvent, StateError};
@@ -38,23 +38,23 @@ pub(crate) enum Control {
     /// Call of `on_timer` in every lane that handles timers.
     Timer,
     /// Call of `on_message` in every lane that handles messages.
-    Message(Letter),
+    Message(PendingMessage),
     /// Call of `on_memory_low` in every lane.
     MemoryLow(LowMemory),
     /// Call of `on_queue` in every lane.
     Queue(QueueEvent),
     /// Replacement by another version.
-    Replace(Box<Ready>, StateWay),
+    Replace(Box<Ready>, StateTransfer),
 }
 
 /// Request in progress.
 pub(super) enum Current {
-    /// Hook: the lane in which it is called next, the answers so far, and the letter of a message.
-    Hook { call: Call, lane: usize, answers: Vec<Option<i32>>, letter: Option<Letter> },
+    /// Hook: the lane in which it is called next, the answers so far, and the message that it handles.
+    Hook { call: Call, lane: usize, answers: Vec<Option<i32>>, message: Option<PendingMessage> },
     /// Collection of the state that each lane hands to the next version.
     Keep {
         ready: Box<Ready>,
-        transfer: StateWay,
+        transfer: StateTransfer,
         kept: Vec<Option<Kept>>,
         held: Vec<Charge>,
         from: Place,
@@ -82,22 +82,22 @@ impl Control {
         self,
         service: &mut Service,
         now: CoarseInstant,
-        turn: &mut Turn,
+        turn: &mut TurnResult,
     ) -> Option<Current> {
         let now_ms = now.as_millis();
-        let (call, letter) = match self {
+        let (call, message) = match self {
             Self::Timer => (Call::Timer { now_ms }, None),
             Self::MemoryLow(low) => (low_memory_call(&low, now), None),
             Self::Queue(event) => (Call::Queue { event, now_ms }, None),
-            Self::Message(letter) => {
-                (Call::Message { message: letter.bytes(), now_ms }, Some(letter))
+            Self::Message(message) => {
+                (Call::Message { message: message.bytes(), now_ms }, Some(message))
             }
             Self::Replace(ready, transfer) => {
                 return begin_to_keep(service, ready, transfer, now, turn);
             }
         };
         // A hook in each lane that handles it, if there is one.
-        let is_asked = letter.as_ref().is_some_and(Letter::is_of_daemon);
+        let is_asked = message.as_ref().is_some_and(PendingMessage::is_of_daemon);
         let lanes = service.instances.lanes();
         let first = service.instances.lane_for(&call, 0).filter(|_| service.hold(now));
         let Some(lane) = first else {
@@ -105,7 +105,7 @@ impl Control {
             return None;
         };
         let answers = Vec::with_capacity(if is_asked { lanes } else { 0 });
-        Some(Current::Hook { call, lane, answers, letter })
+        Some(Current::Hook { call, lane, answers, message })
     }
 }
 
@@ -113,12 +113,12 @@ impl Control {
 fn begin_to_keep(
     service: &mut Service,
     ready: Box<Ready>,
-    transfer: StateWay,
+    transfer: StateTransfer,
     now: CoarseInstant,
-    turn: &mut Turn,
+    turn: &mut TurnResult,
 ) -> Option<Current> {
     let (old, new) = (service.instances.lanes(), ready.facts.lanes.max(1));
-    if transfer != StateWay::Empty && old != usize::from(new) {
+    if transfer != StateTransfer::Empty && old != usize::from(new) {
         turn.reply = Some(Reply::Replaced(Err(ReplaceError::Lanes { old, new })));
         return None;
     }
@@ -133,7 +133,12 @@ fn begin_to_keep(
 
 impl Place {
     /// Keeps the old version, which goes back to its level if it can.
-    fn stay(&self, service: &mut Service, error: ReplaceError, turn: &mut Turn) -> Option<Current> {
+    fn stay(
+        &self,
+        service: &mut Service,
+        error: ReplaceError,
+        turn: &mut TurnResult,
+    ) -> Option<Current> {
         if let (Some(shared), Some(home)) = (service.shared_mut(), self.home) {
             shared.set_home(home);
         }
@@ -149,16 +154,17 @@ impl Current {
         service: &mut Service,
         engine: &Engine,
         (until, now): (Nanos, CoarseInstant),
-        turn: &mut Turn,
+        turn: &mut TurnResult,
     ) -> Option<Self> {
         match self {
-            Self::Hook { call, lane, mut answers, mut letter } => {
+            Self::Hook { call, lane, mut answers, mut message } => {
                 let called = service.instances.call(lane, until, &call);
-                if let Some(letter) = letter.as_mut().filter(|_| !matches!(called, Called::Empty)) {
-                    letter.delivered();
+                if let Some(message) = message.as_mut().filter(|_| !matches!(called, Called::Empty))
+                {
+                    message.delivered();
                 }
                 let answer = match called {
-                    Called::Suspended => return Some(Self::Hook { call, lane, answers, letter }),
+                    Called::Suspended => return Some(Self::Hook { call, lane, answers, message }),
                     Called::Ended(Ended::Message(Ok(answer))) => answer,
                     Called::Ended(Ended::Message(Err(trap)) | Ended::Timer(Err(trap))) => {
                         service.replace(lane, trap, now);
@@ -168,9 +174,9 @@ impl Current {
                 };
                 answers.push(answer);
                 if let Some(lane) = service.instances.lane_for(&call, lane + 1) {
-                    return Some(Self::Hook { call, lane, answers, letter });
+                    return Some(Self::Hook { call, lane, answers, message });
                 }
-                let is_asked = letter.as_ref().is_some_and(Letter::is_of_daemon);
+                let is_asked = message.as_ref().is_some_and(PendingMessage::is_of_daemon);
                 turn.reply = is_asked.then_some(Reply::Answered(answers));
                 None
             }
@@ -206,15 +212,15 @@ impl Current {
 /// if the call is suspended.
 fn keep(
     service: &mut Service,
-    transfer: StateWay,
+    transfer: StateTransfer,
     lane: usize,
     held: &mut Vec<Charge>,
     (until, now): (Nanos, CoarseInstant),
 ) -> Result<Option<Option<Kept>>, ReplaceError> {
     let session = service.session();
     match transfer {
-        StateWay::Empty => Ok(Some(None)),
-        StateWay::Memory => {
+        StateTransfer::Empty => Ok(Some(None)),
+        StateTransfer::Memory => {
             let Some(instance) = service.instances.lane_mut(lane).instance() else {
                 return Ok(Some(None));
             };
@@ -222,7 +228,7 @@ fn keep(
             held.push(service.version.charge_state(session, bytes)?);
             Ok(Some(Some(instance.save_memory())))
         }
-        StateWay::Hooks => {
+        StateTransfer::Hooks => {
             let call = Call::StateOut { now_ms: now.as_millis() };
             match service.instances.call(lane, until, &call) {
                 Called::Suspended => Ok(None),
@@ -368,7 +374,7 @@ mod tests {
     use units::{Bytes, SessionId};
 
     fn message() -> Control {
-        Control::Message(Letter::of_daemon([1].into()))
+        Control::Message(PendingMessage::of_daemon([1].into()))
     }
 
     fn low(used: u64) -> LowMemory {
@@ -377,7 +383,7 @@ mod tests {
 
     /// Takes all queued requests; returns a letter for each.
     fn waiting(agenda: &mut Agenda) -> String {
-        let letter = |control| match control {
+        let message = |control| match control {
             Control::Timer => 'T',
             Control::Message(_) => 'M',
             Control::MemoryLow(low) => {
@@ -392,7 +398,7 @@ mod tests {
             Control::Queue(QueueEvent::Dropped(_)) => 'D',
             Control::Replace(..) => 'R',
         };
-        std::iter::from_fn(|| agenda.take_control()).map(letter).collect()
+        std::iter::from_fn(|| agenda.take_control()).map(message).collect()
     }
 
     #[test]
@@ -436,7 +442,7 @@ mod tests {
             call: low_memory_call(&low(3), CoarseInstant::ZERO),
             lane: 0,
             answers: Vec::new(),
-            letter: None,
+            message: None,
         }));
         assert!(agenda.has_work() && agenda.is_at_work());
         let current = agenda.take_current();

@@ -3,7 +3,7 @@
 use crate::control::round::Round;
 use crate::dispatch::Dispatcher;
 use crate::memory::Memory;
-use crate::protocol::{Failure, FromCell, ServiceFacts, StateWay};
+use crate::protocol::{Failure, FromCell, ServiceSpec, StateTransfer};
 use crate::sched::Timer;
 use crate::service::mappings::Mappings;
 use crate::service::programs::Programs;
@@ -42,7 +42,7 @@ impl Loader {
     /// The daemon cannot be told.
     pub(crate) fn start(
         &mut self,
-        facts: ServiceFacts,
+        facts: ServiceSpec,
         fds: &[OwnedFd],
         dispatcher: &mut Dispatcher<impl Timer>,
         round: &mut Round<'_>,
@@ -65,7 +65,7 @@ impl Loader {
     /// The daemon cannot be told.
     pub(crate) fn replace(
         &mut self,
-        (facts, transfer): (ServiceFacts, StateWay),
+        (facts, transfer): (ServiceSpec, StateTransfer),
         fds: &[OwnedFd],
         dispatcher: &mut Dispatcher<impl Timer>,
         round: &mut Round<'_>,
@@ -89,7 +89,7 @@ impl Loader {
 
     fn prepare_for(
         &mut self,
-        facts: ServiceFacts,
+        facts: ServiceSpec,
         fds: &[OwnedFd],
         dispatcher: &Dispatcher<impl Timer>,
         is_new: bool,
@@ -107,7 +107,7 @@ impl Loader {
     /// The session lacks the memory, the code is invalid, or the shared memory cannot be mapped.
     pub(crate) fn prepare(
         &mut self,
-        facts: ServiceFacts,
+        facts: ServiceSpec,
         (code, memory): (&OwnedFd, &[OwnedFd]),
         ports: BTreeMap<String, u16>,
         lane: Option<Lane<'static>>,

@@ -2,7 +2,7 @@
 //! of their outcomes.
 
 use crate::protocol::CellReport;
-use crate::service::letter::{Letter, LetterCounts};
+use crate::service::message::{MessageCounts, PendingMessage};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use units::EntryId;
@@ -14,7 +14,7 @@ pub(crate) const WAITING_MAX: usize = 4 * 64;
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
     waiting: VecDeque<(EntryId, Vec<u8>)>,
-    counts: Rc<LetterCounts>,
+    counts: Rc<MessageCounts>,
     /// Messages for which there was no receiver.
     unheard: u64,
 }
@@ -45,13 +45,13 @@ impl Mailbox {
     pub(crate) fn poll_letter(
         &mut self,
         before: impl FnOnce(EntryId) -> Vec<EntryId>,
-    ) -> Option<Vec<(EntryId, Letter)>> {
+    ) -> Option<Vec<(EntryId, PendingMessage)>> {
         let (from, message) = self.waiting.pop_front()?;
         let receivers = before(from);
         self.unheard += u64::from(receivers.is_empty());
         let message: Rc<[u8]> = message.into();
-        let letter = |to| (to, Letter::of_module(Rc::clone(&message), &self.counts));
-        Some(receivers.into_iter().map(letter).collect())
+        let message = |to| (to, PendingMessage::of_module(Rc::clone(&message), &self.counts));
+        Some(receivers.into_iter().map(message).collect())
     }
 }
 
@@ -75,7 +75,7 @@ mod tests {
         });
         let letters = first.as_mut().unwrap();
         assert_eq!(letters.iter().map(|(to, _)| to.0).collect::<Vec<_>>(), [7, 8]);
-        assert!(letters.iter().all(|(_, letter)| *letter.bytes() == [1]));
+        assert!(letters.iter().all(|(_, message)| *message.bytes() == [1]));
         letters[0].1.delivered();
         drop(first);
         assert_eq!(report(&mailbox), (1, 1, 0));

@@ -1,6 +1,6 @@
 //! Cache of the cell's mappings of memory shared with the kernel, for services that return.
 
-use crate::protocol::{SPARE_PAGES_MAX, SharedFacts};
+use crate::protocol::{ArenaSpec, SPARE_PAGES_MAX};
 use bpf::{MappedArena, MappedBlock, RingBuffer};
 use rustix::fd::{AsFd, OwnedFd};
 use std::cell::RefCell;
@@ -36,7 +36,7 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    fn new(facts: &SharedFacts, fds: &[OwnedFd]) -> Result<Self, SharedError> {
+    fn new(facts: &ArenaSpec, fds: &[OwnedFd]) -> Result<Self, SharedError> {
         let [arena, block, ring] = fds else { return Err(SharedError::Missing("a descriptor")) };
         let memory = MappedArena::from_fd(arena.as_fd(), facts.address, facts.arena_pages)?;
         let block = MappedBlock::from_fd(block.as_fd(), layout::block_length(facts.globals))
@@ -93,7 +93,7 @@ impl Mappings {
     /// ring), or an unused one of the same arena.
     pub(crate) fn map(
         &mut self,
-        facts: &SharedFacts,
+        facts: &ArenaSpec,
         fds: &[OwnedFd],
     ) -> Result<Rc<Mapping>, SharedError> {
         let (number, address) = (facts.number, facts.address);

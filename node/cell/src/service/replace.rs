@@ -48,7 +48,7 @@ pub(crate) enum ReplaceError {
 
 /// Outcome of a replacement, for the daemon.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Sequel {
+pub(crate) enum ReplaceOutcome {
     /// The probation is over, and the old version is removed.
     Kept,
     /// The old version is back, for this reason.
@@ -59,7 +59,7 @@ pub(crate) enum Sequel {
 #[derive(Default)]
 pub(super) struct Succession {
     before: Option<Before>,
-    sequel: Option<Sequel>,
+    sequel: Option<ReplaceOutcome>,
     /// Changes of the version that the daemon has not confirmed: levels in its messages are meant
     /// for an earlier one, whose programs are still in place.
     unknown: u32,
@@ -88,7 +88,7 @@ impl Succession {
 
     /// Records that the old version is back, because the new one trapped.
     pub(super) fn put_back(&mut self, why: String) {
-        self.sequel = Some(Sequel::PutBack(why));
+        self.sequel = Some(ReplaceOutcome::PutBack(why));
     }
 
     /// Counts a confirmation by the daemon.
@@ -102,7 +102,7 @@ impl Succession {
             Some(before) if before.until > now => before.until,
             Some(_) => {
                 self.before = None;
-                self.sequel = Some(Sequel::Kept);
+                self.sequel = Some(ReplaceOutcome::Kept);
                 CoarseInstant::NEVER
             }
             None => CoarseInstant::NEVER,
@@ -115,7 +115,7 @@ impl Succession {
     }
 
     /// Returns the outcome of a replacement, once.
-    pub(super) const fn take_sequel(&mut self) -> Option<Sequel> {
+    pub(super) const fn take_outcome(&mut self) -> Option<ReplaceOutcome> {
         self.sequel.take()
     }
 

@@ -26,7 +26,7 @@ use wasm_to_bpf::layout;
 use xsk::Packet;
 
 use crate::below::{take_below, take_up};
-use crate::protocol::SharedFacts;
+use crate::protocol::ArenaSpec;
 use crate::service::mappings::{Mapping, Mappings, SharedError};
 
 /// Polls of a lane in which a program runs before the attempt is given up: far more than the
@@ -54,7 +54,7 @@ impl Shared {
     /// no service of this cell uses the lane yet.
     pub(crate) fn map(
         mappings: &mut Mappings,
-        facts: &SharedFacts,
+        facts: &ArenaSpec,
         fds: &[OwnedFd],
         lane: Option<Lane<'static>>,
         is_new: bool,

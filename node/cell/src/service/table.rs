@@ -138,7 +138,7 @@ impl Services {
 
     /// Schedules a check of a service in the next round, and of its lane, if it has one, in all
     /// rounds.
-    pub(crate) fn look_soon(&mut self, entry: EntryId) {
+    pub(crate) fn poll_soon(&mut self, entry: EntryId) {
         self.watch.set(entry, CoarseInstant::ZERO);
         if self.get(entry).is_some_and(|service| service.home().is_some()) {
             self.watch.has_lane(entry);
@@ -146,7 +146,7 @@ impl Services {
     }
 
     /// Schedules the next check of a service.
-    pub(crate) fn look_at(&mut self, entry: EntryId, at: CoarseInstant) {
+    pub(crate) fn poll_at(&mut self, entry: EntryId, at: CoarseInstant) {
         self.watch.set(entry, at);
     }
 

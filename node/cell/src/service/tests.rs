@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::dispatch::tests::{ENTRY, Rig, TICKS, facts};
-use crate::protocol::StateWay;
+use crate::protocol::StateTransfer;
 
 const START: CoarseInstant = CoarseInstant::from_millis(1_000);
 /// Module that counts its packets in its memory, and drops each with its number as the reason. It
@@ -21,7 +21,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn start(facts: ServiceFacts, body: &str) -> Self {
+    fn start(facts: ServiceSpec, body: &str) -> Self {
         let mut rig = Rig::new();
         let ready = rig.ready(facts, body);
         let pacer = Rc::clone(rig.dispatcher.scheduler().pacer());
@@ -69,7 +69,13 @@ impl Bench {
     }
 
     /// Replaces the service by another version.
-    fn replace(&mut self, facts: ServiceFacts, body: &str, transfer: StateWay, now: CoarseInstant) {
+    fn replace(
+        &mut self,
+        facts: ServiceSpec,
+        body: &str,
+        transfer: StateTransfer,
+        now: CoarseInstant,
+    ) {
         let ready = self.rig.ready(facts, body);
         assert!(self.service.request(Control::Replace(Box::new(ready), transfer)));
         assert!(matches!(self.run_steps(now)[..], [Reply::Replaced(Ok(_))]));
@@ -86,7 +92,7 @@ fn after(millis: u64) -> CoarseInstant {
 
 #[test]
 fn timers_come_as_often_as_their_period_says_and_those_that_were_missed_come_as_one() {
-    let mut bench = Bench::start(ServiceFacts { timer_ms: Some(7), ..facts(ENTRY) }, TICKS);
+    let mut bench = Bench::start(ServiceSpec { timer_ms: Some(7), ..facts(ENTRY) }, TICKS);
     let mut at = bench.service.tick(START);
     for number in 1..=100 {
         assert_eq!(at, after(7 * number));
@@ -135,7 +141,7 @@ fn an_instance_that_cannot_start_again_is_tried_every_tenth_of_a_second() {
 fn a_flow_meets_the_same_lane_every_time_and_all_lanes_have_flows() {
     let lane = r#"(func (export "on_packet") (result i32)
         (i32.or (i32.const 1) (i32.shl (i32.load (i32.const 0x801c)) (i32.const 16))))"#;
-    let mut bench = Bench::start(ServiceFacts { lanes: 3, ..facts(ENTRY) }, lane);
+    let mut bench = Bench::start(ServiceSpec { lanes: 3, ..facts(ENTRY) }, lane);
     let mut lanes = BTreeMap::new();
     for round in 0..3 {
         for flow in 0..40u32 {
@@ -153,7 +159,8 @@ fn a_flow_meets_the_same_lane_every_time_and_all_lanes_have_flows() {
 
 #[test]
 fn another_version_goes_on_with_the_memory_of_the_one_before_or_begins_empty() {
-    for (transfer, expected) in [(StateWay::Memory, [1, 2, 3, 4]), (StateWay::Empty, [1, 1, 2, 2])]
+    for (transfer, expected) in
+        [(StateTransfer::Memory, [1, 2, 3, 4]), (StateTransfer::Empty, [1, 1, 2, 2])]
     {
         let mut bench = Bench::start(facts(ENTRY), COUNTS);
         (0..2).for_each(|_| bench.handle(0, 0, START));
@@ -174,7 +181,7 @@ fn packets_that_waited_for_the_version_before_are_the_next_ones_in_their_order()
             "it has work once"
         );
     }
-    bench.replace(ServiceFacts { lanes: 2, ..facts(ENTRY) }, COUNTS, StateWay::Empty, START);
+    bench.replace(ServiceSpec { lanes: 2, ..facts(ENTRY) }, COUNTS, StateTransfer::Empty, START);
     assert!(!bench.service.is_idle());
     let Bench { rig, service } = &mut bench;
     let (path, sessions) = rig.dispatcher.path_and_sessions();
@@ -192,7 +199,7 @@ fn a_version_that_falls_within_half_a_second_is_put_back_and_not_later() {
     for (falls_at, is_put_back) in [(499, true), (500, false)] {
         let mut bench = Bench::start(facts(ENTRY), COUNTS);
         bench.handle(0, 0, START);
-        bench.replace(facts(ENTRY), COUNTS, StateWay::Empty, START);
+        bench.replace(facts(ENTRY), COUNTS, StateTransfer::Empty, START);
         assert!(bench.service.is_unknown());
         assert_eq!(bench.service.tick(after(1)), after(500), "it is watched until then");
         bench.service.tick(after(falls_at));
@@ -200,8 +207,10 @@ fn a_version_that_falls_within_half_a_second_is_put_back_and_not_later() {
         let Notices { trapped, traps, sequel } = bench.service.take_notices();
         assert_eq!((trapped.len(), traps), (1, 1));
         match sequel {
-            Some(Sequel::PutBack(why)) => assert!(is_put_back && why.contains("unreachable")),
-            Some(Sequel::Kept) => assert!(!is_put_back),
+            Some(ReplaceOutcome::PutBack(why)) => {
+                assert!(is_put_back && why.contains("unreachable"))
+            }
+            Some(ReplaceOutcome::Kept) => assert!(!is_put_back),
             None => panic!("the daemon waits for one of them"),
         }
         assert_eq!(bench.service.take_notices().sequel, None, "it was told");
@@ -235,14 +244,14 @@ fn no_more_packets_begin_than_there_is_time_to_handle_and_to_send() {
 
 #[test]
 fn a_service_with_too_much_to_answer_takes_no_more_and_leaves_a_tick_out() {
-    let mut bench = Bench::start(ServiceFacts { timer_ms: Some(5), ..facts(ENTRY) }, TICKS);
-    let letter = || Control::Message(letter::Letter::of_daemon([1].into()));
-    let taken = (0..1_000).take_while(|_| bench.service.request(letter())).count();
+    let mut bench = Bench::start(ServiceSpec { timer_ms: Some(5), ..facts(ENTRY) }, TICKS);
+    let message = || Control::Message(message::PendingMessage::of_daemon([1].into()));
+    let taken = (0..1_000).take_while(|_| bench.service.request(message())).count();
     assert!(taken > 8 && taken < 1_000, "{taken}");
     bench.service.tick(after(5));
-    let told = bench.run_steps(after(5));
+    let reported = bench.run_steps(after(5));
     assert_eq!(
-        (told.len(), bench.events()),
+        (reported.len(), bench.events()),
         (taken, 0),
         "each is answered, the timer is not asked"
     );

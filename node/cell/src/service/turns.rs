@@ -1,7 +1,7 @@
 //! Turn of a service's packets, and the work that calls leave.
 
 use super::counters::Ending;
-use super::replace::{ReplaceError, Sequel};
+use super::replace::{ReplaceError, ReplaceOutcome};
 use super::version::StartFailure;
 use super::{Origin, Service};
 use crate::datapath::EgressPath;
@@ -57,7 +57,7 @@ pub(crate) struct Notices {
     /// Number of traps of instances since the start.
     pub(crate) traps: u64,
     /// Outcome of a replacement.
-    pub(crate) sequel: Option<Sequel>,
+    pub(crate) sequel: Option<ReplaceOutcome>,
 }
 
 /// Reply that the daemon waits for.
@@ -70,7 +70,7 @@ pub(crate) enum Reply {
 
 /// Result of a turn.
 #[derive(Default)]
-pub(crate) struct Turn {
+pub(crate) struct TurnResult {
     /// Work left by its packets.
     pub(crate) after: Aftermath,
     /// Packets that were handled, and the queue credit that they had.
@@ -84,7 +84,7 @@ pub(crate) struct Turn {
     pub(crate) through_at: Option<Nanos>,
 }
 
-impl Turn {
+impl TurnResult {
     /// Counts a handled packet, and the queue credit that it had.
     #[inline]
     pub(super) fn count(&mut self, credit: Bytes) {
@@ -97,7 +97,7 @@ impl Turn {
 pub(super) struct Running<'a, 'b> {
     now: CoarseInstant,
     egress_path: &'a mut EgressPath<'b>,
-    turn: &'a mut Turn,
+    turn: &'a mut TurnResult,
 }
 
 impl<'a, 'b> Running<'a, 'b> {
@@ -105,7 +105,7 @@ impl<'a, 'b> Running<'a, 'b> {
     pub(super) const fn new(
         now: CoarseInstant,
         egress_path: &'a mut EgressPath<'b>,
-        turn: &'a mut Turn,
+        turn: &'a mut TurnResult,
     ) -> Self {
         Self { now, egress_path, turn }
     }
@@ -174,9 +174,9 @@ impl<'a, 'b> Running<'a, 'b> {
     pub(super) fn give_up(&mut self, service: &mut Service, lane: usize) {
         let Some((packet, origin)) = service.instances.lane_mut(lane).pop_waiting() else { return };
         self.turn.count(origin.credit);
-        service.outlet.counters_mut().count_in(&packet);
+        service.output_edges.counters_mut().count_in(&packet);
         self.egress_path.recycle(packet);
-        service.outlet.counters_mut().count(Ending::Down);
+        service.output_edges.counters_mut().count(Ending::Down);
         service.through(&origin, self.turn);
     }
 
@@ -186,9 +186,9 @@ impl<'a, 'b> Running<'a, 'b> {
             let waiting = service.instances.lane_mut(lane).pop_waiting();
             let Some((packet, origin)) = waiting else { return };
             self.turn.count(origin.credit);
-            service.outlet.counters_mut().count_in(&packet);
+            service.output_edges.counters_mut().count_in(&packet);
             let is_closed = service.facts.closed;
-            if !service.outlet.go_without(packet, &origin, is_closed, self.egress_path) {
+            if !service.output_edges.go_without(packet, &origin, is_closed, self.egress_path) {
                 service.through(&origin, self.turn);
             }
         }
@@ -202,7 +202,7 @@ impl<'a, 'b> Running<'a, 'b> {
         handled: Handled<Packet>,
         origin: &Origin,
     ) {
-        service.outlet.counters_mut().count_in(&handled.packet);
+        service.output_edges.counters_mut().count_in(&handled.packet);
         self.turn.count(origin.credit);
         let after = service.finish(lane, handled, origin, self.now, self.egress_path);
         self.turn.after.join(&after);

@@ -2,7 +2,7 @@
 
 use crate::below;
 use crate::memory::{Allowance, Charge, Memory};
-use crate::protocol::ServiceFacts;
+use crate::protocol::ServiceSpec;
 use crate::service::shared::Shared;
 use engine::{Engine, InstanceSpec, Kept, Pace, Program, StartError, Starting, Trap, TrapKind};
 use session::memory::OutOfMemory;
@@ -42,7 +42,7 @@ impl Version {
     /// Creates a version of prepared code, whose instances ask `pace` how long they may run.
     pub(super) fn new(
         program: Program<Packet>,
-        facts: &ServiceFacts,
+        facts: &ServiceSpec,
         ports: BTreeMap<String, u16>,
         shared: Option<&Shared>,
         (memory, charge): (Memory, Charge),

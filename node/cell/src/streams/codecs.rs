@@ -9,7 +9,7 @@
 //! is measured here, since the session of its stream pays for it and feeds it in its own turns: a
 //! session that has used up its slice, and gets no extra time, feeds none.
 
-use crate::protocol::CodecFacts;
+use crate::protocol::CodecSpec;
 use mpeg2::TranscodeParams;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -38,7 +38,7 @@ pub(crate) struct Codecs(Rc<RefCell<State>>);
 
 #[derive(Default)]
 struct State {
-    facts: Option<CodecFacts>,
+    facts: Option<CodecSpec>,
     streams: BTreeMap<u64, Stream>,
     codecs: BTreeMap<u64, Codec>,
     last: u64,
@@ -88,7 +88,7 @@ impl Stream {
 
 impl Codecs {
     /// Sets the availability of codecs, as the daemon states it.
-    pub(crate) fn set_facts(&self, facts: CodecFacts) {
+    pub(crate) fn set_facts(&self, facts: CodecSpec) {
         self.0.borrow_mut().facts = Some(facts);
     }
 
@@ -182,7 +182,7 @@ impl State {
     fn admit(&mut self, session: SessionId) -> Result<u64, Refusal> {
         let cores = match &self.facts {
             None => return Err(Refusal::Unavailable("this node has no codec".to_owned())),
-            Some(CodecFacts { missing: Some(why), .. }) => {
+            Some(CodecSpec { missing: Some(why), .. }) => {
                 return Err(Refusal::Unavailable(why.clone()));
             }
             Some(facts) => u64::from(facts.cores),
@@ -314,7 +314,7 @@ mod tests {
 
     fn codecs(cores: u16) -> Codecs {
         let codecs = Codecs::default();
-        codecs.set_facts(CodecFacts { cores, missing: None });
+        codecs.set_facts(CodecSpec { cores, missing: None });
         codecs
     }
 
@@ -372,7 +372,7 @@ mod tests {
         let codecs = Codecs::default();
         let own = codecs.of(SESSION, ENTRY);
         assert!(matches!(own.admit().map(|_| ()), Err(Refusal::Unavailable(_))));
-        codecs.set_facts(CodecFacts { cores: 1, missing: Some("no ffmpeg".to_owned()) });
+        codecs.set_facts(CodecSpec { cores: 1, missing: Some("no ffmpeg".to_owned()) });
         let refused = own.admit().map(|_| ());
         assert_eq!(refused, Err(Refusal::Unavailable("no ffmpeg".to_owned())));
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::memory::Memory;
-use crate::protocol::KeptFacts;
+use crate::protocol::RetainedSizes;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
@@ -80,15 +80,15 @@ struct Bench {
     server: TcpListener,
 }
 
-fn facts() -> StreamFacts {
-    StreamFacts {
+fn facts() -> StreamSpec {
+    StreamSpec {
         entry: ENTRY,
         name: "pipes".into(),
         session: SessionId::BEST_EFFORT,
         memory_pages_max: 1,
         parameters: BTreeMap::new(),
         closed: false,
-        kept: KeptFacts::default(),
+        kept: RetainedSizes::default(),
     }
 }
 
@@ -244,7 +244,7 @@ fn connections_of_the_version_before_go_on_and_their_counts_are_the_services() {
     bench.turn();
     assert!(bench.services.services[0].draining.is_empty());
     assert_eq!((bench.counts().accepted, bench.counts().up), (1, 2));
-    let missing = StreamFacts { entry: EntryId(7), ..facts() };
+    let missing = StreamSpec { entry: EntryId(7), ..facts() };
     let charge = Memory::new().charge_streams(&missing).unwrap();
     assert!(bench.services.replace(missing, None, charge).is_err());
 }

@@ -5,7 +5,7 @@ use super::codecs::CodecRequest;
 use super::{Module, StreamNotice, StreamServices};
 use crate::control::link::Link;
 use crate::memory::{Charge, Memory};
-use crate::protocol::{Failure, FromCell, ServiceReport, SessionFacts, StreamFacts};
+use crate::protocol::{Failure, FromCell, ServiceReport, SessionSpec, StreamSpec};
 use crate::sched::pacer::{self, Pacer};
 use crate::sched::sessions::Next;
 use crate::sched::{Scheduler, Timer};
@@ -135,7 +135,7 @@ impl StreamTurns {
     /// Descriptors are missing, or the daemon cannot be told.
     pub(crate) fn start(
         &mut self,
-        facts: StreamFacts,
+        facts: StreamSpec,
         fds: Vec<OwnedFd>,
         scheduler: &mut Scheduler<impl Timer>,
         link: &mut Link,
@@ -162,7 +162,7 @@ impl StreamTurns {
     /// The code is missing, or the daemon cannot be told.
     pub(crate) fn replace(
         &mut self,
-        facts: StreamFacts,
+        facts: StreamSpec,
         fds: Vec<OwnedFd>,
         scheduler: &mut Scheduler<impl Timer>,
         link: &mut Link,
@@ -197,7 +197,7 @@ impl StreamTurns {
 
     /// Applies a session's reservation: its codecs are limited to the sum of its virtual processors
     /// if none of them has extra time.
-    pub(crate) fn set_session(&self, facts: &SessionFacts) {
+    pub(crate) fn set_session(&self, facts: &SessionSpec) {
         let processors = &facts.reservation.processors;
         let is_bounded = !processors.is_empty() && processors.iter().all(|it| !it.extra);
         let sum = processors.iter().map(|it| it.share.parts_per_million() / 1000).sum();
@@ -304,7 +304,7 @@ impl StreamTurns {
     /// Loads the module of a service or a version, and charges its memory.
     fn prepare(
         &self,
-        facts: &StreamFacts,
+        facts: &StreamSpec,
         code: &OwnedFd,
         pacer: &Rc<Pacer>,
     ) -> Result<(Option<Module>, Charge)> {
@@ -315,7 +315,7 @@ impl StreamTurns {
     /// Loads the module that filters a service's connections; `None` if it inspects nothing.
     fn module(
         &self,
-        facts: &StreamFacts,
+        facts: &StreamSpec,
         code: &OwnedFd,
         pacer: &Rc<Pacer>,
     ) -> Result<Option<Module>> {
@@ -385,7 +385,7 @@ impl StreamTurns {
             }
             StreamNotice::Replaced => {
                 link.send(&FromCell::Replaced(entry, 0))?;
-                link.send(&FromCell::Kept(entry))
+                link.send(&FromCell::VersionConfirmed(entry))
             }
             StreamNotice::ReplaceFailed(reason) => {
                 link.send(&FromCell::ReplaceFailed(entry, failure(reason)))
@@ -395,7 +395,7 @@ impl StreamTurns {
                 Ok(())
             }
             StreamNotice::Logged(text) => {
-                link.notice(&FromCell::Said(entry, text));
+                link.notice(&FromCell::Log(entry, text));
                 Ok(())
             }
         }
@@ -406,7 +406,7 @@ impl StreamTurns {
 mod tests {
     use super::*;
     use crate::dispatch::tests::Rig;
-    use crate::protocol::KeptFacts;
+    use crate::protocol::RetainedSizes;
     use sandbox::fd_passing::sealed_memory;
     use std::net::TcpListener;
 
@@ -416,15 +416,15 @@ mod tests {
         (func (export "proxy_abi_version_0_2_1"))
         (func (export "malloc") (param i32) (result i32) (i32.const 0)))"#;
 
-    fn facts() -> StreamFacts {
-        StreamFacts {
+    fn facts() -> StreamSpec {
+        StreamSpec {
             entry: ENTRY,
             name: "blind".into(),
             session: SessionId::BEST_EFFORT,
             memory_pages_max: 1,
             parameters: BTreeMap::new(),
             closed: false,
-            kept: KeptFacts::default(),
+            kept: RetainedSizes::default(),
         }
     }
 
@@ -456,7 +456,7 @@ mod tests {
     fn poll(rig: &mut Rig) -> Vec<String> {
         let Rig { streams, dispatcher, link, .. } = rig;
         streams.poll(dispatcher.scheduler_mut(), link).unwrap();
-        rig.told().iter().map(|message| format!("{message:?}")).collect()
+        rig.reported().iter().map(|message| format!("{message:?}")).collect()
     }
 
     #[test]
@@ -467,7 +467,7 @@ mod tests {
         assert_eq!(poll(&mut rig), ["Started(EntryId(6))", "WantsSockets([256, 256])"]);
         assert!(rig.streams.has_services() && rig.streams.readable_fds().is_some());
         replace(&mut rig);
-        assert_eq!(poll(&mut rig), ["Replaced(EntryId(6), 0)", "Kept(EntryId(6))"]);
+        assert_eq!(poll(&mut rig), ["Replaced(EntryId(6), 0)", "VersionConfirmed(EntryId(6))"]);
         rig.streams.set_closed(ENTRY, true);
         let report = rig.streams.stop(ENTRY).unwrap();
         assert_eq!(report.streams.unwrap().requests, 0);
@@ -480,9 +480,10 @@ mod tests {
         let none = sealed_memory("code", b"none").unwrap();
         start(&mut rig, descriptors(none)).unwrap();
         replace(&mut rig);
-        let told = rig.told();
-        let [FromCell::StartFailed(ENTRY, _), FromCell::ReplaceFailed(ENTRY, _)] = &told[..] else {
-            panic!("{told:?}");
+        let reported = rig.reported();
+        let [FromCell::StartFailed(ENTRY, _), FromCell::ReplaceFailed(ENTRY, _)] = &reported[..]
+        else {
+            panic!("{reported:?}");
         };
         assert!(start(&mut rig, vec![code(BLIND)]).is_err(), "descriptors are missing");
     }

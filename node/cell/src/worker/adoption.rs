@@ -3,7 +3,7 @@
 use super::Cell;
 use crate::PROTOCOL_VERSION;
 use crate::control::round::Round;
-use crate::protocol::{Adopted, FromCell, Given};
+use crate::protocol::{Adopted, FromCell, ReturnedFd};
 use crate::sched::Timer;
 use anyhow::Result;
 use rustix::fd::AsFd;
@@ -32,7 +32,7 @@ pub(super) fn adopt<T: Timer>(
     streams.retain(|entry| keep.contains(&entry));
     let mut given = dispatcher.path().given()?;
     if let Some(tap) = intake.tap() {
-        given.push((Given::Up, tap.try_clone_to_owned()?));
+        given.push((ReturnedFd::Tap, tap.try_clone_to_owned()?));
     }
     let services = dispatcher.services().iter();
     link.send(&FromCell::Adopted(Adopted {
@@ -44,7 +44,7 @@ pub(super) fn adopt<T: Timer>(
         given: given.len() as u32,
     }))?;
     for (what, fd) in given {
-        link.send_with(&FromCell::Given(what), &[fd.as_fd()])?;
+        link.send_with(&FromCell::Returned(what), &[fd.as_fd()])?;
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use crate::control::round::Round;
 use crate::dispatch::Dispatcher;
 use crate::protocol::{FromCell, ToCell};
 use crate::sched::{Timer, pacer};
-use crate::service::letter::Letter;
+use crate::service::message::PendingMessage;
 use crate::service::shared::Shared;
 use crate::service::{Control, Service};
 use anyhow::{Context, Result, anyhow, bail};
@@ -52,7 +52,7 @@ pub(super) fn run<T: Timer>(
             path.add_frames(&facts, bridge, sockets, sessions);
             round.link.send(&FromCell::PortReady(facts.port, facts.queue))?;
         }
-        ToCell::Taken(port) => {
+        ToCell::DivertedPort(port) => {
             let fd = descriptor(&mut fds, "Taken came without its descriptor")?;
             dispatcher.path_mut().hold_taken(port, fd);
         }
@@ -72,13 +72,15 @@ pub(super) fn run<T: Timer>(
             let (path, sessions) = dispatcher.path_and_sessions();
             path.remove_port(port, sessions);
         }
-        ToCell::Tap(facts) => dispatcher.path_mut().set_capture(facts),
-        ToCell::Up => intake.set_tap(fds.pop()),
-        ToCell::Lanes | ToCell::Rooms | ToCell::Lines | ToCell::Answers | ToCell::RuleFacts => {
-            take_map(dispatcher, &message, fds)?
-        }
+        ToCell::Capture(facts) => dispatcher.path_mut().set_capture(facts),
+        ToCell::Tap => intake.set_tap(fds.pop()),
+        ToCell::Lanes
+        | ToCell::QueueCredits
+        | ToCell::PortShares
+        | ToCell::Answers
+        | ToCell::RuleFacts => take_map(dispatcher, &message, fds)?,
         ToCell::Memory(total) => loader.accounts().set_total(total),
-        ToCell::Line(port, session, account) => {
+        ToCell::SetPortShare(port, session, account) => {
             dispatcher.path_mut().set_payer(port, session, account);
         }
         ToCell::Session(facts) => {
@@ -158,7 +160,7 @@ pub(super) fn run<T: Timer>(
             round.link.send(&FromCell::Associated(id))?;
         }
         ToCell::Disassociate(id) => dispatcher.path_mut().disassociate(id),
-        ToCell::Called(question, answer) => dispatcher.on_answer(question, answer, round),
+        ToCell::CallAnswer(question, answer) => dispatcher.on_answer(question, answer, round),
         ToCell::Stop(entry) => {
             dispatcher.path_mut().forget_service(entry);
             let of_streams = streams.stop(entry);
@@ -168,7 +170,7 @@ pub(super) fn run<T: Timer>(
         ToCell::Message(entry, message) => {
             let service = dispatcher.services().get(entry);
             let lanes = service.map_or(0, Service::lane_count);
-            let control = Control::Message(Letter::of_daemon(message.into()));
+            let control = Control::Message(PendingMessage::of_daemon(message.into()));
             if !dispatcher.request(entry, control, round) {
                 let _ = round.link.send(&FromCell::Answered(entry, vec![None; lanes]));
             }
@@ -192,13 +194,13 @@ fn take_map(
             let lanes = Lanes::from_fd(&map).context("mapping the lanes")?;
             dispatcher.services_mut().set_lanes(Box::leak(Box::new(lanes)));
         }
-        ToCell::Rooms => {
+        ToCell::QueueCredits => {
             let rooms =
                 CreditTable::from_fd(&map).context("mapping the queue credits of sessions")?;
             let sessions = dispatcher.scheduler_mut().sessions_mut();
             sessions.share(pacer::now(), Box::leak(Box::new(rooms)));
         }
-        ToCell::Lines => {
+        ToCell::PortShares => {
             let accounts =
                 PortShares::from_fd(&map).context("mapping the accounts of ports' shares")?;
             dispatcher.path_mut().set_port_shares(accounts);

@@ -6,7 +6,7 @@ use crate::PROTOCOL_VERSION;
 use crate::control::link::tests::received;
 use crate::datapath::tests::{Wire, facts as port_facts};
 use crate::dispatch::tests::{ENTRY, NEXT, OBEYS, Rig, facts};
-use crate::protocol::{FromCell, SessionFacts, StateWay, encode};
+use crate::protocol::{FromCell, SessionSpec, StateTransfer, encode};
 use crate::sched::tests::Noted;
 use rustix::fd::AsFd;
 use std::collections::BTreeMap;
@@ -52,7 +52,7 @@ impl Pair {
     }
 
     /// Returns the text of the cell's messages since the last call.
-    fn told(&self) -> Vec<String> {
+    fn reported(&self) -> Vec<String> {
         received(&self.daemon).iter().map(|message| format!("{message:?}")).collect()
     }
 
@@ -60,14 +60,14 @@ impl Pair {
     fn ask(&mut self, message: &ToCell, fds: &[&OwnedFd]) -> Vec<String> {
         self.send(message, fds);
         assert!(self.drain().unwrap());
-        self.told()
+        self.reported()
     }
 
     /// Starts a service.
     fn start(&mut self, entry: EntryId) {
         let code = Rig::code_of(&facts(entry), OBEYS);
-        let told = self.ask(&ToCell::Start(Box::new(facts(entry))), &[&code]);
-        assert_eq!(told, [format!("Started({entry:?})")]);
+        let reported = self.ask(&ToCell::Start(Box::new(facts(entry))), &[&code]);
+        assert_eq!(reported, [format!("Started({entry:?})")]);
     }
 }
 
@@ -86,8 +86,8 @@ fn a_service_starts_is_asked_and_stops() {
     edges[2] = Edge::To(NEXT);
     pair.ask(&ToCell::Edges(ENTRY, edges), &[]);
     assert_eq!(pair.cell.dispatcher.services().before(NEXT), [ENTRY]);
-    let told = pair.ask(&ToCell::Stop(ENTRY), &[]);
-    assert!(told[0].starts_with("Stopped(EntryId(3)"), "{told:?}");
+    let reported = pair.ask(&ToCell::Stop(ENTRY), &[]);
+    assert!(reported[0].starts_with("Stopped(EntryId(3)"), "{reported:?}");
     assert!(pair.cell.dispatcher.services().is_empty());
 }
 
@@ -95,12 +95,12 @@ fn a_service_starts_is_asked_and_stops() {
 fn a_replacement_without_a_service_is_refused_and_one_with_another_counts_as_unknown() {
     let mut pair = Pair::new();
     let code = Rig::code_of(&facts(ENTRY), OBEYS);
-    let replace = ToCell::Replace(Box::new(facts(ENTRY)), StateWay::Empty);
-    let told = pair.ask(&replace, &[&code]);
-    assert!(told[0].starts_with("ReplaceFailed(EntryId(3)"), "{told:?}");
+    let replace = ToCell::Replace(Box::new(facts(ENTRY)), StateTransfer::Empty);
+    let reported = pair.ask(&replace, &[&code]);
+    assert!(reported[0].starts_with("ReplaceFailed(EntryId(3)"), "{reported:?}");
     pair.start(ENTRY);
-    let told = pair.ask(&replace, &[&code]);
-    assert!(told[0].starts_with("Replaced(EntryId(3)"), "{told:?}");
+    let reported = pair.ask(&replace, &[&code]);
+    assert!(reported[0].starts_with("Replaced(EntryId(3)"), "{reported:?}");
     let is_unknown = |pair: &Pair| pair.cell.dispatcher.services().get(ENTRY).unwrap().is_unknown();
     assert!(is_unknown(&pair));
     assert_eq!(pair.ask(&ToCell::Target(ENTRY, 1), &[]), [""; 0], "meant for the one before");
@@ -116,7 +116,7 @@ fn what_a_command_lacks_ends_the_cell_with_its_name() {
         (ToCell::Counts, "Counts came without their memory"),
         (ToCell::Lanes, "Lanes came without its map"),
         (ToCell::CodecStarted(1, 2), "CodecStarted came without its socket"),
-        (ToCell::Taken(units::PortId(1)), "Taken came without its descriptor"),
+        (ToCell::DivertedPort(units::PortId(1)), "Taken came without its descriptor"),
     ] {
         let mut pair = Pair::new();
         pair.send(&message, &[]);
@@ -128,8 +128,8 @@ fn what_a_command_lacks_ends_the_cell_with_its_name() {
 fn code_that_is_none_is_refused_and_the_cell_goes_on() {
     let mut pair = Pair::new();
     let code = fd_passing::sealed_memory("code", b"no code").unwrap();
-    let told = pair.ask(&ToCell::Start(Box::new(facts(ENTRY))), &[&code]);
-    assert!(told[0].starts_with("StartFailed(EntryId(3)"), "{told:?}");
+    let reported = pair.ask(&ToCell::Start(Box::new(facts(ENTRY))), &[&code]);
+    assert!(reported[0].starts_with("StartFailed(EntryId(3)"), "{reported:?}");
     assert!(pair.cell.dispatcher.services().is_empty());
 }
 
@@ -139,10 +139,10 @@ fn memory_is_accounted_for_sessions_and_a_session_can_be_forgotten() {
     let total = ToCell::Memory(Bytes(64 << 20));
     assert_eq!(pair.ask(&total, &[]), [""; 0]);
     let reservation = serde_json::from_str(r#"{"memory":"16MiB"}"#).unwrap();
-    let session = SessionFacts { id: SessionId(2), reservation };
+    let session = SessionSpec { id: SessionId(2), reservation };
     pair.ask(&ToCell::Session(Box::new(session)), &[]);
-    let told = pair.ask(&ToCell::MemoryOf(Some(SessionId(2))), &[]);
-    assert!(told[0].starts_with("MemoryOf(Bytes(0), Some((SessionId(2)"), "{told:?}");
+    let reported = pair.ask(&ToCell::MemoryOf(Some(SessionId(2))), &[]);
+    assert!(reported[0].starts_with("MemoryOf(Bytes(0), Some((SessionId(2)"), "{reported:?}");
     assert!(pair.cell.dispatcher.scheduler().takes_turns());
     pair.ask(&ToCell::ForgetSession(SessionId(2)), &[]);
     assert!(!pair.cell.dispatcher.scheduler().takes_turns());
@@ -158,21 +158,21 @@ fn a_report_comes_in_rounds_and_ends_with_the_cell() {
     let mut rounds = Vec::new();
     while pair.cell.reports.are_due() {
         pair.cell.send_reports().unwrap();
-        let told = pair.told();
-        let kinds = told.iter().map(|word| word.split('(').next().unwrap().to_owned());
+        let reported = pair.reported();
+        let kinds = reported.iter().map(|word| word.split('(').next().unwrap().to_owned());
         rounds.push(kinds.collect::<Vec<String>>());
     }
     assert_eq!(rounds[0], ["Service"; 8], "as many as one round tells");
     assert_eq!(rounds[1..], [vec!["Service"], vec!["Sessions", "Reported"]]);
     // Only sessions that did something since are reported.
     pair.ask(&ToCell::ReportSessions, &[]);
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     while pair.cell.reports.are_due() {
         pair.cell.send_reports().unwrap();
-        told.extend(pair.told());
+        reported.extend(pair.reported());
     }
-    assert_eq!(told.last().unwrap(), "SessionsReported");
-    assert!(told.len() <= 2, "{told:?}");
+    assert_eq!(reported.last().unwrap(), "SessionsReported");
+    assert!(reported.len() <= 2, "{reported:?}");
 }
 
 #[test]
@@ -180,12 +180,12 @@ fn a_report_on_everything_has_the_sessions_that_were_asked_for_meanwhile() {
     let mut pair = Pair::new();
     pair.ask(&ToCell::Report, &[]);
     pair.ask(&ToCell::ReportSessions, &[]);
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     while pair.cell.reports.are_due() {
         pair.cell.send_reports().unwrap();
-        told.extend(pair.told());
+        reported.extend(pair.reported());
     }
-    assert!(told.last().unwrap().starts_with("Reported("), "{told:?}");
+    assert!(reported.last().unwrap().starts_with("Reported("), "{reported:?}");
 }
 
 #[test]
@@ -194,13 +194,13 @@ fn another_daemon_keeps_what_it_knows_and_gets_the_device() {
     pair.start(ENTRY);
     pair.start(NEXT);
     let (_kernel, device) = std::os::unix::net::UnixDatagram::pair().unwrap();
-    pair.ask(&ToCell::Up, &[&device.into()]);
+    pair.ask(&ToCell::Tap, &[&device.into()]);
     pair.ask(&ToCell::Report, &[]);
-    let told = pair.ask(&ToCell::Adopt(vec![NEXT]), &[]);
+    let reported = pair.ask(&ToCell::Adopt(vec![NEXT]), &[]);
     let adopted = format!(
         "Adopted(Adopted {{ protocol: {PROTOCOL_VERSION}, services: [(EntryId(5), None)], given: 1 }})"
     );
-    assert_eq!(told, [adopted, "Given(Up)".to_owned()]);
+    assert_eq!(reported, [adopted, "Returned(Tap)".to_owned()]);
     assert!(!pair.cell.reports.are_due(), "nobody waits for it any more");
     assert!(pair.cell.dispatcher.services().get(ENTRY).is_none());
 }
@@ -221,9 +221,9 @@ fn a_cell_without_a_daemon_ends_unless_it_serves() {
 #[test]
 fn a_port_that_is_gone_and_rules_that_are_none_change_nothing() {
     let mut pair = Pair::new();
-    let told = pair.ask(&ToCell::RemovePort(units::PortId(3)), &[]);
-    assert_eq!(told, [""; 0]);
-    assert_eq!(pair.ask(&ToCell::Tap(None), &[]), [""; 0]);
+    let reported = pair.ask(&ToCell::RemovePort(units::PortId(3)), &[]);
+    assert_eq!(reported, [""; 0]);
+    assert_eq!(pair.ask(&ToCell::Capture(None), &[]), [""; 0]);
     assert_eq!(pair.ask(&ToCell::Recount(ENTRY), &[]), ["Recounting(EntryId(3))"]);
     assert_eq!(pair.ask(&ToCell::Settle(ENTRY), &[]), ["Settled(EntryId(3))"]);
     let nothing = fd_passing::sealed_memory("rules", b"none").unwrap();
@@ -239,7 +239,7 @@ fn the_cell_stays_awake_while_somebody_is_expected() {
     pair.cell.stay_awake(NOW);
     assert_eq!(pair.cell.awake_until, NOW + EXPECT, "never for less");
     pair.cell.run_deferred(NOW).unwrap();
-    assert_eq!(pair.told(), [""; 0]);
+    assert_eq!(pair.reported(), [""; 0]);
 }
 
 #[test]
@@ -282,7 +282,7 @@ fn the_loop_takes_frames_of_a_port_through_a_service_and_ends_with_its_daemon() 
     let counts = crate::DoorCounts::create().unwrap();
     let code = Rig::code_of(&facts(ENTRY), OBEYS);
     let start = ToCell::Start(Box::new(facts(ENTRY)));
-    let (told, ended) = live(
+    let (reported, ended) = live(
         pair,
         &[
             (ToCell::AddFrames(port_facts(left), None), left_sockets.into()),
@@ -301,9 +301,9 @@ fn the_loop_takes_frames_of_a_port_through_a_service_and_ends_with_its_daemon() 
         FromCell::PortReady(PortId(1), 0),
         FromCell::Started(ENTRY),
         FromCell::Stopped(ENTRY, report),
-    ] = &told[..]
+    ] = &reported[..]
     else {
-        panic!("{told:?}");
+        panic!("{reported:?}");
     };
     assert_eq!((report.packets, report.redirected), (5, 5));
     assert_eq!(right_wire.sent(), vec![frame.clone(); 5]);
@@ -332,10 +332,13 @@ fn to_service(entry: EntryId) -> node::classifier::RuleSet {
 
 #[test]
 fn the_loop_ends_with_what_keeps_it_from_going_on() {
-    let (told, ended) =
-        live(Pair::new(), &[(ToCell::Report, Vec::new()), (ToCell::Up, Vec::new())]);
+    let (reported, ended) =
+        live(Pair::new(), &[(ToCell::Report, Vec::new()), (ToCell::Tap, Vec::new())]);
     ended.unwrap();
-    assert!(told.is_empty(), "a report has its turn behind the daemon's messages: {told:?}");
+    assert!(
+        reported.is_empty(),
+        "a report has its turn behind the daemon's messages: {reported:?}"
+    );
     let (_, ended) = live(Pair::new(), &[(ToCell::Lanes, Vec::new())]);
     assert_eq!(ended.unwrap_err().to_string(), "Lanes came without its map");
 }
@@ -344,8 +347,8 @@ fn the_loop_ends_with_what_keeps_it_from_going_on() {
 fn maps_that_are_none_are_named() {
     for (message, what) in [
         (ToCell::Lanes, "mapping the lanes"),
-        (ToCell::Rooms, "mapping the queue credits of sessions"),
-        (ToCell::Lines, "mapping the accounts of ports' shares"),
+        (ToCell::QueueCredits, "mapping the queue credits of sessions"),
+        (ToCell::PortShares, "mapping the accounts of ports' shares"),
         (ToCell::RuleFacts, "mapping the actions of rules"),
     ] {
         let mut pair = Pair::new();
@@ -373,7 +376,7 @@ fn another_daemon_finds_no_packets_memory_and_no_watch_of_services_that_are_gone
         (func (export "on_queue") (param i32 i32))"#;
     let code = Rig::code_of(&facts(ENTRY), hook);
     pair.ask(&ToCell::Start(Box::new(facts(ENTRY))), &[&code]);
-    let session = SessionFacts { id: SessionId(2), reservation: Default::default() };
+    let session = SessionSpec { id: SessionId(2), reservation: Default::default() };
     pair.ask(&ToCell::Session(Box::new(session)), &[]);
     // Some messages wait for their turn.
     for _ in 0..3 {

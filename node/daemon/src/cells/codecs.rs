@@ -13,7 +13,7 @@
 use super::number::CellNumber;
 use crate::completion::Completion;
 use crate::deploy::PROGRAM;
-use cell::protocol::{CodecFacts, ToCell};
+use cell::protocol::{CodecSpec, ToCell};
 use mpeg2::TranscodeParams;
 use rustix::net::sockopt::set_socket_send_buffer_size_force;
 use sandbox::process::ForeignProcess;
@@ -82,13 +82,13 @@ impl Codecs {
     }
 
     /// Returns the available codecs, for a cell that starts.
-    pub(super) fn facts(&self) -> CodecFacts {
+    pub(super) fn facts(&self) -> CodecSpec {
         let cores = sandbox::cores::count();
         // The guest core is the modules', where there is another one.
         let cores = if cores > 1 { cores - 1 } else { cores };
         let missing = self.program.is_none();
         let why = "this node has no ffmpeg on its path; install one and start the node again";
-        CodecFacts { cores, missing: missing.then(|| why.to_owned()) }
+        CodecSpec { cores, missing: missing.then(|| why.to_owned()) }
     }
 
     /// Starts a codec that a cell asks for.

@@ -4,7 +4,7 @@ use super::link::Process;
 use super::{CellLink, Spawn};
 use anyhow::bail;
 use cell::protocol::{
-    CellReport, Failure, FromCell, ServiceFacts, ServiceReport, SessionReport, ToCell, decode,
+    CellReport, Failure, FromCell, ServiceReport, ServiceSpec, SessionReport, ToCell, decode,
     encode,
 };
 use sandbox::fd_passing::{self, Received};
@@ -39,7 +39,7 @@ struct State {
     starts: u32,
     refuses: bool,
     is_quiet: bool,
-    heard: Vec<ToCell>,
+    received: Vec<ToCell>,
     services: BTreeMap<EntryId, ServiceReport>,
     sessions: Vec<SessionReport>,
     report: CellReport,
@@ -63,7 +63,7 @@ impl FakeCell {
             let (ours, theirs) = fd_passing::pair()?;
             state.socket = Some(theirs);
             state.services.clear();
-            state.heard.clear();
+            state.received.clear();
             let process = Nobody(1000 + state.starts);
             CellLink::join(Box::new(process), directory.join("cell.sock"), ours)
         })
@@ -91,7 +91,7 @@ impl FakeCell {
 
     /// Returns the number of messages received since its start for which `is_it` is true.
     pub(crate) fn count(&self, is_it: impl Fn(&ToCell) -> bool) -> usize {
-        self.state().heard.iter().filter(|it| is_it(it)).count()
+        self.state().received.iter().filter(|it| is_it(it)).count()
     }
 
     /// Returns the text of the messages received since its start, or since the last call.
@@ -101,16 +101,16 @@ impl FakeCell {
             let end = text.find([' ', '(']).unwrap_or(text.len());
             text[..end].to_owned()
         };
-        self.state().heard.drain(..).map(words).collect()
+        self.state().received.drain(..).map(words).collect()
     }
 
     /// Returns the description of a service that it was asked to start.
-    pub(crate) fn started(&self, service: &str) -> Option<ServiceFacts> {
+    pub(crate) fn started(&self, service: &str) -> Option<ServiceSpec> {
         let facts = |message: &ToCell| match message {
             ToCell::Start(facts) if facts.name == service => Some((**facts).clone()),
             _ => None,
         };
-        self.state().heard.iter().rev().find_map(facts)
+        self.state().received.iter().rev().find_map(facts)
     }
 
     /// Sets what it reports on a service.
@@ -158,7 +158,7 @@ impl FakeCell {
             if !state.is_quiet {
                 state.answer(&message);
             }
-            state.heard.push(message);
+            state.received.push(message);
         }
     }
 }

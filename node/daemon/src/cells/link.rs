@@ -83,7 +83,7 @@ pub(crate) struct CellLink {
     /// Buffer for one message.
     buffer: RefCell<Vec<u8>>,
     /// Messages received while the socket's send buffer was full.
-    heard: RefCell<VecDeque<FromCell>>,
+    received: RefCell<VecDeque<FromCell>>,
     /// Watchdog of the cell's answers.
     pub(crate) watch: CellWatch,
     /// True once the socket was shut down because the cell does not read.
@@ -91,7 +91,7 @@ pub(crate) struct CellLink {
 }
 
 /// Result of a non-blocking receive.
-enum Heard {
+enum ReceiveResult {
     Message(Box<FromCell>),
     Nothing,
     Gone,
@@ -149,7 +149,7 @@ impl CellLink {
             known_at,
             socket,
             buffer,
-            heard: RefCell::default(),
+            received: RefCell::default(),
             watch: CellWatch::default(),
             is_given_up: Cell::new(false),
         })
@@ -170,10 +170,10 @@ impl CellLink {
                 rustix::net::shutdown(socket, Shutdown::Both).context("leaving the cell")?;
                 bail!(NOT_READ);
             }
-            if let Heard::Message(message) = self.hear().context("hearing the cell")? {
-                let mut heard = self.heard.borrow_mut();
-                ensure!(heard.len() < HEARD_MAX, "the cell does not read what it is told");
-                heard.push_back(*message);
+            if let ReceiveResult::Message(message) = self.receive().context("hearing the cell")? {
+                let mut received = self.received.borrow_mut();
+                ensure!(received.len() < HEARD_MAX, "the cell does not read what it is told");
+                received.push_back(*message);
             }
         }
         Ok(())
@@ -185,23 +185,23 @@ impl CellLink {
         context: &mut Context<'_>,
     ) -> Poll<Result<Option<FromCell>>> {
         loop {
-            if let Some(message) = self.heard.borrow_mut().pop_front() {
+            if let Some(message) = self.received.borrow_mut().pop_front() {
                 return Poll::Ready(Ok(Some(message)));
             }
             match self.socket.poll_read_ready(context) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(ready) => ready.context("waiting for the cell")?,
             }
-            let heard = self.socket.try_io(Interest::READABLE, || match self.hear()? {
+            let received = self.socket.try_io(Interest::READABLE, || match self.receive()? {
                 // So that the next wait is one.
-                Heard::Nothing => Err(io::ErrorKind::WouldBlock.into()),
-                heard => Ok(heard),
+                ReceiveResult::Nothing => Err(io::ErrorKind::WouldBlock.into()),
+                received => Ok(received),
             });
-            return Poll::Ready(match heard {
-                Ok(Heard::Message(message)) => Ok(Some(*message)),
-                Ok(Heard::Gone) if self.is_given_up.get() => Err(anyhow!(NOT_READ)),
-                Ok(Heard::Gone) => Ok(None),
-                Ok(Heard::Nothing) => continue,
+            return Poll::Ready(match received {
+                Ok(ReceiveResult::Message(message)) => Ok(Some(*message)),
+                Ok(ReceiveResult::Gone) if self.is_given_up.get() => Err(anyhow!(NOT_READ)),
+                Ok(ReceiveResult::Gone) => Ok(None),
+                Ok(ReceiveResult::Nothing) => continue,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                 Err(error) => Err(error).context("hearing the cell"),
             });
@@ -209,26 +209,26 @@ impl CellLink {
     }
 
     /// The next message, if there is one; `None` also when the cell is gone.
-    pub(crate) fn hear_next(&mut self) -> Result<Option<FromCell>> {
-        if let Some(message) = self.heard.borrow_mut().pop_front() {
+    pub(crate) fn receive_next(&mut self) -> Result<Option<FromCell>> {
+        if let Some(message) = self.received.borrow_mut().pop_front() {
             return Ok(Some(message));
         }
-        Ok(match self.hear().context("hearing the cell")? {
-            Heard::Message(message) => Some(*message),
-            Heard::Nothing | Heard::Gone => None,
+        Ok(match self.receive().context("hearing the cell")? {
+            ReceiveResult::Message(message) => Some(*message),
+            ReceiveResult::Nothing | ReceiveResult::Gone => None,
         })
     }
 
     /// Receives a message, without waiting for the runtime's readiness event.
-    fn hear(&self) -> io::Result<Heard> {
+    fn receive(&self) -> io::Result<ReceiveResult> {
         let mut buffer = self.buffer.borrow_mut();
         Ok(match fd_passing::receive(self.socket.as_fd(), &mut buffer)? {
             Received::Message(length, _) => {
                 let message = decode(&buffer[..length]).map_err(io::Error::other)?;
-                Heard::Message(Box::new(message))
+                ReceiveResult::Message(Box::new(message))
             }
-            Received::Nothing => Heard::Nothing,
-            Received::Closed => Heard::Gone,
+            Received::Nothing => ReceiveResult::Nothing,
+            Received::Closed => ReceiveResult::Gone,
         })
     }
 

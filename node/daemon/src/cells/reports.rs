@@ -8,7 +8,7 @@
 //! requests made before its first part arrived.
 
 use super::number::CellNumber;
-use crate::control::authority::Sight;
+use crate::control::authority::Visibility;
 use crate::reply::Reply;
 use cell::protocol::{CellReport, ServiceReport};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -17,12 +17,12 @@ use units::EntryId;
 /// Action that waits for the next report of all cells.
 pub(crate) enum AfterReport {
     /// List of the services that the sender may see.
-    Services(Sight, Reply<api::ServiceList>),
+    Services(Visibility, Reply<api::ServiceList>),
     Service(String, Reply<api::ServiceInfo>),
-    Stats(Sight, Reply<api::Stats>),
+    Stats(Visibility, Reply<api::Stats>),
     Metrics(Reply<String>),
-    Sessions(Sight, Reply<api::SessionList>),
-    Session(Sight, String, Reply<api::SessionDetails>),
+    Sessions(Visibility, Reply<api::SessionList>),
+    Session(Visibility, String, Reply<api::SessionDetails>),
     /// End of a capture: the cells have handed over the packets that they had.
     CaptureEnds(u32, Reply<api::CaptureEnded>),
     /// Comparison of all drop counters with their previous values.

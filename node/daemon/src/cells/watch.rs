@@ -16,7 +16,7 @@ pub(crate) const ENDED_AFTER: u32 = 30;
 
 /// Result of a poll of the watchdog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum WatchdogPoll {
     /// Send the cell a question.
     Ask,
     /// No action: an answer is pending and not late.
@@ -36,13 +36,13 @@ pub(crate) struct CellWatch {
 
 impl CellWatch {
     /// Looks whether it has answered; called once a second while there is a cell.
-    pub(crate) fn look(&mut self) -> Look {
+    pub(crate) fn poll(&mut self) -> WatchdogPoll {
         self.silent += 1;
         match self.silent {
-            1 => Look::Ask,
-            TOLD_AFTER => Look::Tell,
-            ENDED_AFTER.. => Look::End,
-            _ => Look::Wait,
+            1 => WatchdogPoll::Ask,
+            TOLD_AFTER => WatchdogPoll::Tell,
+            ENDED_AFTER.. => WatchdogPoll::End,
+            _ => WatchdogPoll::Wait,
         }
     }
 
@@ -66,14 +66,21 @@ mod tests {
     fn one_that_is_silent_is_told_of_once_and_ended() {
         let mut watch = CellWatch::default();
         for _ in 0..3 {
-            assert_eq!(watch.look(), Look::Ask);
+            assert_eq!(watch.poll(), WatchdogPoll::Ask);
             assert!(!watch.handle_word(), "it answers");
         }
-        let looks: Vec<Look> = (0..ENDED_AFTER).map(|_| watch.look()).collect();
+        let looks: Vec<WatchdogPoll> = (0..ENDED_AFTER).map(|_| watch.poll()).collect();
         let count = |what| looks.iter().filter(|it| **it == what).count();
-        assert_eq!((looks[0], looks[4], looks[29]), (Look::Ask, Look::Tell, Look::End));
-        assert_eq!([Look::Ask, Look::Tell, Look::End, Look::Wait].map(count), [1, 1, 1, 27]);
+        assert_eq!(
+            (looks[0], looks[4], looks[29]),
+            (WatchdogPoll::Ask, WatchdogPoll::Tell, WatchdogPoll::End)
+        );
+        assert_eq!(
+            [WatchdogPoll::Ask, WatchdogPoll::Tell, WatchdogPoll::End, WatchdogPoll::Wait]
+                .map(count),
+            [1, 1, 1, 27]
+        );
         assert!(watch.handle_word(), "whoever was told hears that it is over");
-        assert_eq!(watch.look(), Look::Ask);
+        assert_eq!(watch.poll(), WatchdogPoll::Ask);
     }
 }

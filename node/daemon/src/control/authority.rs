@@ -164,7 +164,7 @@ impl Authority {
     }
 
     /// Returns true when it is news that the wall clock differs, or no longer does.
-    pub(crate) fn tell_of_clock(&mut self, ahead_by: i64) -> bool {
+    pub(crate) fn report_clock(&mut self, ahead_by: i64) -> bool {
         let is_odd = ahead_by != 0;
         std::mem::replace(&mut self.clock_told, is_odd) != is_odd
     }
@@ -394,7 +394,7 @@ impl Rights<'_> {
     }
 
     /// Returns what of a node the client may see.
-    pub(crate) fn sight(&self, sessions: impl Iterator<Item = String>) -> Sight {
+    pub(crate) fn sight(&self, sessions: impl Iterator<Item = String>) -> Visibility {
         let principal = match self.caller {
             Caller::Holder(holder) => self.authority.principal(holder.token.principal()),
             Caller::Operator | Caller::Anyone => None,
@@ -405,20 +405,20 @@ impl Rights<'_> {
         };
         let everything = self.reach_everybody(Operation::Read);
         let sessions = if everything { BTreeSet::new() } else { sessions.filter(may).collect() };
-        Sight { everything, principal, sessions }
+        Visibility { everything, principal, sessions }
     }
 }
 
-/// Things of a node that a client may see.
+/// Part of a node's state that a client may see.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sight {
+pub(crate) struct Visibility {
     /// Set if things of all owners, and things without an owner, may be seen.
     pub(crate) everything: bool,
     principal: Option<PrincipalId>,
     pub(crate) sessions: BTreeSet<String>,
 }
 
-impl Sight {
+impl Visibility {
     /// The operator's.
     pub(crate) fn of_everything() -> Self {
         Self { everything: true, ..Self::default() }
@@ -514,8 +514,8 @@ mod tests {
         let anyone = authority.rights(&Caller::Anyone, now);
         assert!(!anyone.is_own(owner) && !anyone.reach(Operation::Read, "best-effort", None));
         assert!(!anyone.sight(["best-effort".to_owned()].into_iter()).everything);
-        assert!(Sight::of_everything().has("gold", other));
-        assert!(!Sight::default().has("gold", None));
+        assert!(Visibility::of_everything().has("gold", other));
+        assert!(!Visibility::default().has("gold", None));
     }
 
     #[test]
@@ -524,7 +524,7 @@ mod tests {
         assert!(authority.is_time_to_keep(UnixTime(60), 60));
         assert!(!authority.is_time_to_keep(UnixTime(119), 60));
         assert!(authority.is_time_to_keep(UnixTime(120), 60));
-        let told = [0, 7, 8, 0, 0].map(|ahead_by| authority.tell_of_clock(ahead_by));
-        assert_eq!(told, [false, true, false, true, false]);
+        let reported = [0, 7, 8, 0, 0].map(|ahead_by| authority.report_clock(ahead_by));
+        assert_eq!(reported, [false, true, false, true, false]);
     }
 }

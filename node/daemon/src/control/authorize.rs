@@ -11,7 +11,7 @@
 mod endpoint_tests;
 mod sessions;
 
-use super::authority::{EVERYBODY, Rights, Sight};
+use super::authority::{EVERYBODY, Rights, Visibility};
 use super::change::Change;
 use super::state::NodeState;
 use crate::access::{Caller, SEND_ONE};
@@ -189,9 +189,9 @@ pub(crate) fn check_calls(state: &mut NodeState, caller: &Caller) -> bool {
 }
 
 /// Returns what of the node a client may see.
-pub(crate) fn sight(state: &mut NodeState, caller: &Caller) -> Sight {
+pub(crate) fn sight(state: &mut NodeState, caller: &Caller) -> Visibility {
     match caller {
-        Caller::Operator => Sight::of_everything(),
+        Caller::Operator => Visibility::of_everything(),
         _ => sessions::sight(&Asker::new(state, caller)),
     }
 }

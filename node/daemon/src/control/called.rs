@@ -50,7 +50,7 @@ pub(super) struct Called {
     /// Questions whose modules are being fetched.
     fetching: Vec<CallQuestion>,
     /// Time of the last event of refused packets.
-    told: Option<Nanos>,
+    reported: Option<Nanos>,
 }
 
 /// Service that runs because packets call it.
@@ -135,8 +135,8 @@ impl Called {
         why: &str,
     ) {
         let now = state.now();
-        if self.told.is_none_or(|told| now.saturating_sub(told) >= TOLD_EVERY) {
-            self.told = Some(now);
+        if self.reported.is_none_or(|reported| now.saturating_sub(reported) >= TOLD_EVERY) {
+            self.reported = Some(now);
             let who = match sender.principal {
                 Some(principal) => principal.to_string(),
                 None => "somebody without an association".to_owned(),
@@ -316,7 +316,7 @@ fn name_for(owner: Option<Owner>, digest: &Digest) -> Answer<Name> {
 #[cfg(test)]
 mod tests {
     use super::super::change::Change;
-    use super::super::testbed::{Bed, MODULES, deploy, digest, holder};
+    use super::super::testbed::{MODULES, Testbed, deploy, digest, holder};
     use super::*;
     use crate::access::Caller;
     use node::Event;
@@ -328,14 +328,14 @@ mod tests {
         }
     }
 
-    fn call(bed: &mut Bed, question: CallQuestion, caller: &Caller) {
+    fn call(bed: &mut Testbed, question: CallQuestion, caller: &Caller) {
         let sender = Sender { caller: caller.clone(), principal: None };
         bed.control.calls().handle_call(Wanted { question, sender });
         bed.settle();
     }
 
     /// Removes and returns the answers that cells were given.
-    fn answers(bed: &mut Bed) -> Vec<CallAnswer> {
+    fn answers(bed: &mut Testbed) -> Vec<CallAnswer> {
         let answer = |action| match action {
             Action::AnswerCall(_, answer) => Some(answer),
             _ => None,
@@ -343,14 +343,14 @@ mod tests {
         std::mem::take(&mut bed.actions).into_iter().filter_map(answer).collect()
     }
 
-    fn called(bed: &Bed) -> Vec<String> {
+    fn called(bed: &Testbed) -> Vec<String> {
         let services = bed.control.node().services();
         services.map(|service| service.name.to_string()).collect()
     }
 
     #[test]
     fn packets_have_a_service_started_and_are_answered_when_it_runs() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         call(&mut bed, question(4), &Caller::Operator);
         call(&mut bed, question(4), &Caller::Operator);
         assert_eq!((called(&bed).len(), answers(&mut bed).len()), (1, 0));
@@ -367,7 +367,7 @@ mod tests {
 
     #[test]
     fn packets_of_a_service_that_does_not_start_are_refused_and_so_are_those_of_strangers() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         call(&mut bed, question(4), &Caller::Operator);
         let service = called(&bed).remove(0);
         let (entry, reason) = (bed.entry(&service), "no room".to_owned());
@@ -384,7 +384,7 @@ mod tests {
 
     #[test]
     fn a_module_that_is_not_here_is_fetched_for_whoever_may_have_it() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         let unknown = CallQuestion { digest: [9; 32], ..question(4) };
         call(&mut bed, unknown, &Caller::Anyone);
         assert_eq!(answers(&mut bed), [refused()]);
@@ -397,7 +397,7 @@ mod tests {
 
     #[test]
     fn questions_wait_for_the_end_of_a_change_and_go_with_their_association() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         let request = api::SessionRequest { name: "gold".to_owned(), ..Default::default() };
         let _made = bed.ask(|reply| Change::CreateSession(Box::new(request), reply));
         call(&mut bed, question(4), &Caller::Operator);
@@ -412,7 +412,7 @@ mod tests {
 
     #[test]
     fn what_nobody_calls_for_a_minute_is_stopped() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         call(&mut bed, question(4), &Caller::Operator);
         let service = called(&bed).remove(0);
         bed.starts(&service);

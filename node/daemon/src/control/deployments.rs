@@ -282,11 +282,11 @@ fn budget(wanted: &api::Budget) -> Answer<Budget> {
 #[cfg(test)]
 mod tests {
     use super::super::change::Change;
-    use super::super::testbed::{Bed, MODULES, deploy, digest};
+    use super::super::testbed::{MODULES, Testbed, deploy, digest};
     use super::*;
     use node::Event;
 
-    fn asked(bed: &mut Bed, request: DeployRequest) -> crate::reply::Awaited<Deployed> {
+    fn asked(bed: &mut Testbed, request: DeployRequest) -> crate::reply::Awaited<Deployed> {
         bed.ask(|reply| Change::Deploy(Box::new(request), reply))
     }
 
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_service_is_answered_once_it_runs_and_is_recorded() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         let mut awaited = asked(&mut bed, with_rule(deploy("monitor", 4)));
         assert!(!bed.is_writing(), "it does not run yet");
         assert!(!bed.control.is_idle());
@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn a_new_service_that_cannot_be_recorded_is_removed_again_with_what_leads_to_it() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         let mut awaited = asked(&mut bed, with_rule(deploy("monitor", 4)));
         bed.starts("monitor");
         let rule = api::RuleRequest::new("dst 11.0.0.0/8", "service monitor");
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn a_name_is_deployed_once_at_a_time_until_it_is_recorded() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         let _first = asked(&mut bed, deploy("monitor", 4));
         for is_running in [false, true] {
             if is_running {
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_new_version_that_cannot_be_recorded_runs_on_and_whoever_deployed_it_is_told() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         bed.run("monitor");
         let mut awaited = asked(&mut bed, deploy("monitor", 5));
         let entry = bed.entry("monitor");
@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn a_version_that_fails_or_is_put_back_is_refused_and_not_recorded() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         bed.run("monitor");
         let entry = bed.entry("monitor");
         let reason = || "no room".to_owned();
@@ -388,10 +388,10 @@ mod tests {
 
     #[test]
     fn a_version_in_the_place_of_one_that_failed_is_recorded_though_it_fails_too() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         bed.run("monitor");
         let entry = bed.entry("monitor");
-        let fails = |bed: &mut Bed| {
+        let fails = |bed: &mut Testbed| {
             bed.event(Event::ServiceFailed { entry, reason: "no memory".to_owned() });
         };
         fails(&mut bed);
@@ -408,7 +408,7 @@ mod tests {
 
     #[test]
     fn a_request_with_a_mistake_changes_nothing() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         let wrong = |change: fn(&mut DeployRequest)| {
             let mut request = deploy("monitor", 4);
             change(&mut request);

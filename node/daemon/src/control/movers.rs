@@ -136,7 +136,7 @@ impl Movers {
 mod tests {
     use super::super::action::Action;
     use super::super::change::Change;
-    use super::super::testbed::{Bed, name};
+    use super::super::testbed::{Testbed, name};
     use super::*;
     use crate::reply::Awaited;
     use node::{Effect, Event};
@@ -160,17 +160,17 @@ mod tests {
         assert!(movers.is_empty());
     }
 
-    fn moved(bed: &mut Bed, level: &str) -> Awaited<Moved> {
+    fn moved(bed: &mut Testbed, level: &str) -> Awaited<Moved> {
         let request = api::MoveRequest { level: level.to_owned() };
         bed.ask(|reply| Change::Move("monitor".to_owned(), request, reply))
     }
 
-    fn placed(bed: &mut Bed, level: Level) {
+    fn placed(bed: &mut Testbed, level: Level) {
         let (entry, reason) = (bed.entry("monitor"), "it was asked for".to_owned());
         bed.event(Event::ServicePlaced { entry, level, reason, movable: true });
     }
 
-    fn moves(bed: &Bed) -> Vec<Level> {
+    fn moves(bed: &Testbed) -> Vec<Level> {
         let level = |effect: &Effect| match effect {
             Effect::MoveService { level, .. } => Some(*level),
             _ => None,
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_move_is_answered_when_it_is_made_and_recorded() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         bed.run("monitor");
         let mut first = moved(&mut bed, "nic");
         let mut second = moved(&mut bed, "nic");
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_move_that_cannot_be_recorded_is_undone() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         bed.run("monitor");
         let mut awaited = moved(&mut bed, "nic");
         placed(&mut bed, Level::Nic);
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_later_request_is_not_undone_with_one_that_could_not_be_recorded() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         bed.run("monitor");
         let mut first = moved(&mut bed, "nic");
         placed(&mut bed, Level::Nic);
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_later_request_a_failure_and_a_lost_cell_refuse_those_that_wait() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         bed.run("monitor");
         let mut overtaken = moved(&mut bed, "nic");
         let mut failed = moved(&mut bed, "kernel");
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_service_that_is_there_already_stays_and_is_recorded() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         bed.run("monitor");
         let mut awaited = moved(&mut bed, "user");
         assert!(matches!(bed.actions.last(), Some(Action::Stay(_, Level::User))));

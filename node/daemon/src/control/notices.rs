@@ -131,19 +131,19 @@ pub(super) fn handle(control: &mut Control, notice: Notice, is_short: bool) {
 #[cfg(test)]
 mod tests {
     use super::super::change::Change;
-    use super::super::testbed::{Bed, deploy};
+    use super::super::testbed::{Testbed, deploy};
     use super::*;
     use node::Event;
 
     /// Removes and returns the kinds of the events that there were.
-    fn kinds(bed: &mut Bed) -> Vec<EventKind> {
+    fn kinds(bed: &mut Testbed) -> Vec<EventKind> {
         let notes = std::mem::take(&mut bed.notes).into_iter();
         notes.map(|note| note.into_event(0, 0).0.kind).collect()
     }
 
     #[test]
     fn the_life_of_a_service_is_told_in_events() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         bed.run("monitor");
         assert_eq!(kinds(&mut bed), [EventKind::ServiceStarted]);
         let (entry, reason) = (bed.entry("monitor"), || "unreachable".to_owned());
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_lost_cell_is_told_with_every_closed_service() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         bed.run("open");
         let on_failure = Some("closed".to_owned());
         let request = api::DeployRequest { on_failure, ..deploy("closed", 4) };
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn who_is_refused_for_want_of_something_is_told_so() {
         for (is_short, code) in [(true, ErrorCode::Limit), (false, ErrorCode::Failed)] {
-            let mut bed = Bed::new();
+            let mut bed = Testbed::new();
             let mut asked = bed.ask(|reply| Change::Deploy(Box::new(deploy("monitor", 4)), reply));
             let (entry, reason) = (bed.entry("monitor"), "no room".to_owned());
             bed.control.handle_event(Event::ServiceFailed { entry, reason }, is_short);

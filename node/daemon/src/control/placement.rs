@@ -102,7 +102,7 @@ struct Transit {
     asked: Option<Level>,
     /// Levels of the next version, which the cell has been given.
     replaces: Option<Candidates>,
-    leaves: Option<Leaving>,
+    leaves: Option<Draining>,
 }
 
 impl Transit {
@@ -184,7 +184,7 @@ enum Stage {
 
 /// Draining of a service that is removed.
 #[derive(Debug)]
-struct Leaving {
+struct Draining {
     since: Nanos,
     /// True once the cell has set its part.
     targeted: bool,
@@ -235,10 +235,10 @@ impl Placement {
         if !around.has_cell {
             return;
         }
-        self.look_at_levels(around, entry);
+        self.poll_levels(around, entry);
         let level = self.next_level(entry);
         if around.plane.has_program(entry, level) && check(around, entry, level).is_ok() {
-            self.go_on(around, entry, level, Ok(()));
+            self.resume(around, entry, level, Ok(()));
         }
     }
 
@@ -259,7 +259,7 @@ impl Placement {
             self.settle(entry);
             return self.event(Event::ServiceStarted { entry });
         }
-        self.look_at_levels(around, entry);
+        self.poll_levels(around, entry);
         self.try_next_level(around, entry);
     }
 
@@ -307,7 +307,7 @@ impl Placement {
         // Asked to be elsewhere meanwhile.
         if transit.loads == Some(level) {
             transit.loads = None;
-            self.go_on(around, entry, level, result);
+            self.resume(around, entry, level, result);
             self.settle(entry);
         }
     }
@@ -319,7 +319,7 @@ impl Placement {
             (Some(moving), _) => {
                 (moving.targeted, moving.since) = (true, around.now);
                 match done {
-                    true => self.look_at(around, entry),
+                    true => self.poll_entry(around, entry),
                     false => {
                         let reason = "a program does not leave its memory".to_owned();
                         self.give_up(around, entry, reason);
@@ -348,7 +348,7 @@ impl Placement {
                 Stage::Waits | Stage::Counts | Stage::Counted => Stage::Counted,
             };
             moving.since = around.now;
-            self.look_at(around, entry);
+            self.poll_entry(around, entry);
         }
     }
 
@@ -459,8 +459,8 @@ impl Placement {
     pub(crate) fn handle_tick(&mut self, around: &mut Around<'_>) {
         let entries: Vec<EntryId> = self.entries.keys().copied().collect();
         for entry in entries {
-            self.look_at(around, entry);
-            self.look_at_leaving(around, entry);
+            self.poll_entry(around, entry);
+            self.poll_draining(around, entry);
         }
     }
 
@@ -504,14 +504,14 @@ impl Placement {
         if !rests || !around.plane.call_nothing(entry) {
             return false;
         }
-        let leaving = Leaving { since: around.now, targeted: false, recounts: false };
+        let leaving = Draining { since: around.now, targeted: false, recounts: false };
         self.transit(entry).leaves = Some(leaving);
         self.act(Action::Target(entry, Level::Nic));
         true
     }
 
     /// Cancels the draining of a service, which continues at its level.
-    pub(crate) fn come_back(
+    pub(crate) fn return_to_user(
         &mut self,
         around: &mut Around<'_>,
         entry: EntryId,
@@ -574,7 +574,7 @@ impl Placement {
 
     /// Collects what stands against levels of a service that starts, before anything is
     /// tried.
-    fn look_at_levels(&mut self, around: &Around<'_>, entry: EntryId) {
+    fn poll_levels(&mut self, around: &Around<'_>, entry: EntryId) {
         let transit = self.entries.get_mut(&entry);
         let Some(begins) = transit.and_then(|it| it.begins.as_mut()) else { return };
         begins.refused = match around.plane.is_shared(entry) {
@@ -613,17 +613,17 @@ impl Placement {
     /// Loads a service's program for a level, unless that is loaded already.
     fn load(&mut self, around: &mut Around<'_>, entry: EntryId, level: Level) {
         if let Err(reason) = check(around, entry, level) {
-            return self.go_on(around, entry, level, Err(reason));
+            return self.resume(around, entry, level, Err(reason));
         }
         if around.plane.has_program(entry, level) {
-            return self.go_on(around, entry, level, Ok(()));
+            return self.resume(around, entry, level, Ok(()));
         }
         self.transit(entry).loads = Some(level);
         self.act(Action::Load(entry, level));
     }
 
     /// Continues with a service that starts or moves, now that its program is loaded or refused.
-    fn go_on(
+    fn resume(
         &mut self,
         around: &mut Around<'_>,
         entry: EntryId,
@@ -683,7 +683,7 @@ impl Placement {
         self.act(Action::Target(entry, level));
     }
 
-    fn look_at(&mut self, around: &mut Around<'_>, entry: EntryId) {
+    fn poll_entry(&mut self, around: &mut Around<'_>, entry: EntryId) {
         let moves = self.entries.get_mut(&entry).and_then(|it| it.moves.as_mut());
         let Some(moving) = moves.filter(|moving| moving.targeted) else { return };
         let Some(lane) = around.plane.lane(entry, moving.level) else { return };
@@ -745,7 +745,7 @@ impl Placement {
         }
     }
 
-    fn look_at_leaving(&mut self, around: &Around<'_>, entry: EntryId) {
+    fn poll_draining(&mut self, around: &Around<'_>, entry: EntryId) {
         let leaves = self.entries.get_mut(&entry).and_then(|it| it.leaves.as_mut());
         let Some(leaving) = leaves else { return };
         let waited = around.now.saturating_sub(leaving.since);

@@ -76,7 +76,7 @@ impl Removals {
     pub(crate) fn wait_for(&mut self, services: BTreeSet<Name>) -> oneshot::Receiver<()> {
         let (sender, receiver) = oneshot::channel();
         self.revocations.push((services, sender));
-        self.tell_revocations();
+        self.send_revocations();
         receiver
     }
 
@@ -88,13 +88,13 @@ impl Removals {
         for (services, _) in &mut self.revocations {
             services.remove(service);
         }
-        self.tell_revocations();
+        self.send_revocations();
     }
 
-    fn tell_revocations(&mut self) {
-        for (_, told) in self.revocations.extract_if(.., |(services, _)| services.is_empty()) {
+    fn send_revocations(&mut self) {
+        for (_, reported) in self.revocations.extract_if(.., |(services, _)| services.is_empty()) {
             // Who asked may be gone.
-            let _ = told.send(());
+            let _ = reported.send(());
         }
     }
 }
@@ -149,7 +149,7 @@ fn removed(service: &Name, rules: &[RuleId]) -> Removed {
 mod tests {
     use super::super::action::Action;
     use super::super::change::Change;
-    use super::super::testbed::{Bed, deploy};
+    use super::super::testbed::{Testbed, deploy};
     use super::*;
     use node::Event;
 
@@ -163,22 +163,28 @@ mod tests {
         assert!(removals.wait_for(BTreeSet::new()).try_recv().is_ok());
         let mut both = removals.wait_for(names(&["a", "b"]));
         let mut one = removals.wait_for(names(&["b"]));
-        for (stopped, told) in [("c", [false, false]), ("b", [false, true]), ("a", [true, false])] {
+        for (stopped, reported) in
+            [("c", [false, false]), ("b", [false, true]), ("a", [true, false])]
+        {
             assert!(!removals.is_empty());
             removals.handle_stopped(&Name::new(stopped).unwrap());
             // Each client is answered once.
-            assert_eq!([&mut both, &mut one].map(|it| it.try_recv().is_ok()), told, "{stopped}");
+            assert_eq!(
+                [&mut both, &mut one].map(|it| it.try_recv().is_ok()),
+                reported,
+                "{stopped}"
+            );
         }
         assert!(removals.is_empty());
     }
 
-    fn remove(bed: &mut Bed, service: &str) -> crate::reply::Awaited<Removed> {
+    fn remove(bed: &mut Testbed, service: &str) -> crate::reply::Awaited<Removed> {
         bed.ask(|reply| Change::Remove(service.to_owned(), true, reply))
     }
 
     #[test]
     fn a_removal_is_recorded_then_drained_then_done() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         bed.run("monitor");
         let mut failed = remove(&mut bed, "monitor");
         bed.fail_write();
@@ -198,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_removal_that_is_refused_after_it_was_recorded_is_taken_back() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         bed.run("cache");
         let then = vec!["cache".to_owned()];
         let request = api::DeployRequest { then, ..deploy("monitor", 4) };
@@ -227,15 +233,16 @@ mod tests {
 
     #[test]
     fn a_desired_service_that_does_not_run_is_missing_until_its_removal_is_recorded() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         bed.run("monitor");
         let gone = Command::Remove { service: Name::new("monitor").unwrap(), cascade: true };
         bed.control.state.command(gone).unwrap();
         bed.settle();
         bed.stops("monitor");
         let monitor = Name::new("monitor").unwrap();
-        let missing =
-            |bed: &Bed| bed.control.state().desired().shortfall().services.contains_key(&monitor);
+        let missing = |bed: &Testbed| {
+            bed.control.state().desired().shortfall().services.contains_key(&monitor)
+        };
         bed.control.resume();
         bed.settle();
         let (entry, reason) = (bed.entry("monitor"), "no room".to_owned());

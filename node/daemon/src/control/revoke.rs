@@ -32,7 +32,7 @@ const REVOKED_AT_ONCE_MAX: usize = 1024;
 const NOT_FORGOTTEN: &str =
     "what ran under capabilities that ended is stopped, and not forgotten yet: it is tried again";
 
-/// Things that ran under capabilities that ended, with the reason.
+/// Sessions, services and rules whose capabilities ended, with the reason.
 #[derive(Default)]
 struct Ended {
     sessions: BTreeMap<Name, &'static str>,
@@ -103,7 +103,7 @@ pub(super) fn handle_second(state: &mut NodeState, deployments: &mut Deployments
     }
     let now = state.now();
     let reading = state.authority.read_clock(now);
-    if state.authority.tell_of_clock(reading.wall_ahead_by) && reading.wall_ahead_by != 0 {
+    if state.authority.report_clock(reading.wall_ahead_by) && reading.wall_ahead_by != 0 {
         let way = if reading.wall_ahead_by > 0 { "ahead of" } else { "behind" };
         let by = reading.wall_ahead_by.unsigned_abs();
         let text = format!(
@@ -205,13 +205,13 @@ fn stop(state: &mut NodeState, deployments: &mut Deployments, ended: &Ended) {
 #[cfg(test)]
 mod tests {
     use super::super::change::Change;
-    use super::super::testbed::{Bed, deploy, holder, name, token_id};
+    use super::super::testbed::{Testbed, deploy, holder, name, token_id};
     use super::*;
     use crate::reply::Awaited;
     use api::{ApplyRequest, Revoked as Answered, SessionRequest};
     use tokio::sync::oneshot;
 
-    fn revoke(bed: &mut Bed, what: &[&str]) -> Awaited<Answered> {
+    fn revoke(bed: &mut Testbed, what: &[&str]) -> Awaited<Answered> {
         let (reply, awaited) = Reply::pair();
         let revoke = what.iter().map(|it| (*it).to_owned()).collect();
         bed.control.handle_revocation(&RevokeRequest { revoke }, reply);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     /// Removes and returns what a revocation has written down.
-    fn kept(bed: &mut Bed) -> (oneshot::Receiver<()>, Answered) {
+    fn kept(bed: &mut Testbed) -> (oneshot::Receiver<()>, Answered) {
         let at = bed.actions.iter().position(|it| matches!(it, Action::Keep(Keep::Revoked { .. })));
         match bed.actions.remove(at.expect("it is written down")) {
             Action::Keep(Keep::Revoked { stopped, answer, reply, .. }) => {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     /// Runs the holder's service, and records it.
-    fn run(bed: &mut Bed, service: &str) {
+    fn run(bed: &mut Testbed, service: &str) {
         let request = Box::new(deploy(service, 4));
         let _answer = bed.ask_as(&holder(), |reply| Change::Deploy(request, reply));
         bed.starts(service);
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn what_ran_under_a_revoked_token_stops_and_is_forgotten_before_that_is_answered() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         bed.run("cache");
         run(&mut bed, "monitor");
         let _awaited = revoke(&mut bed, &[token_id()]);
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn it_is_forgotten_each_second_until_the_disk_has_room() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         run(&mut bed, "monitor");
         let _awaited = revoke(&mut bed, &[token_id()]);
         bed.stops("monitor");
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_change_under_way_neither_relies_on_it_nor_puts_it_back() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         run(&mut bed, "monitor");
         let module = super::super::testbed::digest(&super::super::testbed::MODULES[4]);
         let text = format!("[[service]]\nname = \"monitor\"\nmodule = \"{module}\"\n");
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_session_is_the_operators_where_something_of_others_is_or_comes() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         for session in ["gold", "silver"] {
             let request = SessionRequest { name: session.to_owned(), ..Default::default() };
             let request = Box::new(request);
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_revoked_is_refused_as_a_whole() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         run(&mut bed, "monitor");
         for what in [vec![], vec![token_id(), "nonsense"], vec!["x"; REVOKED_AT_ONCE_MAX + 1]] {
             let refusal = revoke(&mut bed, &what).try_answer().unwrap().unwrap_err();

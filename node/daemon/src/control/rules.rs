@@ -120,7 +120,7 @@ pub(super) fn removed(
 #[cfg(test)]
 mod tests {
     use super::super::change::Change;
-    use super::super::testbed::{Bed, deploy, holder, name};
+    use super::super::testbed::{Testbed, deploy, holder, name};
     use super::*;
     use crate::reply::Awaited;
     use api::{DeployRequest, ErrorCode, RuleRequest};
@@ -132,17 +132,17 @@ mod tests {
         RulesRequest { rules: rules.collect() }
     }
 
-    fn add(bed: &mut Bed, rules: &[(&str, &str)]) -> Awaited<RulesAdded> {
+    fn add(bed: &mut Testbed, rules: &[(&str, &str)]) -> Awaited<RulesAdded> {
         bed.ask(|reply| Change::AddRules(request(rules), reply))
     }
 
-    fn present(bed: &Bed) -> Vec<RuleId> {
+    fn present(bed: &Testbed) -> Vec<RuleId> {
         bed.control.node().numbered_rules().into_iter().map(|(id, _)| id).collect()
     }
 
     #[test]
     fn rules_are_added_together_or_not_at_all_and_recorded() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         let mut awaited = add(&mut bed, &[("dst 10.0.0.0/8", "drop"), ("proto udp", "drop")]);
         assert_eq!(present(&bed).len(), 2);
         bed.write();
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn rules_that_cannot_be_recorded_are_removed_again() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         bed.made(|reply| Change::AddRules(request(&[("dst 10.0.0.0/8", "drop")]), reply));
         let before = present(&bed);
         // One that says the same is another rule.
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn rules_that_cannot_be_recorded_are_removed_by_one_change() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         let texts: Vec<String> =
             (0..300).map(|at| format!("dst 10.0.{}.{}", at / 256, at % 256)).collect();
         let rules: Vec<(&str, &str)> = texts.iter().map(|text| (text.as_str(), "drop")).collect();
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_rule_is_removed_when_that_is_recorded() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         bed.made(|reply| Change::AddRules(request(&[("dst 10.0.0.0/8", "drop")]), reply));
         let rule = present(&bed)[0];
         let mut awaited = bed.ask(|reply| Change::RemoveRule(rule, reply));
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn the_removal_of_a_rule_that_could_not_be_recorded_meanwhile_takes_no_other_along() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         bed.made(|reply| Change::AddRules(request(&[("dst 10.0.0.0/8", "drop")]), reply));
         let _same = add(&mut bed, &[("dst 10.0.0.0/8", "drop")]);
         let second = present(&bed)[1];
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_rule_of_the_version_before_cannot_be_removed_while_that_may_come_back() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         let with = |module, rule: &str| DeployRequest {
             rules: vec![rule.to_owned()],
             ..deploy("monitor", module)
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn a_removal_that_is_refused_after_it_was_recorded_is_taken_back_before_what_came_meanwhile() {
         for (is_recorded, rule_left) in [(true, "dst 11.0.0.0/8"), (false, "dst 10.0.0.0/8")] {
-            let mut bed = Bed::new();
+            let mut bed = Testbed::new();
             let with = |module, rule: &str| DeployRequest {
                 rules: vec![rule.to_owned()],
                 ..deploy("monitor", module)
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn rules_belong_to_whoever_adds_them() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         let rules = request(&[("dst 10.0.0.0/8", "drop")]);
         let mut awaited = bed.ask_as(&holder(), |reply| Change::AddRules(rules, reply));
         bed.write();

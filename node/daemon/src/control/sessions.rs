@@ -1,6 +1,6 @@
 //! Requests to create, change and remove sessions.
 
-use super::authority::Sight;
+use super::authority::Visibility;
 use super::edit::Edit;
 use super::recorded::{Ahead, Prepared, Purpose};
 use super::removals::Removals;
@@ -99,8 +99,8 @@ pub(super) fn changed(
     reservation: &Reservation,
 ) -> SessionPromised {
     state.desired.shortfall_mut().sessions.remove(session);
-    let told = sentence(reservation);
-    let text = format!("the session '{session}' is promised something else, {told}");
+    let reported = sentence(reservation);
+    let text = format!("the session '{session}' is promised something else, {reported}");
     state.note_session(EventKind::SessionChanged, session, text);
     let id = state.node.session(session).map_or(SessionId::BEST_EFFORT, |it| it.id);
     promised(session, id, reservation)
@@ -202,7 +202,7 @@ pub(crate) fn to_set(state: &NodeState, wanted: &str, change: &SessionChange) ->
 }
 
 /// Returns the refusal for a session that is not there, or is not the client's: they are one.
-pub(crate) fn no_session(node: &Node, sight: &Sight, wanted: &str) -> ErrorInfo {
+pub(crate) fn no_session(node: &Node, sight: &Visibility, wanted: &str) -> ErrorInfo {
     let seen = node.sessions().filter(|session| sight.has_session(session));
     let meant = abi::manifest::Meant::new(wanted, seen.map(|session| session.name.as_str()));
     let message = format!("there is no session '{}' on this node{meant}", quoted(wanted));
@@ -321,7 +321,7 @@ fn sentence(reservation: &Reservation) -> String {
 mod tests {
     use super::super::action::Action;
     use super::super::change::Change;
-    use super::super::testbed::{Bed, deploy, name};
+    use super::super::testbed::{Testbed, deploy, name};
     use super::*;
 
     fn request() -> SessionRequest {
@@ -403,13 +403,13 @@ mod tests {
 
     #[test]
     fn sessions_are_made_changed_and_removed_when_that_is_recorded() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         let gold = |weight| SessionRequest {
             name: "gold".to_owned(),
             weight: Some(weight),
             ..SessionRequest::default()
         };
-        let there = |bed: &Bed| bed.control.node().session(&name("gold")).cloned();
+        let there = |bed: &Testbed| bed.control.node().session(&name("gold")).cloned();
         let mut failed = bed.ask(|reply| Change::CreateSession(Box::new(gold(7)), reply));
         bed.fail_write();
         assert!(failed.try_answer().unwrap().is_err() && there(&bed).is_none());
@@ -429,7 +429,7 @@ mod tests {
 
     #[test]
     fn a_session_goes_with_what_is_in_it_and_is_answered_when_that_has_stopped() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         let gold = SessionRequest { name: "gold".to_owned(), ..SessionRequest::default() };
         bed.made(|reply| Change::CreateSession(Box::new(gold), reply));
         let session = Some("gold".to_owned());
@@ -447,7 +447,7 @@ mod tests {
 
     #[test]
     fn memory_is_asked_for_before_it_is_promised() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         let gold = SessionRequest {
             name: "gold".to_owned(),
             memory: Some("64M".to_owned()),
@@ -477,7 +477,7 @@ mod tests {
             ports_unheld: false,
             one_core: false,
         };
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         bed.control.set_capacity(capacity(1));
         let request = SessionRequest {
             name: "gold".into(),

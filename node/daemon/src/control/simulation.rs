@@ -314,9 +314,9 @@ impl World {
 
     /// Lets the cell handle its next message, and answer.
     fn cell_acts(&mut self) {
-        let Some(told) = self.cell.pop_front() else { return };
+        let Some(reported) = self.cell.pop_front() else { return };
         let fails = self.dice.one_in(6);
-        match told {
+        match reported {
             Told::Start(entry) if fails => {
                 self.end(entry);
                 let event = Event::ServiceFailed { entry, reason: "no room".to_owned() };
@@ -490,7 +490,7 @@ impl World {
                 let node = self.control.state().node();
                 let found = node.service_of(entry).map(|it| (it.level, node.is_closed(it)));
                 if let Some((level, closed)) = found {
-                    self.place(|it, around| it.come_back(around, entry, level, closed));
+                    self.place(|it, around| it.return_to_user(around, entry, level, closed));
                 }
             }
             Action::AnswerDeployed(answer) => {
@@ -677,9 +677,12 @@ impl World {
             let leads_to = [rule.spec.action.service(), rule.came_with.as_ref()];
             let mut leads_to = leads_to.into_iter().flatten();
             let is_told = leads_to.any(|service| shortfall.services.contains_key(service));
-            let told = shortfall.rules.iter().filter(|(other, _)| other == rule).count();
+            let reported = shortfall.rules.iter().filter(|(other, _)| other == rule).count();
             let (have, want) = (count(&there, rule), count(&state.rules, rule));
-            assert!(is_told || have + told >= want, "seed {seed}: missing is the rule {rule:?}");
+            assert!(
+                is_told || have + reported >= want,
+                "seed {seed}: missing is the rule {rule:?}"
+            );
         }
         let sessions: BTreeMap<_, _> = node.sessions().map(|it| (&it.name, it)).collect();
         for session in node.sessions().filter(|it| !it.is_built_in()) {

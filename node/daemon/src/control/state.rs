@@ -459,10 +459,10 @@ pub(crate) fn rules_to(node: &Node, service: &Name) -> Vec<RuleId> {
 #[cfg(test)]
 mod tests {
     use super::super::change::Change;
-    use super::super::testbed::{Bed, MODULES, deploy, digest, holder, name};
+    use super::super::testbed::{MODULES, Testbed, deploy, digest, holder, name};
     use super::*;
 
-    fn texts(bed: &mut Bed) -> Vec<String> {
+    fn texts(bed: &mut Testbed) -> Vec<String> {
         bed.settle();
         let notes = std::mem::take(&mut bed.notes).into_iter();
         notes.map(|note| note.into_event(0, 0).0.text).collect()
@@ -470,7 +470,7 @@ mod tests {
 
     #[test]
     fn rules_that_come_or_go_together_are_one_event() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         let state = bed.control.state_mut();
         state.note_rules(EventKind::RulesAdded, &[]);
         state.note_rules(EventKind::RulesAdded, &[7]);
@@ -481,7 +481,7 @@ mod tests {
 
     #[test]
     fn nothing_is_started_that_nobody_can_be_billed_for() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         bed.control.set_ledger_problem(Some("the disk is full".to_owned()));
         let request = || Box::new(deploy("monitor", 4));
         let refusal = bed.refused(|reply| Change::Deploy(request(), reply));
@@ -494,7 +494,7 @@ mod tests {
 
     #[test]
     fn what_a_principal_runs_is_on_its_account_and_all_else_on_the_nodes() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         bed.run("cache");
         let request = Box::new(deploy("monitor", 4));
         let _deployed = bed.ask_as(&holder(), |reply| Change::Deploy(request, reply));
@@ -516,7 +516,7 @@ mod tests {
 
     #[test]
     fn a_module_is_used_while_a_service_runs_it_or_a_change_needs_it() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         bed.run("monitor");
         let state = bed.control.state_mut();
         let [runs, needed, other] = [4, 2, 0].map(|module| digest(&MODULES[module]));
@@ -530,7 +530,7 @@ mod tests {
 
     #[test]
     fn a_word_for_a_service_finds_it_or_says_what_was_meant() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         bed.run("monitor");
         let state = bed.control.state();
         assert_eq!(state.find("monitor").unwrap().name, name("monitor"));

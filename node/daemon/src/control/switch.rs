@@ -74,17 +74,17 @@ fn check(state: &NodeState, enabled: bool) -> Answer<()> {
 #[cfg(test)]
 mod tests {
     use super::super::change::Change;
-    use super::super::testbed::Bed;
+    use super::super::testbed::Testbed;
     use super::*;
     use node::{Effect, Event};
 
-    fn set(bed: &mut Bed, enabled: bool) -> crate::reply::Awaited<BpfSet> {
+    fn set(bed: &mut Testbed, enabled: bool) -> crate::reply::Awaited<BpfSet> {
         bed.ask(|reply| Change::Bpf(api::BpfRequest { enabled }, reply))
     }
 
     #[test]
     fn the_switch_is_set_when_that_is_recorded() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         let mut awaited = set(&mut bed, false);
         assert!(bed.control.node().bpf() && awaited.try_answer().is_none());
         bed.fail_write();
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_port_without_kernel_level_takes_those_that_are_there_to_user_level_and_no_others() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         for (service, level) in [("monitor", Level::Kernel), ("mark", Level::Nic)] {
             bed.run(service);
             let (entry, reason) = (bed.entry(service), String::new());
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn who_started_the_daemon_without_is_overruled_by_the_switch_alone() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         bed.control.forbid_below().unwrap();
         bed.settle();
         assert!(!bed.control.node().bpf() && bed.control.state().desired().state().bpf);

@@ -146,7 +146,7 @@ pub(crate) fn control(store: Store) -> Control {
 }
 
 /// Control plane with a cell, and everything that it has asked for.
-pub(crate) struct Bed {
+pub(crate) struct Testbed {
     pub(crate) control: Control,
     pub(crate) effects: Vec<Effect>,
     pub(crate) notes: Vec<Note>,
@@ -158,7 +158,7 @@ pub(crate) struct Bed {
     _folder: tempfile::TempDir,
 }
 
-impl Bed {
+impl Testbed {
     /// Creates a node that has started, with a cell, and nothing on it.
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();

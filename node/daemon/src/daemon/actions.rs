@@ -86,7 +86,7 @@ fn do_runtime_action(daemon: &mut Daemon, action: runtime::Action) {
     match action {
         Action::CellStarted(number) => {
             if let Some(tap) = daemon.observe.first_tap() {
-                daemon.runtime.cells().tell_cell(number, &tap, &[]);
+                daemon.runtime.cells().notify_cell(number, &tap, &[]);
             }
         }
         Action::CellLost(cell, why) => cell_lost(daemon, cell, why),
@@ -101,7 +101,7 @@ fn do_runtime_action(daemon: &mut Daemon, action: runtime::Action) {
                 daemon.control.calls().handle_call(Wanted { question, sender });
             }
         }
-        Action::Tapped(tapped) => {
+        Action::CapturedFrame(tapped) => {
             let (observe, view) = daemon.observe();
             observe.handle_tapped(&view, &tapped);
         }
@@ -137,7 +137,7 @@ fn do_action(daemon: &mut Daemon, action: Action) {
                 plane.promises().settle_accounts(around.node);
             });
         }
-        Action::ExpectService => daemon.runtime.cells().tell_all(&ToCell::Expect, &[]),
+        Action::ExpectService => daemon.runtime.cells().notify_all(&ToCell::Expect, &[]),
         Action::Stay(entry, level) => {
             daemon.runtime.stay_at(&mut daemon.control, entry, level);
         }
@@ -163,7 +163,7 @@ fn do_action(daemon: &mut Daemon, action: Action) {
             }));
         }
         Action::AnswerCall(question, answer) => {
-            daemon.runtime.cells().tell_all(&ToCell::Called(question, answer), &[]);
+            daemon.runtime.cells().notify_all(&ToCell::CallAnswer(question, answer), &[]);
         }
         Action::FetchMissing => daemon.demand.want_missing(&mut daemon.control),
         Action::BillFetched(modules) => {
@@ -215,7 +215,7 @@ fn do_reported(daemon: &mut Daemon, then: AfterReport) {
         AfterReport::CaptureEnds(id, reply) => {
             let (observe, view) = daemon.observe();
             let ended = observe.end_capture(&view, id);
-            daemon.tell_taps();
+            daemon.send_captures();
             reply.answer(ended);
         }
         AfterReport::CountDrops => {
@@ -289,7 +289,7 @@ fn ask_memory(daemon: &mut Daemon, number: u64, session: Option<SessionId>) {
     if !daemon.runtime.cells().is_any() {
         return daemon.control.handle_memory(None);
     }
-    daemon.runtime.cells().tell_all(&ToCell::MemoryOf(session), &[]);
+    daemon.runtime.cells().notify_all(&ToCell::MemoryOf(session), &[]);
     let done = daemon.done.clone();
     tokio::spawn(async move {
         tokio::time::sleep(SAID_WITHIN).await;

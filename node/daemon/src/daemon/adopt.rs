@@ -25,7 +25,7 @@ use crate::run_directory;
 use crate::usage::Before;
 use anyhow::{Context, Result, bail, ensure};
 use bpf::FrontDoor;
-use cell::protocol::{Adopted, Given};
+use cell::protocol::{Adopted, ReturnedFd};
 use module_store::Store;
 use netlink::{Change, Netlink};
 use node::Node;
@@ -293,9 +293,9 @@ fn adopt_cell(node: &Name, pid: u32, ran: Vec<EntryId>) -> Result<Cell> {
     let (mut sockets, mut kernel, mut up) = (Vec::new(), None, None);
     for (what, fd) in given {
         match what {
-            Given::Socket(port, queue) => sockets.push(((port, queue), fd)),
-            Given::Kernel => kernel = Some(fd),
-            Given::Up => up = Some(fd),
+            ReturnedFd::Socket(port, queue) => sockets.push(((port, queue), fd)),
+            ReturnedFd::Kernel => kernel = Some(fd),
+            ReturnedFd::Tap => up = Some(fd),
         }
     }
     let link = CellLink::take_over(process, &directory, socket)?;

@@ -15,7 +15,7 @@ pub(super) fn handle(daemon: &mut Daemon, done: Done) {
             super::requests::stored(daemon, digest, stored, reply)
         }
         Done::Loaded(loaded) => daemon.runtime.loaded(&mut daemon.control, *loaded),
-        Done::Landed(entry) => daemon.runtime.cells().tell(entry, &ToCell::Settle(entry)),
+        Done::Landed(entry) => daemon.runtime.cells().notify(entry, &ToCell::Settle(entry)),
         Done::SpeedMeasured(speed) => {
             let is_known = daemon.runtime.with_plane(&mut daemon.control, |plane, around| {
                 plane.promises().handle_speed(around.node, speed)
@@ -26,7 +26,7 @@ pub(super) fn handle(daemon: &mut Daemon, done: Done) {
         }
         Done::LaneUnused(entry) => daemon.runtime.lane_unused(&mut daemon.control, entry),
         Done::InterceptionsLeft => daemon.runtime.plane().end_interceptions(),
-        Done::SpareReady(number) => daemon.runtime.spare_ready(&mut daemon.control, number),
+        Done::SpareReady(number) => daemon.runtime.reusable_ready(&mut daemon.control, number),
         Done::ReportOverdue(number) => {
             daemon.runtime.handle_report_overdue(number);
         }

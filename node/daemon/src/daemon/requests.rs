@@ -4,7 +4,7 @@ use crate::access::Caller;
 use crate::answer::{Answer, error, failed, usage};
 use crate::cells::AfterReport;
 use crate::control::apply::{generations, shown_desired};
-use crate::control::authority::Sight;
+use crate::control::authority::Visibility;
 use crate::control::authorize::{self, readable};
 use crate::control::signatures::SignatureWrite;
 use crate::daemon::{Daemon, Done};
@@ -93,13 +93,13 @@ fn answer(daemon: &mut Daemon, caller: Caller, request: Request) {
         Request::BeginCapture(request, reply) => {
             let (observe, view) = daemon.observe();
             let begun = observe.begin_capture(&view, &request);
-            daemon.tell_taps();
+            daemon.send_captures();
             reply.answer(begun);
         }
         Request::Captured(id, wait, reply) => {
             let (observe, view) = daemon.observe();
             observe.handle_captured(&view, (id, wait), reply);
-            daemon.tell_taps();
+            daemon.send_captures();
         }
         Request::EndCapture(id, reply) => match daemon.observe.check_capture(id) {
             Ok(()) => daemon.runtime.after_report(AfterReport::CaptureEnds(id, reply)),
@@ -168,7 +168,7 @@ fn explain(daemon: &Daemon, request: &ExplainRequest, reply: Reply<Explanation>)
 }
 
 /// Returns what a client may see.
-fn sight(daemon: &mut Daemon, caller: &Caller) -> Sight {
+fn sight(daemon: &mut Daemon, caller: &Caller) -> Visibility {
     authorize::sight(daemon.control.state_mut(), caller)
 }
 

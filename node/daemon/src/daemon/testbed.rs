@@ -36,14 +36,14 @@ use units::{EntryId, Nanos, PortId};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Daemon with a cell that runs and two ports, `left` and `right`, which are away.
-pub(crate) struct Bed {
+pub(crate) struct Testbed {
     pub(crate) daemon: Daemon,
     pub(crate) cell: FakeCell,
     done: UnboundedReceiver<Done>,
     folder: tempfile::TempDir,
 }
 
-impl Bed {
+impl Testbed {
     /// Creates a node that has started, with a cell, and nothing on it.
     pub(crate) async fn new() -> Self {
         let mut bed = Self::begin();
@@ -79,9 +79,9 @@ impl Bed {
     }
 
     /// Samples the usage of sessions.
-    pub(crate) async fn look_at_use(&mut self) {
+    pub(crate) async fn poll_usage(&mut self) {
         let Daemon { control, runtime, .. } = &mut self.daemon;
-        runtime.look_at_use(control);
+        runtime.poll_usage(control);
         self.get(Request::Stats).await;
     }
 
@@ -263,7 +263,7 @@ impl Bed {
     }
 
     /// Sends a message from the cell, and waits until the daemon has handled it.
-    pub(crate) async fn hear(&mut self, message: FromCell) {
+    pub(crate) async fn handle_cell(&mut self, message: FromCell) {
         self.cell.say(&message);
         // This request is answered after all pending messages have been handled.
         let stats = self.get(Request::Stats).await;

@@ -1,6 +1,6 @@
 //! Unit tests of a whole daemon: its cell is a socket, and its data plane has tables only.
 
-use super::testbed::Bed;
+use super::testbed::Testbed;
 use super::*;
 use crate::cells::SILENT_MAX;
 use crate::control::change::Change;
@@ -9,7 +9,9 @@ use crate::request::{LedgerQuestion, Request};
 use api::{
     DeployRequest, ErrorCode, EventKind, LedgerRecord, MessageRequest, RulesRequest, SessionRequest,
 };
-use cell::protocol::{CellReport, Failure, FromCell, Given, ServiceReport, SessionReport, ToCell};
+use cell::protocol::{
+    CellReport, Failure, FromCell, ReturnedFd, ServiceReport, SessionReport, ToCell,
+};
 use units::{Bytes, EntryId, Packets};
 
 fn message(data_hex: &str) -> MessageRequest {
@@ -23,11 +25,11 @@ fn version(service: &str, number: usize) -> Box<DeployRequest> {
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_cell_has_devices_memory_and_rules_before_it_counts_as_ready() {
-    let mut bed = Bed::begin();
+    let mut bed = Testbed::begin();
     assert_eq!(bed.cell.starts(), 0);
     bed.until(|bed| bed.cell.starts() > 0).await;
     let words = bed.cell.take_words();
-    assert_eq!(words[..6], ["Kernel", "Up", "Memory", "Codecs", "Counts", "Rules"], "{words:?}");
+    assert_eq!(words[..6], ["Kernel", "Tap", "Memory", "Codecs", "Counts", "Rules"], "{words:?}");
     let ready = bed.events(EventKind::CellReady).await;
     assert_eq!(ready.len(), 1);
     assert!(ready[0].text.contains("process 1001"), "{}", ready[0].text);
@@ -36,7 +38,7 @@ async fn a_cell_has_devices_memory_and_rules_before_it_counts_as_ready() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn who_hears_that_a_service_runs_may_rely_on_the_record_and_the_journal() {
-    let mut bed = Bed::new().await;
+    let mut bed = Testbed::new().await;
     let entry = bed.run("monitor", &["proto udp dport 53"]).await;
     let facts = bed.cell.started("monitor").unwrap();
     assert_eq!((facts.entry, facts.lanes, facts.shared), (entry, 1, None));
@@ -51,7 +53,7 @@ async fn who_hears_that_a_service_runs_may_rely_on_the_record_and_the_journal() 
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_service_whose_cell_dies_while_it_starts_is_started_in_the_next_one() {
-    let mut bed = Bed::new().await;
+    let mut bed = Testbed::new().await;
     bed.cell.be_quiet(true);
     let awaited = bed.ask(|it| Request::Change(Change::Deploy(version("monitor", 0), it)));
     bed.until(|bed| bed.cell.started("monitor").is_some()).await;
@@ -70,7 +72,7 @@ async fn a_service_whose_cell_dies_while_it_starts_is_started_in_the_next_one() 
 
 #[tokio::test(flavor = "current_thread")]
 async fn everything_that_ran_runs_again_after_a_cell_that_has_died() {
-    let mut bed = Bed::new().await;
+    let mut bed = Testbed::new().await;
     for service in ["one", "two", "three"] {
         bed.run(service, &[]).await;
     }
@@ -91,7 +93,7 @@ async fn everything_that_ran_runs_again_after_a_cell_that_has_died() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_cell_that_does_not_start_is_tried_again_and_the_reason_is_told() {
-    let mut bed = Bed::begin();
+    let mut bed = Testbed::begin();
     bed.cell.refuse_starts(true);
     bed.settle();
     for (start, pause) in [(1, 100), (2, 200), (3, 400)] {
@@ -109,7 +111,7 @@ async fn a_cell_that_does_not_start_is_tried_again_and_the_reason_is_told() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_cell_that_says_nothing_is_told_of_and_ended() {
-    let mut bed = Bed::new().await;
+    let mut bed = Testbed::new().await;
     bed.cell.be_quiet(true);
     let is_question = |it: &ToCell| matches!(it, ToCell::MemoryOf(None));
     for _ in 0..SILENT_MAX - 1 {
@@ -130,14 +132,14 @@ async fn a_cell_that_says_nothing_is_told_of_and_ended() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_cell_that_answers_late_goes_on() {
-    let mut bed = Bed::new().await;
+    let mut bed = Testbed::new().await;
     bed.cell.be_quiet(true);
     for _ in 0..SILENT_MAX - 1 {
         bed.check();
         bed.settle();
     }
     bed.cell.be_quiet(false);
-    bed.hear(FromCell::SessionsReported).await;
+    bed.handle_cell(FromCell::SessionsReported).await;
     assert_eq!(bed.events(EventKind::CellSilent).await.len(), 2, "it answers again");
     for _ in 0..SILENT_MAX {
         bed.check();
@@ -148,7 +150,7 @@ async fn a_cell_that_answers_late_goes_on() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_cell_whose_words_mean_nothing_is_lost() {
-    let mut bed = Bed::new().await;
+    let mut bed = Testbed::new().await;
     bed.cell.say_bytes(&[0xff; 9]);
     bed.until(|bed| !bed.has_cell()).await;
     let lost = bed.events(EventKind::CellLost).await;
@@ -157,11 +159,11 @@ async fn a_cell_whose_words_mean_nothing_is_lost() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn answers_that_nobody_asked_for_change_nothing() {
-    let mut bed = Bed::new().await;
+    let mut bed = Testbed::new().await;
     let entry = bed.run("monitor", &[]).await;
     let gone = EntryId(entry.0 + 9);
     for word in [
-        FromCell::Given(Given::Kernel),
+        FromCell::Returned(ReturnedFd::Kernel),
         FromCell::Answered(entry, vec![Some(1)]),
         FromCell::Answered(gone, vec![]),
         FromCell::Reported(Box::default()),
@@ -170,8 +172,8 @@ async fn answers_that_nobody_asked_for_change_nothing() {
         FromCell::Started(gone),
         FromCell::Stopped(gone, Box::default()),
         FromCell::StartFailed(gone, Failure { reason: "late".to_owned(), is_short: false }),
-        FromCell::Kept(gone),
-        FromCell::PutBack(gone, "late".to_owned()),
+        FromCell::VersionConfirmed(gone),
+        FromCell::RolledBack(gone, "late".to_owned()),
         FromCell::Replaced(gone, 1),
         FromCell::Targeted(gone),
         FromCell::TargetFailed(gone),
@@ -179,7 +181,7 @@ async fn answers_that_nobody_asked_for_change_nothing() {
         FromCell::Service(gone, Box::default()),
         FromCell::CodecUnwanted(3),
     ] {
-        bed.hear(word).await;
+        bed.handle_cell(word).await;
     }
     assert!(bed.runs("monitor") && bed.cell.starts() == 1);
     let stats = bed.get(Request::Stats).await;
@@ -189,7 +191,7 @@ async fn answers_that_nobody_asked_for_change_nothing() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_message_is_answered_by_its_service_or_refused() {
-    let mut bed = Bed::new().await;
+    let mut bed = Testbed::new().await;
     bed.run("monitor", &[]).await;
     let ask = |to: &str, data: &str| {
         let (to, data) = (to.to_owned(), message(data));
@@ -215,7 +217,7 @@ async fn a_message_is_answered_by_its_service_or_refused() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_message_that_a_removed_service_has_not_answered_is_refused() {
-    let mut bed = Bed::new().await;
+    let mut bed = Testbed::new().await;
     let entry = bed.run("monitor", &[]).await;
     bed.run("next", &[]).await;
     bed.cell.be_quiet(true);
@@ -233,11 +235,11 @@ async fn a_message_that_a_removed_service_has_not_answered_is_refused() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn what_modules_say_and_how_they_trap_are_events_of_their_service() {
-    let mut bed = Bed::new().await;
+    let mut bed = Testbed::new().await;
     let entry = bed.run("monitor", &[]).await;
-    bed.hear(FromCell::Event(entry, 5, vec![0xab, 1])).await;
-    bed.hear(FromCell::Said(entry, "hello".to_owned())).await;
-    bed.hear(FromCell::Trapped(entry, 0, "unreachable".to_owned(), 1)).await;
+    bed.handle_cell(FromCell::Event(entry, 5, vec![0xab, 1])).await;
+    bed.handle_cell(FromCell::Log(entry, "hello".to_owned())).await;
+    bed.handle_cell(FromCell::Trapped(entry, 0, "unreachable".to_owned(), 1)).await;
     let said = bed.events(EventKind::ModuleEvent).await;
     let texts: Vec<&str> = said.iter().map(|event| event.text.as_str()).collect();
     assert_eq!(texts, ["the module says: ab01", "the module says: hello"]);
@@ -254,7 +256,7 @@ async fn what_modules_say_and_how_they_trap_are_events_of_their_service() {
 #[tokio::test(flavor = "current_thread")]
 async fn a_service_that_does_not_start_is_refused_with_the_cells_reason() {
     for (is_short, code) in [(false, ErrorCode::Failed), (true, ErrorCode::Limit)] {
-        let mut bed = Bed::new().await;
+        let mut bed = Testbed::new().await;
         let reason = "on_start refused: 3".to_owned();
         bed.cell.fail_starts(Some(Failure { reason, is_short }));
         let deploy = |it| Request::Change(Change::Deploy(version("monitor", 0), it));
@@ -270,17 +272,17 @@ async fn a_service_that_does_not_start_is_refused_with_the_cells_reason() {
 #[tokio::test(flavor = "current_thread")]
 async fn the_next_daemon_begins_with_the_version_before_until_the_new_one_was_watched() {
     for is_kept in [true, false] {
-        let mut bed = Bed::new().await;
+        let mut bed = Testbed::new().await;
         let entry = bed.run("monitor", &[]).await;
         let awaited = bed.ask(|it| Request::Change(Change::Deploy(version("monitor", 1), it)));
         bed.until(|bed| bed.cell.count(|it| matches!(it, ToCell::VersionKnown(_))) > 0).await;
         assert_eq!(bed.cell.count(|it| matches!(it, ToCell::Replace(..))), 1);
-        let recorded = |bed: &Bed| bed.recorded_node().to_string();
+        let recorded = |bed: &Testbed| bed.recorded_node().to_string();
         let [before, after] = [0, 1].map(|at| digest(&MODULES[at]).to_string());
         assert!(recorded(&bed).contains(&before) && !recorded(&bed).contains(&after));
         bed.cell.say(&match is_kept {
-            true => FromCell::Kept(entry),
-            false => FromCell::PutBack(entry, "it trapped".to_owned()),
+            true => FromCell::VersionConfirmed(entry),
+            false => FromCell::RolledBack(entry, "it trapped".to_owned()),
         });
         match bed.answer(awaited).await {
             Ok(deployed) => assert!(is_kept && deployed.replaced.is_some()),
@@ -294,7 +296,7 @@ async fn the_next_daemon_begins_with_the_version_before_until_the_new_one_was_wa
 }
 
 /// Returns all records of the ledger.
-async fn records(bed: &mut Bed) -> Vec<LedgerRecord> {
+async fn records(bed: &mut Testbed) -> Vec<LedgerRecord> {
     bed.get(|reply| Request::Ledger(LedgerQuestion::Records(0, reply))).await.records
 }
 
@@ -304,7 +306,7 @@ fn packets(packets: u64) -> ServiceReport {
 
 #[tokio::test(flavor = "current_thread")]
 async fn each_packet_is_billed_once_over_periods_removals_and_lost_cells() {
-    let mut bed = Bed::new().await;
+    let mut bed = Testbed::new().await;
     let entry = bed.run("monitor", &[]).await;
     let used = |records: &[LedgerRecord]| {
         let of = records.iter().filter(|it| it.service.as_deref() == Some("monitor"));
@@ -351,7 +353,7 @@ async fn each_packet_is_billed_once_over_periods_removals_and_lost_cells() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn what_cannot_be_written_to_the_ledger_is_kept_and_no_service_is_admitted() {
-    let mut bed = Bed::new().await;
+    let mut bed = Testbed::new().await;
     let question = |reply| Request::Ledger(LedgerQuestion::Records(0, reply));
     assert!(bed.refused(question).await.message.contains("is being opened"));
     let entry = bed.run("monitor", &[]).await;
@@ -375,7 +377,7 @@ async fn what_cannot_be_written_to_the_ledger_is_kept_and_no_service_is_admitted
 #[tokio::test(flavor = "current_thread")]
 async fn a_node_that_ends_bills_the_rest_also_when_its_cell_does_not_report() {
     for is_quiet in [false, true] {
-        let mut bed = Bed::new().await;
+        let mut bed = Testbed::new().await;
         let entry = bed.run("monitor", &[]).await;
         bed.cell.set_report(entry, packets(4));
         bed.get(Request::Stats).await;
@@ -399,7 +401,7 @@ async fn a_node_that_ends_bills_the_rest_also_when_its_cell_does_not_report() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn sessions_are_told_to_cells_and_what_they_use_is_shown() {
-    let mut bed = Bed::new().await;
+    let mut bed = Testbed::new().await;
     let request = SessionRequest { name: "gold".into(), weight: Some(300), ..Default::default() };
     let promised = bed.change(|reply| Change::CreateSession(Box::new(request), reply)).await;
     assert_eq!(promised.session, "gold");
@@ -409,7 +411,7 @@ async fn sessions_are_told_to_cells_and_what_they_use_is_shown() {
     let mut report = SessionReport::new(id);
     (report.cpu, report.dropped) = (Nanos::from_millis(5), 2);
     bed.cell.set_sessions(vec![report]);
-    bed.look_at_use().await;
+    bed.poll_usage().await;
     let shown = |reply| Request::Session("gold".into(), reply);
     let used = bed.get(shown).await.used.total;
     assert_eq!((used.cpu_ns, used.queue_dropped), (Some(5_000_000), Some(2)));
@@ -429,7 +431,7 @@ async fn sessions_are_told_to_cells_and_what_they_use_is_shown() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn memory_that_is_to_be_promised_is_asked_of_the_cell_and_not_waited_for_without_one() {
-    let mut bed = Bed::new().await;
+    let mut bed = Testbed::new().await;
     let create = |name: &str| {
         let (name, memory) = (name.to_owned(), Some("1MiB".to_owned()));
         let request = Box::new(SessionRequest { name, memory, ..Default::default() });
@@ -447,7 +449,7 @@ async fn memory_that_is_to_be_promised_is_asked_of_the_cell_and_not_waited_for_w
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_node_is_handed_over_when_no_change_is_under_way() {
-    let mut bed = Bed::new().await;
+    let mut bed = Testbed::new().await;
     bed.cell.be_quiet(true);
     let deployed = bed.ask(|it| Request::Change(Change::Deploy(version("monitor", 0), it)));
     bed.until(|bed| bed.cell.started("monitor").is_some()).await;
@@ -461,15 +463,15 @@ async fn a_node_is_handed_over_when_no_change_is_under_way() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_codec_that_cannot_be_is_refused_to_its_cell() {
-    let mut bed = Bed::new().await;
-    bed.hear(FromCell::WantsCodec(4, "dance".to_owned())).await;
+    let mut bed = Testbed::new().await;
+    bed.handle_cell(FromCell::WantsCodec(4, "dance".to_owned())).await;
     let is_refused = |it: &ToCell| matches!(it, ToCell::CodecEnded(4, why, _) if !why.is_empty());
     assert_eq!(bed.cell.count(is_refused), 1);
 }
 
 #[tokio::test(flavor = "current_thread")]
 async fn what_removed_rules_had_counted_stays_with_their_session() {
-    let mut bed = Bed::new().await;
+    let mut bed = Testbed::new().await;
     let rules = vec![api::RuleRequest::new("dst 10.0.0.0/8", "drop")];
     let added = bed.change(|reply| Change::AddRules(RulesRequest { rules }, reply)).await;
     let rule = units::RuleId(added.rules[0]);

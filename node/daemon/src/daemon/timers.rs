@@ -122,22 +122,22 @@ pub(super) fn handle(daemon: &mut Daemon, tick: Tick) -> Result<()> {
             }
         }
         Tick::Settings => {
-            runtime.with_plane(control, |plane, around| plane.handle_look(around))?;
+            runtime.with_plane(control, |plane, around| plane.handle_usage(around))?;
         }
         Tick::Checks => check(daemon)?,
-        Tick::Use => runtime.look_at_use(control),
+        Tick::Use => runtime.poll_usage(control),
         Tick::Bill => {
             daemon.bill();
             daemon.runtime.after_report(AfterReport::EndIdleCalls);
         }
         Tick::Budgets => runtime.with_plane(control, |plane, around| {
-            plane.services().look_at_budgets(around.node, now);
+            plane.services().poll_budgets(around.node, now);
         }),
         Tick::Lanes => runtime.place(control, |it, around| it.handle_tick(around)),
         Tick::Captures => {
             let (observe, view) = daemon.observe();
             observe.handle_capture_tick(&view);
-            daemon.tell_taps();
+            daemon.send_captures();
         }
     }
     Ok(())

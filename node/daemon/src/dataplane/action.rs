@@ -45,7 +45,7 @@ impl Actions {
     }
 
     /// Adds a message to all cells.
-    pub(super) fn tell(&mut self, message: ToCell) {
+    pub(super) fn notify(&mut self, message: ToCell) {
         self.push(Action::Tell(message));
     }
 

@@ -22,7 +22,7 @@ impl Budgets {
 
     /// Compares usage with budgets. Returns the flags of lanes, including those of services without
     /// a budget now.
-    pub(super) fn look<'a>(
+    pub(super) fn poll<'a>(
         &mut self,
         now: Nanos,
         services: impl Iterator<Item = (EntryId, &'a Budget, Used)>,
@@ -87,23 +87,23 @@ mod tests {
     fn a_service_beyond_its_budget_is_told_so_and_recovers_with_time() {
         let mut budgets = Budgets::default();
         let budget = budget(1000, OverBudget::Raise);
-        let mut look = |now, used| budgets.look(now, [(A, &budget, packets(used))].into_iter());
-        assert_eq!(look(Nanos(0), 0), [(A, OVER_NOT)]);
-        assert_eq!(look(Nanos(1), 5000), [(A, OVER_RAISE)]);
-        assert_eq!(look(Nanos(2), 5000), [(A, OVER_RAISE)]);
-        assert_eq!(look(Nanos(SECOND.0 * 10), 5000), [(A, OVER_NOT)]);
+        let mut poll = |now, used| budgets.poll(now, [(A, &budget, packets(used))].into_iter());
+        assert_eq!(poll(Nanos(0), 0), [(A, OVER_NOT)]);
+        assert_eq!(poll(Nanos(1), 5000), [(A, OVER_RAISE)]);
+        assert_eq!(poll(Nanos(2), 5000), [(A, OVER_RAISE)]);
+        assert_eq!(poll(Nanos(SECOND.0 * 10), 5000), [(A, OVER_NOT)]);
     }
 
     #[test]
     fn another_budget_begins_with_a_full_account_from_what_was_used() {
         let mut budgets = Budgets::default();
         let (small, drops) = (budget(10, OverBudget::Raise), budget(1000, OverBudget::Drop));
-        budgets.look(Nanos(0), [(A, &small, packets(0))].into_iter());
-        let over = budgets.look(Nanos(1), [(A, &small, packets(500))].into_iter());
+        budgets.poll(Nanos(0), [(A, &small, packets(0))].into_iter());
+        let over = budgets.poll(Nanos(1), [(A, &small, packets(500))].into_iter());
         assert_eq!(over, [(A, OVER_RAISE)]);
-        let anew = budgets.look(Nanos(2), [(A, &drops, packets(500))].into_iter());
+        let anew = budgets.poll(Nanos(2), [(A, &drops, packets(500))].into_iter());
         assert_eq!(anew, [(A, OVER_NOT)]);
-        let over = budgets.look(Nanos(3), [(A, &drops, packets(9000))].into_iter());
+        let over = budgets.poll(Nanos(3), [(A, &drops, packets(9000))].into_iter());
         assert_eq!(over, [(A, OVER_DROP)]);
     }
 
@@ -111,11 +111,11 @@ mod tests {
     fn a_lane_without_a_budget_any_more_is_told_once() {
         let mut budgets = Budgets::default();
         let budget = budget(10, OverBudget::Drop);
-        budgets.look(Nanos(0), [(A, &budget, packets(0))].into_iter());
+        budgets.poll(Nanos(0), [(A, &budget, packets(0))].into_iter());
         assert!(!budgets.is_empty());
-        assert_eq!(budgets.look(Nanos(1), std::iter::empty()), [(A, OVER_NOT)]);
-        assert_eq!(budgets.look(Nanos(2), std::iter::empty()), []);
-        budgets.look(Nanos(3), [(A, &budget, packets(0))].into_iter());
+        assert_eq!(budgets.poll(Nanos(1), std::iter::empty()), [(A, OVER_NOT)]);
+        assert_eq!(budgets.poll(Nanos(2), std::iter::empty()), []);
+        budgets.poll(Nanos(3), [(A, &budget, packets(0))].into_iter());
         assert!(budgets.end(A) && !budgets.end(A) && budgets.is_empty());
     }
 

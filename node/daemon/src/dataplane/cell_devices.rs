@@ -68,11 +68,11 @@ impl CellDevices {
             KernelDevice::Frames(socket) => (ToCell::KernelFrames, vec![socket.as_fd()]),
         }];
         let up = self.up.as_ref().map(AsFd::as_fd);
-        messages.extend(up.map(|up| (ToCell::Up, vec![up])));
+        messages.extend(up.map(|up| (ToCell::Tap, vec![up])));
         if let Some(front) = front {
             messages.push((ToCell::Lanes, vec![front.services().lanes_map().as_fd()]));
-            messages.push((ToCell::Rooms, vec![front.services().credits_map().as_fd()]));
-            messages.push((ToCell::Lines, vec![front.accounts().port_shares_map().as_fd()]));
+            messages.push((ToCell::QueueCredits, vec![front.services().credits_map().as_fd()]));
+            messages.push((ToCell::PortShares, vec![front.accounts().port_shares_map().as_fd()]));
             messages.push((ToCell::RuleFacts, vec![front.services().facts_map().as_fd()]));
             let answers = |up| (ToCell::Answers, vec![up, front.answers_map().as_fd()]);
             messages.extend(up.map(answers));
@@ -100,7 +100,7 @@ mod tests {
         let messages = devices.messages(None);
         let words: Vec<_> =
             messages.iter().map(|(message, fds)| (format!("{message:?}"), fds.len())).collect();
-        assert_eq!(words, [("Kernel".to_owned(), 1), ("Up".to_owned(), 1)]);
+        assert_eq!(words, [("Kernel".to_owned(), 1), ("Tap".to_owned(), 1)]);
         let frames = CellDevices { up: None, ..CellDevices::fake() };
         assert_eq!((frames.messages(None).len(), devices.up_index()), (1, 7));
     }

@@ -131,7 +131,7 @@ impl Closing {
     /// Discards the record of tables that another program has removed: `nft flush ruleset`, as in a
     /// firewall's reload, removes every table without an owner process. Returns true if there are
     /// such: [`Closing::settle`] restores them.
-    pub(super) fn look(&mut self, tables: &impl Tables) -> bool {
+    pub(super) fn poll(&mut self, tables: &impl Tables) -> bool {
         if self.devices.is_empty() && self.names.is_empty() {
             return false;
         }
@@ -330,11 +330,11 @@ mod tests {
     #[test]
     fn tables_that_somebody_flushed_are_made_again() {
         let (mut closing, mut tables, desired) = <(Closing, Fake, Arc<DesiredState>)>::default();
-        assert!(!closing.look(&tables), "nothing is closed");
+        assert!(!closing.poll(&tables), "nothing is closed");
         closing.settle(&mut tables, &ports(), (true, &desired));
-        assert!(!closing.look(&tables));
+        assert!(!closing.poll(&tables));
         (tables.devices, tables.names) = Default::default();
-        assert!(closing.look(&tables));
+        assert!(closing.poll(&tables));
         closing.settle(&mut tables, &ports(), (true, &desired));
         assert!(tables.devices.len() == 2 && tables.names.len() == 3);
         closing.open(&mut tables);

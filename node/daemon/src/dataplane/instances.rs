@@ -5,22 +5,22 @@
 //!  share ─▶ current ◀─ replaced ── next ◀─ share_next
 //!             │  ▲                     (the cell was given it and has yet to start it)
 //!             ▼  └── put_back ── before
-//!           spares ◀── kept ────────┘   (a new version runs, and is watched)
+//!          reusable ◀── kept ──────┘   (a new version runs, and is watched)
 //! ```
 //!
 //! Each service has its number's place in the front door; a program is called there once it is
 //! loaded.
 
 use super::door::Door;
+use super::reusable::ReusableInstances;
 use super::shared::{EVENTS_LENGTH, Programs, Shared, address_of, is_second};
-use super::spares::Spares;
 use abi::Level;
 use bpf::front_door::ServiceMaps;
 use bpf::{Map, MapSpec};
 use bpf_maps::{LEVEL_USER, ServiceStats};
 use cell::Compiled;
 use cell::below::{Around, Instance};
-use cell::protocol::SharedFacts;
+use cell::protocol::ArenaSpec;
 use node::Service;
 use node::service::BELOW_MAX;
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,7 +85,7 @@ pub(crate) struct Instances {
     next: BTreeMap<EntryId, Option<Shared>>,
     /// Previous versions, as long as they can be activated again; `None` as above.
     before: BTreeMap<EntryId, Option<Shared>>,
-    spares: Spares,
+    reusable: ReusableInstances,
 }
 
 impl Instances {
@@ -141,7 +141,7 @@ impl Instances {
 
     /// Returns the modules of ready reusable instances with their entries, the newest first.
     pub(crate) fn reusable(&self) -> Vec<(Arc<Compiled>, EntryId)> {
-        self.spares.ready()
+        self.reusable.ready()
     }
 
     /// Makes the instance of a service that starts, and has the front door call what is loaded of
@@ -154,7 +154,7 @@ impl Instances {
         &mut self,
         front: &Door,
         make: Make<'_>,
-    ) -> Result<Option<SharedFacts>, String> {
+    ) -> Result<Option<ArenaSpec>, String> {
         let entry = make.entry;
         let Some((shared, facts)) = self.make(make, false)? else { return Ok(None) };
         self.current.insert(entry, shared);
@@ -166,7 +166,7 @@ impl Instances {
     ///
     /// # Errors
     /// The kernel does not make it.
-    pub(crate) fn share_next(&mut self, make: Make<'_>) -> Result<Option<SharedFacts>, String> {
+    pub(crate) fn share_next(&mut self, make: Make<'_>) -> Result<Option<ArenaSpec>, String> {
         let entry = make.entry;
         let second = self.current.get(&entry).is_some_and(|shared| !shared.is_second());
         let (shared, facts) = self.make(make, second)?.unzip();
@@ -185,7 +185,7 @@ impl Instances {
         &mut self,
         make: Make<'_>,
         second: bool,
-    ) -> Result<Option<(Shared, SharedFacts)>, String> {
+    ) -> Result<Option<(Shared, ArenaSpec)>, String> {
         let Make { entry, window, code, session, ports } = make;
         let Some(image) = &code.image else { return Ok(None) };
         if usize::from(entry.0) >= BELOW_MAX {
@@ -194,7 +194,7 @@ impl Instances {
             ));
         }
         let address = address_of(entry, second);
-        let spare = self.spares.take(entry, second, code);
+        let spare = self.reusable.take(entry, second, code);
         let used = spare.is_some();
         let fuel = wasm_to_bpf::FUEL_BUDGET_MIN;
         let made = || -> anyhow::Result<Shared> {
@@ -216,7 +216,7 @@ impl Instances {
             Ok(shared)
         };
         let shared = made().map_err(|error| format!("{error:#}"))?;
-        let facts = SharedFacts {
+        let facts = ArenaSpec {
             address,
             number: shared.number(),
             used,
@@ -424,7 +424,7 @@ impl Instances {
     /// becomes, if it does.
     pub(crate) fn forget_before(&mut self, entry: EntryId) -> Option<u32> {
         let shared = self.before.remove(&entry)??;
-        self.spares.keep(entry, shared)
+        self.reusable.keep(entry, shared)
     }
 
     /// Releases the next version of a service.
@@ -449,19 +449,19 @@ impl Instances {
         let dropped = take_counters(front, entry);
         let was_at_kernel = shared.loaded.contains_key(&Level::Kernel);
         let session = shared.session.clone();
-        let spare = self.spares.keep(entry, shared);
+        let spare = self.reusable.keep(entry, shared);
         Some(Ended { session, fuel, was_at_kernel, spare, dropped })
     }
 
     /// Marks a reusable instance as ready: no packet is in its programs. Returns the entry whose
     /// counters it still has.
     pub(crate) fn handle_spare_ready(&mut self, number: u32) -> Option<EntryId> {
-        self.spares.handle_ready(number)
+        self.reusable.handle_ready(number)
     }
 
     /// Releases all reusable instances.
     pub(crate) fn clear_spares(&mut self) {
-        self.spares.clear();
+        self.reusable.clear();
     }
 }
 

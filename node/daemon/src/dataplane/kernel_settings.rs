@@ -71,7 +71,7 @@ impl KernelSettings {
     }
 
     /// Reads the settings that the kernel sends no notification of. Returns true when one changed.
-    pub(super) fn look(&mut self, netlink: &Netlink) -> bool {
+    pub(super) fn poll(&mut self, netlink: &Netlink) -> bool {
         let namespace = NAMESPACE.iter().map(|key| sysctl::read(key).ok()).collect();
         // The removal of a device is notified by netlink.
         self.compare(namespace, |index| Some(netlink.link_at(index).ok()?.settings))

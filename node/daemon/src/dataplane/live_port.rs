@@ -20,7 +20,7 @@ use bpf_maps::{
     PORT_ACCEPTS_OWN, PORT_CABLED, PORT_GENERIC, PORT_NO_V6, PORT_PACKET, PORT_RAW, PORT_SHARES,
     PORT_TC, PortConfig, QUEUES_MAX, SLOW_NO_REDIRECT,
 };
-use cell::protocol::PortFacts;
+use cell::protocol::CellPort;
 use netlink::offload::{self, Offload, OffloadState};
 use netlink::{Link, Netlink};
 use node::{Port, PortKind, PortMode, PortSpec};
@@ -357,9 +357,9 @@ impl LivePort {
         // Between the two ends of a bridge there is nothing for the kernel to add.
         let found = if self.bridge.is_some() { found & SLOW_NO_REDIRECT } else { found };
         let before = std::mem::replace(&mut self.config.slow, found);
-        let told = std::mem::replace(&mut self.slow_told, found);
+        let reported = std::mem::replace(&mut self.slow_told, found);
         // At tc nothing takes a fast path: what changes is what others may send out there.
-        Slowed { is_changed: found != before, is_news: found != told && self.mode != Mode::Tc }
+        Slowed { is_changed: found != before, is_news: found != reported && self.mode != Mode::Tc }
     }
 
     /// Gives the device back what it was like, whatever it is called now.
@@ -465,8 +465,8 @@ impl LivePort {
     }
 
     /// Returns the port's numbers as the cell needs them.
-    pub(super) fn facts(&self, queue: u32) -> PortFacts {
-        PortFacts {
+    pub(super) fn facts(&self, queue: u32) -> CellPort {
+        CellPort {
             port: self.port.id,
             name: self.port.spec.name.to_string(),
             ifindex: self.config.ifindex,

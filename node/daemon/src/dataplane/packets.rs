@@ -17,7 +17,7 @@ use super::door::Door;
 use super::live_port::LivePort;
 use super::way_back;
 use anyhow::{Context, Result};
-use netlink::{Netlink, Taken};
+use netlink::{Diversion, Netlink};
 use sockets::frame_socket::{FrameSocket, SENT_MARK, TAKEN_MARK};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -26,7 +26,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 pub(super) struct PacketQueue {
     socket: FrameSocket,
     /// Table that keeps the frames from the kernel, from the moment when the cell has them.
-    taken: Option<Taken>,
+    taken: Option<Diversion>,
     /// Frames of the port that were counted before this socket.
     before: u64,
 }
@@ -57,7 +57,7 @@ impl PacketQueue {
     /// The kernel keeps them.
     pub(super) fn take_frames(&mut self, port: &LivePort) -> Result<OwnedFd> {
         let device = &port.spec().device;
-        let taken = Taken::take(device, port.config().ifindex, TAKEN_MARK)?;
+        let taken = Diversion::take(device, port.config().ifindex, TAKEN_MARK)?;
         let room = self.socket.take()?;
         tracing::debug!(port = %port.name(), room, "the cell has the port's frames");
         let copy = taken.as_fd().try_clone_to_owned()?;

@@ -63,12 +63,12 @@ impl PortShares {
         let terms = terms(node);
         let Changes { gone, begun } = self.assign(terms.keys().copied());
         let Some(front) = front else { return Vec::new() };
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         let mut failed = None;
         for ((port, session), account) in gone {
             failed = front.accounts().pay_for_port_share(port, session, None).err().or(failed);
             front.accounts().clear_port_share(account);
-            told.push(ToCell::Line(port, session, None));
+            reported.push(ToCell::SetPortShare(port, session, None));
         }
         for (&(port, session), &account) in &self.payers {
             let BucketParams { per_tick, capacity: full } = terms[&(port, session)];
@@ -79,7 +79,7 @@ impl PortShares {
                     .pay_for_port_share(port, session, Some(account))
                     .err()
                     .or(failed);
-                told.push(ToCell::Line(port, session, Some(account)));
+                reported.push(ToCell::SetPortShare(port, session, Some(account)));
             }
         }
         for (port, BucketParams { per_tick, capacity: full }) in self.terms_of_rest(node) {
@@ -92,12 +92,13 @@ impl PortShares {
             let missing = terms.len() - self.payers.len();
             tracing::error!(missing, "there are not so many accounts of shares of ports");
         }
-        told
+        reported
     }
 
     /// Returns the messages that assign accounts to payers, for another cell.
     pub(super) fn messages(&self) -> impl Iterator<Item = ToCell> {
-        let line = |(&(port, session), &account)| ToCell::Line(port, session, Some(account));
+        let line =
+            |(&(port, session), &account)| ToCell::SetPortShare(port, session, Some(account));
         self.payers.iter().map(line)
     }
 
@@ -114,7 +115,7 @@ impl PortShares {
     }
 
     /// Returns the accounts of a session's shares, with their counters, by port.
-    pub(super) fn lines_of<'a>(
+    pub(super) fn port_shares_of<'a>(
         &self,
         front: &FrontDoor,
         node: &Node,
@@ -211,9 +212,12 @@ mod tests {
     fn another_cell_hears_of_all_payers() {
         let mut shares = PortShares::default();
         shares.adopt([(at(0, 2), 70), (at(3, 5), 64)].into());
-        let told: Vec<String> = shares.messages().map(|it| format!("{it:?}")).collect();
-        assert_eq!(told.len(), 2);
-        assert!(told[0].contains("Some(70)") && told[1].contains("Some(64)"), "{told:?}");
+        let reported: Vec<String> = shares.messages().map(|it| format!("{it:?}")).collect();
+        assert_eq!(reported.len(), 2);
+        assert!(
+            reported[0].contains("Some(70)") && reported[1].contains("Some(64)"),
+            "{reported:?}"
+        );
         assert_eq!(shares.assign([at(0, 2), at(3, 5)].into_iter()), Changes::default());
     }
 

@@ -125,7 +125,7 @@ impl Ports {
             if let Err(error) = door.configure(port.id(), port.config()) {
                 tracing::error!(port = %name, %error, "the front door was not told");
             }
-            actions.tell(ToCell::ChangePort(port.facts(0)));
+            actions.notify(ToCell::ChangePort(port.facts(0)));
         }
     }
 
@@ -199,8 +199,11 @@ mod tests {
         let mut actions = Actions::default();
         ports.mark_cabled(&door(), &links, &mut actions);
         assert_eq!(flags(&ports, PORT_CABLED), [true, false, true]);
-        let told = actions.words();
-        assert!(told.len() == 2 && told.iter().all(|it| it.contains("ChangePort")), "{told:?}");
+        let reported = actions.words();
+        assert!(
+            reported.len() == 2 && reported.iter().all(|it| it.contains("ChangePort")),
+            "{reported:?}"
+        );
         ports.mark_cabled(&door(), &links, &mut actions);
         assert_eq!(actions.words(), [""; 0]);
         ports.mark_cabled(&door(), &[], &mut actions);
@@ -225,12 +228,15 @@ mod tests {
         for _ in 0..2 {
             ports.set_slow(&door(), on_first, &mut actions).unwrap();
         }
-        let told = actions.words();
-        assert!(told.len() == 1 && told[0].contains("goes through the kernel"), "{told:?}");
+        let reported = actions.words();
+        assert!(
+            reported.len() == 1 && reported[0].contains("goes through the kernel"),
+            "{reported:?}"
+        );
         assert_eq!(ports.get(PortId(1)).unwrap().config().slow, SLOW_QDISC);
         ports.set_slow(&door(), |_| 0, &mut actions).unwrap();
-        let told = actions.words();
-        assert!(told.len() == 1 && told[0].contains("takes the fast path"), "{told:?}");
+        let reported = actions.words();
+        assert!(reported.len() == 1 && reported[0].contains("takes the fast path"), "{reported:?}");
     }
 
     #[test]

@@ -47,9 +47,9 @@ impl Promises<'_> {
 
     /// Tells the front door and cells what sessions may send by ports below user level.
     pub(crate) fn settle_shares(&mut self, node: &Node) {
-        let told = self.shares.settle(self.front.front().ok(), node);
+        let reported = self.shares.settle(self.front.front().ok(), node);
         if self.front.front().is_ok() {
-            told.into_iter().for_each(|message| self.actions.tell(message));
+            reported.into_iter().for_each(|message| self.actions.notify(message));
             self.mark_shared();
         }
     }

@@ -125,7 +125,7 @@ impl Queues {
         let id = port.id();
         if let Some(packets) = self.packets.get_mut(&id) {
             let taken = packets.take_frames(port).map_err(|error| format!("{error:#}"))?;
-            actions.push(Action::Give(ToCell::Taken(id), vec![taken]));
+            actions.push(Action::Give(ToCell::DivertedPort(id), vec![taken]));
             return Ok(());
         }
         let socket = self.sockets.get(&(id, queue)).map(|queue| queue.socket.as_fd());

@@ -5,7 +5,7 @@ use super::door::Door;
 use super::instances::{self, Ended, Instances, Loaded, Make};
 use anyhow::Result;
 use bpf_maps::OVER_NOT;
-use cell::protocol::SharedFacts;
+use cell::protocol::ArenaSpec;
 use node::{Node, Service};
 use units::{EntryId, Nanos};
 
@@ -24,7 +24,7 @@ impl Services<'_> {
     ///
     /// # Errors
     /// The kernel does not make it.
-    pub(crate) fn share(&mut self, make: Make<'_>) -> Result<Option<SharedFacts>, String> {
+    pub(crate) fn share(&mut self, make: Make<'_>) -> Result<Option<ArenaSpec>, String> {
         self.instances.share(self.front, make)
     }
 
@@ -32,7 +32,7 @@ impl Services<'_> {
     ///
     /// # Errors
     /// The kernel does not make it.
-    pub(crate) fn share_next(&mut self, make: Make<'_>) -> Result<Option<SharedFacts>, String> {
+    pub(crate) fn share_next(&mut self, make: Make<'_>) -> Result<Option<ArenaSpec>, String> {
         self.instances.share_next(make)
     }
 
@@ -107,7 +107,7 @@ impl Services<'_> {
 
     /// Compares the usage of services with their budgets, and marks exhausted ones in the front
     /// door.
-    pub(crate) fn look_at_budgets(&mut self, node: &Node, now: Nanos) {
+    pub(crate) fn poll_budgets(&mut self, node: &Node, now: Nanos) {
         let used = |service: &Service| {
             let below = self.instances.report(self.front, service.entry)?;
             Some(budgets::used(&below.stats, below.fuel))
@@ -115,7 +115,7 @@ impl Services<'_> {
         let limited = node.services().filter(|service| service.budget.is_limited());
         let limited: Vec<_> =
             limited.filter_map(|it| Some((it.entry, &it.budget, used(it)?))).collect();
-        for (entry, over) in self.budgets.look(now, limited.into_iter()) {
+        for (entry, over) in self.budgets.poll(now, limited.into_iter()) {
             self.set_over(entry, over);
         }
     }

@@ -91,10 +91,16 @@ fn another_mtu_is_told_to_cells_and_as_an_event() {
     plane.actions.words();
     links[1].mtu = 1400;
     ask(&mut plane, true, |plane, around| plane.refresh_each_port(around, &links));
-    let told = plane.actions.words();
-    assert_eq!(told.len(), 2, "{told:?}");
-    assert!(told[0].contains("PortChanged") && told[0].contains("MTU 1400"), "{told:?}");
-    assert!(told[1].contains("ChangePort") && told[1].contains("mtu: 1400"), "{told:?}");
+    let reported = plane.actions.words();
+    assert_eq!(reported.len(), 2, "{reported:?}");
+    assert!(
+        reported[0].contains("PortChanged") && reported[0].contains("MTU 1400"),
+        "{reported:?}"
+    );
+    assert!(
+        reported[1].contains("ChangePort") && reported[1].contains("mtu: 1400"),
+        "{reported:?}"
+    );
 }
 
 #[test]
@@ -102,8 +108,8 @@ fn modes_that_are_not_the_best_are_reported() {
     let packet = served(1).in_mode(Mode::Packet);
     let mut plane = plane(vec![packet, served(2)]);
     plane.note_modes();
-    let told = plane.actions.words();
-    assert!(told.len() == 1 && told[0].contains("PortFallback"), "{told:?}");
+    let reported = plane.actions.words();
+    assert!(reported.len() == 1 && reported[0].contains("PortFallback"), "{reported:?}");
 }
 
 #[test]
@@ -112,8 +118,11 @@ fn an_adopted_cell_hears_of_ports_that_went_meanwhile() {
     let sockets = vec![((PortId(1), 0), std::fs::File::open("/dev/null").unwrap().into())];
     ask(&mut plane, true, |plane, around| plane.adopt_queues(around, sockets)).unwrap();
     assert_eq!(plane.queue_session(PortId(1)), None, "its socket went with its device");
-    let told = plane.actions.words();
-    assert!(told.len() == 2 && told.iter().all(|it| it.contains("RemovePort")), "{told:?}");
+    let reported = plane.actions.words();
+    assert!(
+        reported.len() == 2 && reported.iter().all(|it| it.contains("RemovePort")),
+        "{reported:?}"
+    );
 }
 
 #[test]
@@ -147,7 +156,7 @@ fn a_service_that_never_left_user_level_leaves_nothing() {
     assert_eq!(plane.services().handle_spare_ready(1), None);
     plane.services().clear_spares();
     plane.services().clear_entry(entry);
-    plane.services().look_at_budgets(&node(), Nanos(1));
+    plane.services().poll_budgets(&node(), Nanos(1));
     assert!(!plane.instances().is_shared(entry) && plane.lost_with_cells() == 0);
     assert!(plane.loader(entry, abi::Level::Nic, None).is_err());
 }

@@ -52,7 +52,7 @@ pub(crate) struct Job {
 }
 
 /// Module that has come.
-pub(crate) struct Come {
+pub(crate) struct FetchedModule {
     pub(crate) pulled: Pulled,
     /// Signers that the node trusts.
     pub(crate) signers: BTreeSet<Signer>,
@@ -71,7 +71,7 @@ pub(crate) struct Failure {
 /// Fetch that has ended.
 pub(crate) struct Fetched {
     pub(crate) fetch: Fetch<Digest>,
-    pub(crate) came: Result<Come, Failure>,
+    pub(crate) came: Result<FetchedModule, Failure>,
     pub(crate) took: Duration,
 }
 
@@ -133,7 +133,11 @@ async fn work(asking: Arc<Asking>, mut jobs: UnboundedReceiver<Job>, done: Compl
 }
 
 /// Fetches one module, and waits for it: before there is a daemon.
-pub(crate) fn fetch_now(file: &NodeFile, config: &Path, job: &Job) -> Result<Come, Failure> {
+pub(crate) fn fetch_now(
+    file: &NodeFile,
+    config: &Path,
+    job: &Job,
+) -> Result<FetchedModule, Failure> {
     let failed = |error: anyhow::Error| Failure { miss: Miss::Failed, text: format!("{error:#}") };
     let asking = Asking::new(file, config).map_err(failed)?;
     // Runs on a thread of its own, since the caller may be on one of a runtime.
@@ -173,14 +177,14 @@ impl Asking {
         });
         Ok(Self {
             repositories: Mutex::new(Mirrors::new(known)),
-            transport: Arc::new(Ways::to(&file.repositories)?),
+            transport: Arc::new(HttpClients::to(&file.repositories)?),
             directory: config.parent().map(Path::to_owned).unwrap_or_default(),
             signers: file.trust.signers.clone(),
             begin: Instant::now(),
         })
     }
 
-    async fn fetch(&self, job: &Job) -> Result<Come, Failure> {
+    async fn fetch(&self, job: &Job) -> Result<FetchedModule, Failure> {
         let asked = Mutex::new(Vec::new());
         let fetching = tokio::time::timeout(FETCH_TIME_MAX, self.ask_all(job, &asked)).await;
         if let Ok(Some(come)) = fetching {
@@ -191,7 +195,11 @@ impl Asking {
     }
 
     /// Asks one after the other; what they said is in `asked`.
-    async fn ask_all(&self, job: &Job, asked: &Mutex<Vec<Said>>) -> Option<Come> {
+    async fn ask_all(
+        &self,
+        job: &Job,
+        asked: &Mutex<Vec<RepositoryAnswer>>,
+    ) -> Option<FetchedModule> {
         for (number, known) in self.order(job.previous) {
             let name = known.repository.name();
             let pulled = match self.source(&known, job) {
@@ -209,7 +217,7 @@ impl Asking {
                 Ok(pulled) => {
                     lock(&self.repositories).answered(number);
                     let signers = pulled.verified(&self.signers).signers;
-                    return Some(Come { pulled, signers, from: name });
+                    return Some(FetchedModule { pulled, signers, from: name });
                 }
                 Err(problem) => {
                     let miss = miss_of(&problem);
@@ -217,7 +225,7 @@ impl Asking {
                         Miss::NotThere => lock(&self.repositories).answered(number),
                         Miss::Failed => lock(&self.repositories).failed(number, now),
                     }
-                    lock(asked).push(Said { miss, text: format!("{name}: {problem}") });
+                    lock(asked).push(RepositoryAnswer { miss, text: format!("{name}: {problem}") });
                 }
             }
         }
@@ -271,7 +279,7 @@ impl Asking {
         Ok((Source { registry, prefix: String::new(), settings }, name))
     }
 
-    fn failure(&self, said: Vec<Said>, is_late: bool) -> Failure {
+    fn failure(&self, said: Vec<RepositoryAnswer>, is_late: bool) -> Failure {
         // One that rests was not asked, and may have it.
         let is_complete = !is_late && said.len() == lock(&self.repositories).len();
         let is_known = is_complete && said.iter().all(|it| it.miss == Miss::NotThere);
@@ -290,7 +298,7 @@ impl Asking {
 }
 
 /// Answer of a repository.
-struct Said {
+struct RepositoryAnswer {
     miss: Miss,
     text: String,
 }
@@ -319,12 +327,12 @@ fn token_in(path: &Path) -> Result<Token, RepositoryError> {
 
 /// The network: nodes by their keys, everybody else by the certificates that the system trusts.
 #[derive(Debug)]
-struct Ways {
+struct HttpClients {
     network: Network,
     nodes: BTreeMap<(String, u16), Pinned>,
 }
 
-impl Ways {
+impl HttpClients {
     fn to(repositories: &[Repository]) -> Result<Self> {
         let mut nodes = BTreeMap::new();
         for repository in repositories {
@@ -337,7 +345,7 @@ impl Ways {
     }
 }
 
-impl Transport for Ways {
+impl Transport for HttpClients {
     fn connect<'a>(&'a self, target: &'a Target, reach: Reach) -> Connecting<'a> {
         let node = self.nodes.get(&(target.host.clone(), target.port));
         let Some(node) = node.filter(|_| target.scheme == Scheme::Https) else {
@@ -392,8 +400,11 @@ mod tests {
     #[test]
     fn a_miss_is_certain_only_when_every_repository_says_so() {
         let asking = asking(Path::new(""));
-        let said = |misses: &[Miss]| -> Vec<Said> {
-            misses.iter().map(|miss| Said { miss: *miss, text: "said".to_owned() }).collect()
+        let said = |misses: &[Miss]| -> Vec<RepositoryAnswer> {
+            misses
+                .iter()
+                .map(|miss| RepositoryAnswer { miss: *miss, text: "said".to_owned() })
+                .collect()
         };
         use Miss::{Failed, NotThere};
         for (misses, is_late, miss) in [

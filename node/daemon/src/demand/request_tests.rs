@@ -2,7 +2,7 @@
 
 use super::fetcher::Failure;
 use super::*;
-use crate::control::testbed::{Bed, MODULES, client, deploy, digest, holder, key, name};
+use crate::control::testbed::{MODULES, Testbed, client, deploy, digest, holder, key, name};
 use crate::reply::Awaited;
 use api::{ApplyRequest, DeployRequest, Deployed};
 use ledger::Field;
@@ -26,7 +26,7 @@ static ABSENT: LazyLock<Module> = LazyLock::new(|| {
 
 /// A node with repositories that say nothing by themselves.
 struct Bench {
-    bed: Bed,
+    bed: Testbed,
     demand: Demand,
     billing: Billing,
     jobs: UnboundedReceiver<Job>,
@@ -36,7 +36,7 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let bed = Bed::new();
+        let bed = Testbed::new();
         let file = NodeFile::parse("name = \"r1\"", "node.toml").unwrap();
         let config = Path::new("/nowhere/node.toml");
         let mut demand =
@@ -76,7 +76,7 @@ impl Bench {
         awaited
     }
 
-    fn end(&mut self, job: Job, came: Result<Come, Failure>) {
+    fn end(&mut self, job: Job, came: Result<FetchedModule, Failure>) {
         let fetched = Fetched { fetch: job.fetch, came, took: Duration::from_millis(7) };
         self.demand.handle_fetched(&mut self.bed.control, &mut self.billing, fetched);
         self.bed.settle();
@@ -90,7 +90,7 @@ impl Bench {
         let pulled = oci_client::directory::read(&elsewhere, &wanted).unwrap();
         let from = "registry.test/modules".to_owned();
         let job = self.jobs.try_recv().expect("it is fetched");
-        self.end(job, Ok(Come { pulled, signers: BTreeSet::new(), from }));
+        self.end(job, Ok(FetchedModule { pulled, signers: BTreeSet::new(), from }));
     }
 
     /// Ends the fetch that is under way without one.

@@ -1,7 +1,7 @@
 //! Fetch of modules that a node file names by their digests, when there is no daemon yet: a service's
 //! name is in its module, so nothing can be decided before it is there.
 
-use super::fetcher::{Come, Job, fetch_now};
+use super::fetcher::{FetchedModule, Job, fetch_now};
 use crate::config::{NodeFile, Unsigned};
 use anyhow::{Context, Result};
 use module_store::{Digest, Store};
@@ -28,7 +28,7 @@ pub(crate) fn fetch_for_start(file: &NodeFile, config: &Path, store: &Store) -> 
         let come = fetch_now(file, config, &job).map_err(|failure| {
             at(format!("the module {digest} is not held, and did not come: {}", failure.text))
         })?;
-        let Come { pulled, signers, from } = come;
+        let FetchedModule { pulled, signers, from } = come;
         if file.trust.unsigned == Unsigned::Refuse && signers.is_empty() {
             let name = &pulled.checked.manifest.name;
             return Err(at(format!(

@@ -78,7 +78,7 @@ impl World {
     }
 
     /// Ends a fetch.
-    fn end(&mut self, job: Job, came: Result<Come, Failure>) {
+    fn end(&mut self, job: Job, came: Result<FetchedModule, Failure>) {
         let fetched = Fetched { fetch: job.fetch, came, took: Duration::from_millis(3) };
         self.demand.handle_fetched(&mut self.control, &mut self.billing, fetched);
     }
@@ -87,7 +87,10 @@ impl World {
         let job = self.job().expect("it is fetched");
         assert_eq!(job.fetch.digest, digest(number));
         let pulled = self.pulled(number);
-        self.end(job, Ok(Come { pulled, signers: BTreeSet::new(), from: "hub".to_owned() }));
+        self.end(
+            job,
+            Ok(FetchedModule { pulled, signers: BTreeSet::new(), from: "hub".to_owned() }),
+        );
     }
 
     fn miss(&mut self, miss: Miss) {
@@ -218,7 +221,10 @@ async fn what_nobody_waits_for_any_more_is_not_fetched_and_somebody_else_pays() 
     assert_eq!(world.demand.stats().waiting, 1);
     for (number, job) in (1..4).zip(jobs) {
         let pulled = world.pulled(number);
-        world.end(job, Ok(Come { pulled, signers: BTreeSet::new(), from: "hub".to_owned() }));
+        world.end(
+            job,
+            Ok(FetchedModule { pulled, signers: BTreeSet::new(), from: "hub".to_owned() }),
+        );
     }
     assert!(world.job().is_none());
     let (_, readings) = world.billing.meters().readings();

@@ -143,11 +143,11 @@ impl Meters {
     }
 
     /// Reads a service's counters.
-    pub(crate) fn look(&mut self, now: Nanos, entry: EntryId, counted: &Counted<'_>) {
+    pub(crate) fn record(&mut self, now: Nanos, entry: EntryId, counted: &Counted<'_>) {
         let Some(metered) = self.services.get_mut(&entry) else { return };
         let (user, below) = (counted.user, &counted.below.stats);
-        metered.look_at_memory(now, user.memory_bytes);
-        metered.look_at_fuel(counted);
+        metered.record_memory(now, user.memory_bytes);
+        metered.record_fuel(counted);
         let out = user.forwarded + user.to_kernel + user.bounced + user.redirected;
         // Of streams the kernel has the packets, and the service the bytes, both ways.
         let of_streams = user.streams.unwrap_or_default();
@@ -169,9 +169,9 @@ impl Meters {
     }
 
     /// Reads a service's fuel: it is about to run at another level.
-    pub(crate) fn look_at_fuel(&mut self, entry: EntryId, counted: &Counted<'_>) {
+    pub(crate) fn record_fuel(&mut self, entry: EntryId, counted: &Counted<'_>) {
         if let Some(metered) = self.services.get_mut(&entry) {
-            metered.look_at_fuel(counted);
+            metered.record_fuel(counted);
         }
     }
 
@@ -227,7 +227,7 @@ impl Meters {
 
 impl Metered {
     /// Adds the memory that it has now, for the time since the last reading.
-    fn look_at_memory(&mut self, now: Nanos, bytes: u64) {
+    fn record_memory(&mut self, now: Nanos, bytes: u64) {
         let passed = now.saturating_sub(std::mem::replace(&mut self.looked, now));
         let used = u128::from(bytes) * u128::from(passed.0) + u128::from(self.rest);
         self.rest = (used % SECOND) as u64;
@@ -236,7 +236,7 @@ impl Metered {
     }
 
     /// Adds the fuel since the last reading to the level at which the service is.
-    fn look_at_fuel(&mut self, counted: &Counted<'_>) {
+    fn record_fuel(&mut self, counted: &Counted<'_>) {
         let used = counted.below.fuel.saturating_sub(self.fuel);
         self.fuel = self.fuel.max(counted.below.fuel);
         let field = if counted.at_nic { Field::FuelNic } else { Field::FuelKernel };
@@ -272,7 +272,7 @@ mod tests {
         readings.iter().map(|reading| reading.reading.get(field)).sum()
     }
 
-    fn look(
+    fn record(
         meters: &mut Meters,
         seconds: u64,
         user: &ServiceReport,
@@ -280,7 +280,7 @@ mod tests {
         at_nic: bool,
     ) {
         let counted = Counted { user, below, at_nic };
-        meters.look(Nanos::from_millis(seconds * 1000), EntryId(3), &counted);
+        meters.record(Nanos::from_millis(seconds * 1000), EntryId(3), &counted);
     }
 
     #[test]
@@ -289,7 +289,7 @@ mod tests {
         let (user, mut below) = (ServiceReport::default(), BelowReport::default());
         for (fuel, at_nic) in [(10, true), (10, false), (35, false), (40, true)] {
             below.fuel = fuel;
-            look(&mut meters, 0, &user, &below, at_nic);
+            record(&mut meters, 0, &user, &below, at_nic);
         }
         let (_, readings) = meters.readings();
         assert_eq!((sum(&readings, Field::FuelNic), sum(&readings, Field::FuelKernel)), (15, 25));
@@ -299,12 +299,12 @@ mod tests {
     fn memory_counts_for_the_time_that_it_was_there() {
         let (mut meters, _) = metered();
         let mut user = ServiceReport { memory_bytes: 65_536, ..ServiceReport::default() };
-        look(&mut meters, 10, &user, &BelowReport::default(), false);
+        record(&mut meters, 10, &user, &BelowReport::default(), false);
         user.memory_bytes = 131_072;
-        look(&mut meters, 15, &user, &BelowReport::default(), false);
+        record(&mut meters, 15, &user, &BelowReport::default(), false);
         // A clock of the node that stops, or that a machine's restart set back.
-        look(&mut meters, 15, &user, &BelowReport::default(), false);
-        look(&mut meters, 1, &user, &BelowReport::default(), false);
+        record(&mut meters, 15, &user, &BelowReport::default(), false);
+        record(&mut meters, 1, &user, &BelowReport::default(), false);
         let (_, readings) = meters.readings();
         assert_eq!(sum(&readings, Field::MemoryByteSeconds), 10 * 65_536 + 5 * 131_072);
     }
@@ -315,13 +315,13 @@ mod tests {
         let mut user = ServiceReport { packets: 2, bytes: 200, ..ServiceReport::default() };
         let mut below = BelowReport::default();
         (below.stats.packets, below.stats.bytes) = (10, 1000);
-        look(&mut meters, 0, &user, &below, true);
+        record(&mut meters, 0, &user, &below, true);
         // The tenth is on its way up, and then handled there.
         (below.stats.raised, below.stats.raised_bytes) = (1, 100);
-        look(&mut meters, 0, &user, &below, true);
+        record(&mut meters, 0, &user, &below, true);
         (user.packets, user.bytes) = (3, 300);
         (below.stats.packets, below.stats.bytes) = (12, 1200);
-        look(&mut meters, 0, &user, &below, true);
+        record(&mut meters, 0, &user, &below, true);
         let (_, readings) = meters.readings();
         assert_eq!((sum(&readings, Field::PacketsIn), sum(&readings, Field::BytesIn)), (14, 1400));
     }
@@ -330,7 +330,7 @@ mod tests {
     fn what_has_ended_is_kept_until_the_ledger_has_it_and_a_new_run_has_another_meter() {
         let (mut meters, mut ids) = metered();
         let user = ServiceReport { packets: 5, ..ServiceReport::default() };
-        look(&mut meters, 0, &user, &BelowReport::default(), false);
+        record(&mut meters, 0, &user, &BelowReport::default(), false);
         meters.add(&mut ids, &account(), &[(Field::CompileNs, 9), (Field::Fetches, 1)]);
         meters.add(&mut ids, &account(), &[(Field::CompileNs, 1)]);
         let before = meters.readings().1;

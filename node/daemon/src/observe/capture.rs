@@ -23,7 +23,7 @@ use api::{
 };
 use bpf::front_door::capture::TapSpec;
 use bpf_maps::{CAPTURED_NO_PORT, SNAP_MAX};
-use cell::protocol::{TapFacts, Tapped, ToCell};
+use cell::protocol::{CaptureSpec, CapturedFrame, ToCell};
 use sockets::frame_socket::{Buffer, FrameSocket};
 use std::collections::VecDeque;
 use taps::XdpTaps;
@@ -170,7 +170,7 @@ impl Captures {
     pub(super) fn tap(&self) -> ToCell {
         let snap = self.running.iter().map(|capture| capture.snap).max();
         let mut filters = self.running.iter().map(|capture| &capture.filter);
-        ToCell::Tap(snap.map(|snap| TapFacts {
+        ToCell::Capture(snap.map(|snap| CaptureSpec {
             snap,
             arriving: filters.clone().any(|it| it.direction != Some(Direction::Out)),
             dropped_only: filters.all(|filter| filter.dropped),
@@ -246,7 +246,7 @@ impl Captures {
     }
 
     /// Takes a packet that the cell has seen.
-    pub(super) fn handle_tapped(&mut self, view: &View<'_>, tapped: &Tapped) {
+    pub(super) fn handle_tapped(&mut self, view: &View<'_>, tapped: &CapturedFrame) {
         let (packet, direction) = seen::of_cell(view, tapped);
         for capture in &mut self.running {
             if capture.filter.wants(&packet, tapped.port, direction) {
@@ -436,7 +436,7 @@ mod tests {
     #[test]
     fn a_capture_ends_when_nobody_asks_for_it_and_cells_are_told_once() {
         let mut captures = capturing(ms(0));
-        let Some(ToCell::Tap(Some(facts))) = captures.poll_tap() else { panic!("it began") };
+        let Some(ToCell::Capture(Some(facts))) = captures.poll_tap() else { panic!("it began") };
         assert!(facts.snap == 64 && facts.arriving && !facts.dropped_only);
         assert!(captures.poll_tap().is_none());
         let (reply, answer) = Reply::pair();
@@ -449,7 +449,7 @@ mod tests {
         assert!(captures.is_any() && captures.poll_tap().is_none());
         captures.end_forgotten(ms(40_000));
         assert!(!captures.is_any());
-        assert!(matches!(captures.poll_tap(), Some(ToCell::Tap(None))));
+        assert!(matches!(captures.poll_tap(), Some(ToCell::Capture(None))));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::answer::{Answer, failed};
 use crate::cells::CellNumber;
-use crate::control::authority::Sight;
+use crate::control::authority::Visibility;
 use crate::dataplane::instances::BelowReport;
 use crate::dataplane::live_port::LivePort;
 use crate::observe::reasons::STACK;
@@ -71,7 +71,7 @@ pub(super) fn stats(view: &View<'_>) -> Answer<Stats> {
 ///
 /// # Errors
 /// A counter cannot be read.
-pub(crate) fn seen_stats(view: &View<'_>, sight: &Sight) -> Answer<Stats> {
+pub(crate) fn seen_stats(view: &View<'_>, sight: &Visibility) -> Answer<Stats> {
     let mut stats = stats(view)?;
     if sight.everything {
         return Ok(stats);

@@ -268,8 +268,8 @@ mod tests {
         let unread = || -> Readings { panic!("no rule has dropped anything since") };
         let port = readings(vec![(place("drop_rule"), 3), (place("kernel_ttl"), 2)]);
         assert_eq!(drops.compare((Nanos(1), 2), port, unread, |_| false), []);
-        let told: Vec<&str> = drops.iter().map(|(place, _)| place.reason.as_str()).collect();
-        assert_eq!(told, ["drop_rule", "drop_rule", "kernel_ttl", "stack.otherhost"]);
+        let reported: Vec<&str> = drops.iter().map(|(place, _)| place.reason.as_str()).collect();
+        assert_eq!(reported, ["drop_rule", "drop_rule", "kernel_ttl", "stack.otherhost"]);
     }
 
     #[test]

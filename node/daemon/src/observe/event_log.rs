@@ -10,7 +10,7 @@
 //! The log reads no clock: callers pass the time.
 
 use crate::answer::error;
-use crate::control::authority::Sight;
+use crate::control::authority::Visibility;
 use crate::events::{Note, RepeatKey};
 use crate::reply::Reply;
 use api::{ErrorCode, Event, EventKind, EventList, SCHEMA_VERSION};
@@ -38,7 +38,7 @@ const FOLLOWERS_MAX: usize = 32;
 
 #[derive(Debug)]
 struct Repeat {
-    told: Nanos,
+    reported: Nanos,
     /// Sum of the notes that came since.
     waiting: Option<Note>,
 }
@@ -65,7 +65,7 @@ struct Told {
 struct Follower {
     since: u64,
     until: Nanos,
-    sight: Sight,
+    sight: Visibility,
     reply: Reply<EventList>,
 }
 
@@ -85,22 +85,22 @@ impl EventLog {
     pub(super) fn note(&mut self, now: Nanos, time_ms: u64, note: Note) {
         let before = self.last;
         self.take(now, time_ms, note);
-        self.tell_since(before, now);
+        self.notify_since(before, now);
     }
 
     /// Tells what waited long enough. Called again and again, with each heartbeat.
     pub(super) fn handle_tick(&mut self, now: Nanos, time_ms: u64) {
         let before = self.last;
         self.settle(now, time_ms);
-        self.tell_since(before, now);
+        self.notify_since(before, now);
     }
 
     /// Returns the number of events so far.
-    pub(super) const fn told(&self) -> u64 {
+    pub(super) const fn reported(&self) -> u64 {
         self.last
     }
 
-    fn tell_since(&mut self, before: u64, now: Nanos) {
+    fn notify_since(&mut self, before: u64, now: Nanos) {
         let new = usize::try_from(self.last - before).unwrap_or(usize::MAX);
         self.youngest(new).for_each(log);
         self.answer(now);
@@ -119,7 +119,9 @@ impl EventLog {
                 key = note.key();
             }
             match self.repeats.entry(key) {
-                Entry::Occupied(mut old) if now.saturating_sub(old.get().told) < REPEATS_EVERY => {
+                Entry::Occupied(mut old)
+                    if now.saturating_sub(old.get().reported) < REPEATS_EVERY =>
+                {
                     let old = old.get_mut();
                     old.waiting = Some(note.add(old.waiting.take()));
                     return false;
@@ -127,10 +129,10 @@ impl EventLog {
                 Entry::Occupied(mut old) => {
                     let old = old.get_mut();
                     note = note.add(old.waiting.take());
-                    old.told = now;
+                    old.reported = now;
                 }
                 Entry::Vacant(new) => {
-                    new.insert(Repeat { told: now, waiting: None });
+                    new.insert(Repeat { reported: now, waiting: None });
                 }
             }
         }
@@ -148,10 +150,10 @@ impl EventLog {
     fn settle(&mut self, now: Nanos, time_ms: u64) {
         let mut due = Vec::new();
         self.repeats.retain(|_, repeat| {
-            if now.saturating_sub(repeat.told) < REPEATS_EVERY {
+            if now.saturating_sub(repeat.reported) < REPEATS_EVERY {
                 return true;
             }
-            repeat.told = now;
+            repeat.reported = now;
             let waiting = repeat.waiting.take();
             let comes_again = waiting.is_some();
             due.extend(waiting);
@@ -170,15 +172,15 @@ impl EventLog {
     }
 
     /// Events behind a number.
-    fn since(&self, since: u64, sight: &Sight) -> EventList {
-        let first = self.events.front().map_or(self.last + 1, |told| told.event.seq);
+    fn since(&self, since: u64, sight: &Visibility) -> EventList {
+        let first = self.events.front().map_or(self.last + 1, |reported| reported.event.seq);
         let skip = usize::try_from((since + 1).saturating_sub(first)).unwrap_or(usize::MAX);
-        let is_seen = |told: &&Told| {
-            let session = told.event.session.as_deref().unwrap_or_default();
-            sight.has(session, told.owner)
+        let is_seen = |reported: &&Told| {
+            let session = reported.event.session.as_deref().unwrap_or_default();
+            sight.has(session, reported.owner)
         };
         let seen = self.events.iter().skip(skip).filter(is_seen).take(ANSWER_EVENTS_MAX);
-        let events: Vec<Event> = seen.map(|told| told.event.clone()).collect();
+        let events: Vec<Event> = seen.map(|reported| reported.event.clone()).collect();
         let is_full = events.len() == ANSWER_EVENTS_MAX;
         EventList {
             schema_version: SCHEMA_VERSION,
@@ -198,7 +200,7 @@ impl EventLog {
         now: Nanos,
         since: u64,
         wait_seconds: u32,
-        sight: Sight,
+        sight: Visibility,
         reply: Reply<EventList>,
     ) {
         let list = self.since(since.min(u64::MAX - 1), &sight);
@@ -236,7 +238,7 @@ impl EventLog {
 
     fn youngest(&self, count: usize) -> impl Iterator<Item = &Event> {
         let old = self.events.len().saturating_sub(count);
-        self.events.iter().skip(old).map(|told| &told.event)
+        self.events.iter().skip(old).map(|reported| &reported.event)
     }
 }
 
@@ -282,12 +284,12 @@ mod tests {
         Note::new(EventKind::Drops, "packets were dropped").reason(reason).count(count)
     }
 
-    fn all() -> Sight {
-        Sight::of_everything()
+    fn all() -> Visibility {
+        Visibility::of_everything()
     }
 
-    fn told(events: &EventLog) -> Vec<(u64, u64)> {
-        events.events.iter().map(|told| (told.event.seq, told.event.count)).collect()
+    fn reported(events: &EventLog) -> Vec<(u64, u64)> {
+        events.events.iter().map(|reported| (reported.event.seq, reported.event.count)).collect()
     }
 
     #[test]
@@ -299,10 +301,10 @@ mod tests {
         }
         assert!(events.take(Nanos(101), 0, dropped("budget", 1)), "another reason");
         events.settle(Nanos(102), 0);
-        assert_eq!(told(&events), [(1, 2), (2, 1)]);
+        assert_eq!(reported(&events), [(1, 2), (2, 1)]);
         events.settle(SECOND, 0);
         events.settle(Nanos(SECOND.0 + 1), 0);
-        assert_eq!(told(&events), [(1, 2), (2, 1), (3, 100)]);
+        assert_eq!(reported(&events), [(1, 2), (2, 1), (3, 100)]);
         events.settle(Nanos(3 * SECOND.0), 0);
         assert!(events.repeats.is_empty(), "what does not come again is forgotten");
     }
@@ -318,23 +320,23 @@ mod tests {
             events.take(Nanos(0), 0, says(line));
         }
         events.settle(SECOND, 0);
-        let told = |events: &EventLog| -> Vec<(u64, String)> {
+        let reported = |events: &EventLog| -> Vec<(u64, String)> {
             let events = events.events.iter();
-            events.map(|told| (told.event.count, told.event.text.clone())).collect()
+            events.map(|reported| (reported.event.count, reported.event.text.clone())).collect()
         };
         let line = |count, line: &str| (count, format!("the module says: {line}"));
-        assert_eq!(told(&events), [line(1, "one"), line(1, "two"), line(2, "one")]);
+        assert_eq!(reported(&events), [line(1, "one"), line(1, "two"), line(2, "one")]);
         // A verbose module is reported with its last line.
         let mut events = EventLog::new(0);
         for number in 0..LINES_MAX + 5 {
             events.take(Nanos(0), 0, says(&number.to_string()));
         }
         events.settle(SECOND, 0);
-        let told = told(&events);
+        let reported = reported(&events);
         let further = |number: usize| format!("further lines, the last: the module says: {number}");
-        assert_eq!(told.len(), LINES_MAX + 2);
-        assert_eq!(told[LINES_MAX], (1, further(LINES_MAX)));
-        assert_eq!(told[LINES_MAX + 1], (4, further(LINES_MAX + 4)));
+        assert_eq!(reported.len(), LINES_MAX + 2);
+        assert_eq!(reported[LINES_MAX], (1, further(LINES_MAX)));
+        assert_eq!(reported[LINES_MAX + 1], (4, further(LINES_MAX + 4)));
     }
 
     #[test]
@@ -371,7 +373,7 @@ mod tests {
         }
         assert_eq!(events.repeats.len(), REPEATS_MAX + 1);
         events.settle(SECOND, 0);
-        let sum: u64 = events.events.iter().map(|told| told.event.count).sum();
+        let sum: u64 = events.events.iter().map(|reported| reported.event.count).sum();
         assert_eq!(sum, 2 * REPEATS_MAX as u64, "none is uncounted");
     }
 

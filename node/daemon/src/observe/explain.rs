@@ -163,7 +163,7 @@ fn explanation(
     let service = action.and_then(Action::service).and_then(|name| view.node.service(name));
     let outcome = service.map_or(found.outcome, |service| counted_as(found, service, frame));
     let (meaning, advice) = reasons::of(outcome);
-    let out = way_out(view, found);
+    let out = egress_of(view, found);
     let mut steps = vec![arrival(live, frame)];
     steps.extend(rule_steps(&rules, &views));
     let given = found.outcome.starts_with("to_") || found.outcome == "kernel_no_socket";
@@ -252,7 +252,7 @@ fn dropped_lately(view: &View<'_>, drops: &Drops, port: &Name) -> Option<String>
 }
 
 /// Returns the egress port and next hop that the front door found.
-fn way_out(view: &View<'_>, found: &Explained) -> Option<(String, String)> {
+fn egress_of(view: &View<'_>, found: &Explained) -> Option<(String, String)> {
     let (port, hop) = match found.meta {
         Some(meta) if meta.flags & META_ROUTED != 0 => {
             (view.plane.ports().iter().find(|p| p.id().0 == meta.egress_port)?, meta.next_hop)

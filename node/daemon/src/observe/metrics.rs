@@ -5,7 +5,7 @@
 //! for it: times of calls are sampled in the cell (`node/cell/src/timing.rs`).
 
 use crate::answer::{Answer, failed};
-use crate::control::authority::Sight;
+use crate::control::authority::Visibility;
 use crate::observe::counters::stats;
 use crate::observe::documents::node::node_info;
 use crate::observe::documents::rules::rule_list;
@@ -38,7 +38,7 @@ type Labels = Vec<(&'static str, String)>;
 /// # Errors
 /// A counter cannot be read.
 pub(crate) fn metrics_page(view: &View<'_>, events: u64) -> Answer<String> {
-    let all = Sight::of_everything();
+    let all = Visibility::of_everything();
     let page = Page {
         node: node_info(view, &all),
         stats: stats(view)?,

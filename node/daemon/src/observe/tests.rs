@@ -4,28 +4,28 @@
 use crate::access::Caller;
 use crate::control::change::Change;
 use crate::control::testbed::{MODULES, deploy, digest, holder_in};
-use crate::daemon::testbed::Bed;
+use crate::daemon::testbed::Testbed;
 use crate::request::Request;
 use api::{
     CaptureRequest, CapturedPacket, DeployRequest, ErrorCode, Event, EventKind, ExplainRequest,
     Explanation, RuleRequest, RulesRequest, SessionRequest, WhyReason,
 };
 use cell::protocol::{
-    CellReport, Failure, FromCell, Seen, ServiceReport, TapFacts, Tapped, ToCell,
+    CapturePoint, CaptureSpec, CapturedFrame, CellReport, Failure, FromCell, ServiceReport, ToCell,
 };
 use units::{EntryId, PortId};
 
 const DNS: &str = "proto udp src 10.0.1.2 dst 10.0.2.2 dport 53";
 
 /// Returns a node with a service for DNS whose packets come by `left`, and with its ports served.
-async fn with_service() -> (Bed, EntryId) {
-    let mut bed = Bed::new().await;
+async fn with_service() -> (Testbed, EntryId) {
+    let mut bed = Testbed::new().await;
     let entry = bed.run("monitor", &["proto udp dport 53"]).await;
     bed.serve();
     (bed, entry)
 }
 
-async fn add_rule(bed: &mut Bed, r#match: &str, action: &str) -> u32 {
+async fn add_rule(bed: &mut Testbed, r#match: &str, action: &str) -> u32 {
     let rules = vec![RuleRequest::new(r#match, action)];
     bed.change(|reply| Change::AddRules(RulesRequest { rules }, reply)).await.rules[0]
 }
@@ -35,7 +35,7 @@ fn packet(words: &str) -> ExplainRequest {
     ExplainRequest { packet: Some(words.to_owned()), port, ..ExplainRequest::default() }
 }
 
-async fn explain(bed: &mut Bed, words: &str) -> Explanation {
+async fn explain(bed: &mut Testbed, words: &str) -> Explanation {
     let request = packet(words);
     bed.get(|reply| Request::Explain(request, reply)).await
 }
@@ -118,10 +118,10 @@ async fn a_question_with_a_mistake_is_refused_with_what_would_be_right() {
 #[tokio::test(flavor = "current_thread")]
 async fn rules_of_a_service_that_does_not_run_are_named_as_waiting() {
     let (mut bed, entry) = with_service().await;
-    bed.hear(FromCell::Trapped(entry, 0, "unreachable".to_owned(), 1)).await;
+    bed.handle_cell(FromCell::Trapped(entry, 0, "unreachable".to_owned(), 1)).await;
     let failure = Failure { reason: "on_start refused".to_owned(), is_short: false };
     bed.cell.fail_starts(Some(failure.clone()));
-    bed.hear(FromCell::StartFailed(entry, failure)).await;
+    bed.handle_cell(FromCell::StartFailed(entry, failure)).await;
     let found = explain(&mut bed, DNS).await;
     assert_eq!((found.outcome.as_str(), found.service), ("kernel_slow", None));
     let waits = |step: &String| step.starts_with("not looked at, since their service does not run");
@@ -195,13 +195,14 @@ async fn notices_that_a_storm_left_out_are_counted_once() {
     assert_eq!(events.iter().map(|it| it.count).collect::<Vec<_>>(), [4, 2]);
 }
 
-fn tapped(port: PortId, seen: Seen, bytes: &[u8]) -> FromCell {
+fn tapped(port: PortId, seen: CapturePoint, bytes: &[u8]) -> FromCell {
     let length = bytes.len() as u32;
-    let tapped = Tapped { port, seen, length, bytes: bytes.to_vec(), ..Tapped::default() };
-    FromCell::Tapped(Box::new(tapped))
+    let tapped =
+        CapturedFrame { port, seen, length, bytes: bytes.to_vec(), ..CapturedFrame::default() };
+    FromCell::Captured(Box::new(tapped))
 }
 
-async fn captured(bed: &mut Bed, id: u32) -> Vec<CapturedPacket> {
+async fn captured(bed: &mut Testbed, id: u32) -> Vec<CapturedPacket> {
     bed.get(|reply| Request::Captured(id, 0, reply)).await.packets
 }
 
@@ -218,29 +219,28 @@ async fn a_capture_has_what_it_asked_for_and_cells_tap_as_long_as_it_goes_on() {
     let begun = bed.get(|reply| Request::BeginCapture(request.clone(), reply)).await;
     assert_eq!((begun.id, begun.ports, begun.snap), (1, vec!["left".to_owned()], 64));
     bed.settle();
-    let taps =
-        |facts: Option<TapFacts>| move |it: &ToCell| matches!(it, ToCell::Tap(of) if *of == facts);
-    let wanted = TapFacts { snap: 64, arriving: true, dropped_only: false };
+    let taps = |facts: Option<CaptureSpec>| move |it: &ToCell| matches!(it, ToCell::Capture(of) if *of == facts);
+    let wanted = CaptureSpec { snap: 64, arriving: true, dropped_only: false };
     assert_eq!(bed.cell.count(taps(Some(wanted))), 1);
     let refusal = bed.refused(|reply| Request::BeginCapture(request, reply)).await;
     assert_eq!(refusal.code, ErrorCode::Limit);
     let outcome = bpf_maps::OUTCOMES.iter().position(|(name, _)| *name == "drop_rule").unwrap();
-    let came = Seen::Came(u16::try_from(outcome).unwrap());
-    bed.hear(tapped(ports[0], came, &[0xab; 100])).await;
-    bed.hear(tapped(ports[1], came, &[1; 20])).await;
-    bed.hear(tapped(ports[0], Seen::Leaving, &[2; 20])).await;
+    let came = CapturePoint::Arrival(u16::try_from(outcome).unwrap());
+    bed.handle_cell(tapped(ports[0], came, &[0xab; 100])).await;
+    bed.handle_cell(tapped(ports[1], came, &[1; 20])).await;
+    bed.handle_cell(tapped(ports[0], CapturePoint::Departure, &[2; 20])).await;
     let packets = captured(&mut bed, 1).await;
     assert_eq!(packets.len(), 1, "another port, and the other direction");
     assert_eq!(packets[0].bytes_hex, "ab".repeat(64));
     assert_eq!((packets[0].length, packets[0].port.as_str()), (100, "left"));
     assert_eq!((packets[0].outcome.as_deref(), packets[0].dropped), (Some("drop_rule"), true));
     assert!(captured(&mut bed, 1).await.is_empty(), "each is fetched once");
-    bed.hear(FromCell::Tapped(Box::new(Tapped {
+    bed.handle_cell(FromCell::Captured(Box::new(CapturedFrame {
         port: ports[0],
-        seen: Seen::Ended,
+        seen: CapturePoint::End,
         entry: Some(entry),
         verdict: "drop 7".to_owned(),
-        ..Tapped::default()
+        ..CapturedFrame::default()
     })))
     .await;
     let ended = bed.get(|reply| Request::EndCapture(1, reply)).await;
@@ -270,19 +270,19 @@ async fn a_capture_of_what_is_not_there_is_refused() {
         let refusal = bed.refused(|reply| Request::BeginCapture(request, reply)).await;
         assert_eq!(refusal.code, code, "{}", refusal.message);
     }
-    assert_eq!(bed.cell.count(|it| matches!(it, ToCell::Tap(_))), 0);
+    assert_eq!(bed.cell.count(|it| matches!(it, ToCell::Capture(_))), 0);
 }
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_cell_that_starts_during_a_capture_taps_too() {
-    let mut bed = Bed::new().await;
+    let mut bed = Testbed::new().await;
     let request = CaptureRequest { dropped: true, ..CaptureRequest::default() };
     bed.get(|reply| Request::BeginCapture(request, reply)).await;
     bed.cell.die();
     bed.until(|bed| !bed.has_cell()).await;
     bed.wait(100);
     bed.until(|bed| bed.cell.starts() == 2).await;
-    let is_tap = |it: &ToCell| matches!(it, ToCell::Tap(Some(facts)) if facts.dropped_only);
+    let is_tap = |it: &ToCell| matches!(it, ToCell::Capture(Some(facts)) if facts.dropped_only);
     bed.get(Request::Stats).await;
     assert_eq!(bed.cell.count(is_tap), 1);
 }
@@ -309,7 +309,7 @@ async fn the_page_of_metrics_has_what_the_documents_have() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_client_sees_what_is_its_own_and_nothing_of_others() {
-    let mut bed = Bed::new().await;
+    let mut bed = Testbed::new().await;
     for session in ["gold", "silver"] {
         let request = SessionRequest { name: session.to_owned(), ..SessionRequest::default() };
         bed.change(|reply| Change::CreateSession(Box::new(request), reply)).await;

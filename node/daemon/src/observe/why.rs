@@ -4,14 +4,14 @@ use super::drops::readings::Place;
 use super::drops::{Drops, is_drop};
 use super::reasons;
 use super::view::View;
-use crate::control::authority::Sight;
+use crate::control::authority::Visibility;
 use api::{SCHEMA_VERSION, WhyList, WhyReason};
 use node::state::RuleView;
 use std::cmp::Reverse;
 use units::Name;
 
 /// Returns every reason that counted and that a client may see, what happened lately first.
-pub(super) fn why_list(view: &View<'_>, drops: &Drops, sight: &Sight) -> WhyList {
+pub(super) fn why_list(view: &View<'_>, drops: &Drops, sight: &Visibility) -> WhyList {
     let rules = view.node.all_rules();
     let counted = drops.iter();
     // Told by rule.
@@ -48,7 +48,7 @@ pub(super) fn why_list(view: &View<'_>, drops: &Drops, sight: &Sight) -> WhyList
 }
 
 /// Returns true when a client may see a counter.
-fn sees(view: &View<'_>, sight: &Sight, place: &Place, rules: &[RuleView]) -> bool {
+fn sees(view: &View<'_>, sight: &Visibility, place: &Place, rules: &[RuleView]) -> bool {
     let service = place.service.as_ref().and_then(|name| view.node.service(name));
     let rule = place.rule.and_then(|id| rules.iter().find(|it| it.rule.id == id));
     let of = service.map(|service| (&service.session, service.owner));

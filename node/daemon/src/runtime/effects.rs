@@ -2,7 +2,7 @@
 
 use super::Runtime;
 use crate::control::Control;
-use cell::protocol::{SessionFacts, StateWay, ToCell};
+use cell::protocol::{SessionSpec, StateTransfer, ToCell};
 use node::{Effect, Event};
 use units::EntryId;
 
@@ -12,7 +12,7 @@ pub(super) fn stop_service(runtime: &mut Runtime, control: &mut Control, entry: 
     super::start::do_compiled(runtime, control);
     match was_to_start {
         true => runtime.event(control, Event::ServiceStopped { entry }),
-        false => runtime.cells.tell(entry, &ToCell::Stop(entry)),
+        false => runtime.cells.notify(entry, &ToCell::Stop(entry)),
     }
 }
 
@@ -33,18 +33,18 @@ pub(super) fn do_effect(runtime: &mut Runtime, control: &mut Control, effect: Ef
             if let Some(lane) = runtime.plane.front().lane(entry) {
                 lane.set_edges(edges);
             }
-            runtime.cells.tell(entry, &ToCell::Edges(entry, edges));
+            runtime.cells.notify(entry, &ToCell::Edges(entry, edges));
         }
         Effect::SetClosed { entry, closed } => {
             if let Some(lane) = runtime.plane.front().lane(entry) {
                 lane.set_closed(closed);
             }
-            runtime.cells.tell(entry, &ToCell::Closed(entry, closed));
+            runtime.cells.notify(entry, &ToCell::Closed(entry, closed));
         }
         Effect::StopService { entry } => stop_service(runtime, control, entry),
         Effect::SetSession { session, reservation } => {
-            let facts = SessionFacts { id: session, reservation };
-            runtime.cells.tell_all(&ToCell::Session(Box::new(facts)), &[]);
+            let facts = SessionSpec { id: session, reservation };
+            runtime.cells.notify_all(&ToCell::Session(Box::new(facts)), &[]);
             runtime.plane.promises().mark_unsettled();
         }
         Effect::RemoveSession { session } => {
@@ -53,7 +53,7 @@ pub(super) fn do_effect(runtime: &mut Runtime, control: &mut Control, effect: Ef
             if let Ok(front) = runtime.plane.front_door() {
                 front.accounts().clear_account(session.0);
             }
-            runtime.cells.tell_all(&ToCell::ForgetSession(session), &[]);
+            runtime.cells.notify_all(&ToCell::ForgetSession(session), &[]);
             runtime.plane.promises().mark_unsettled();
         }
         Effect::ClearRuleCounters { rule } => {
@@ -70,10 +70,10 @@ pub(super) fn do_effect(runtime: &mut Runtime, control: &mut Control, effect: Ef
 }
 
 /// Converts a path of state to the cell's type.
-const fn cell_path(path: node::StatePath) -> StateWay {
+const fn cell_path(path: node::StatePath) -> StateTransfer {
     match path {
-        node::StatePath::Memory => StateWay::Memory,
-        node::StatePath::Hooks => StateWay::Hooks,
-        node::StatePath::Empty => StateWay::Empty,
+        node::StatePath::Memory => StateTransfer::Memory,
+        node::StatePath::Hooks => StateTransfer::Hooks,
+        node::StatePath::Empty => StateTransfer::Empty,
     }
 }

@@ -45,7 +45,7 @@ pub(super) fn handle(
             for (wanted, v6) in wants.into_iter().zip([false, true]) {
                 for (message, fds) in make_sockets(wanted, v6) {
                     let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-                    runtime.cells.tell_cell(cell, &message, &fds);
+                    runtime.cells.notify_cell(cell, &message, &fds);
                 }
             }
         }
@@ -63,8 +63,10 @@ pub(super) fn handle(
                 it.handle_replace_failed(around, entry, reason, is_short)
             });
         }
-        FromCell::Kept(entry) => runtime.place(control, |it, around| it.handle_kept(around, entry)),
-        FromCell::PutBack(entry, reason) => {
+        FromCell::VersionConfirmed(entry) => {
+            runtime.place(control, |it, around| it.handle_kept(around, entry))
+        }
+        FromCell::RolledBack(entry, reason) => {
             runtime.place(control, |it, around| it.handle_put_back(around, entry, reason));
         }
         FromCell::Targeted(entry) => {
@@ -99,7 +101,7 @@ pub(super) fn handle(
             let note = Note::new(EventKind::ModuleEvent, text).service(service);
             control.note(note.reason(format!("code {code}")));
         }
-        FromCell::Said(entry, text) => {
+        FromCell::Log(entry, text) => {
             let service = name_of(control, entry);
             let note = Note::new(EventKind::ModuleEvent, format!("the module says: {text}"));
             control.note(note.service(service));
@@ -114,9 +116,9 @@ pub(super) fn handle(
             control.handle_memory(Some(runtime.usage.sessions_mut().handle_memory(rest, session)));
         }
         FromCell::Associated(id) => runtime.actions.push_back(Action::Associated(id)),
-        FromCell::Calls(question) => runtime.actions.push_back(Action::Calls(question)),
-        FromCell::Tapped(tapped) => {
-            runtime.actions.push_back(Action::Tapped(tapped));
+        FromCell::Call(question) => runtime.actions.push_back(Action::Calls(question)),
+        FromCell::Captured(tapped) => {
+            runtime.actions.push_back(Action::CapturedFrame(tapped));
         }
         FromCell::Reported(report) => {
             control
@@ -124,7 +126,7 @@ pub(super) fn handle(
             sessions_reported(runtime, control);
             runtime.cells.handle_reported(cell, *report);
         }
-        FromCell::Adopted(_) | FromCell::Given(_) => {
+        FromCell::Adopted(_) | FromCell::Returned(_) => {
             tracing::warn!("the cell answers what nobody asked any more");
         }
     }

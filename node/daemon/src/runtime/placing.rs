@@ -30,10 +30,10 @@ pub(super) fn do_placement(runtime: &mut Runtime, control: &mut Control, action:
         Action::Event(event) => runtime.event(control, event),
         Action::Refuse { is_short, event } => runtime.refuse(control, event, is_short),
         Action::Target(entry, level) => {
-            runtime.cells.tell(entry, &ToCell::Target(entry, word_of(level)));
+            runtime.cells.notify(entry, &ToCell::Target(entry, word_of(level)));
         }
-        Action::Recount(entry) => runtime.cells.tell(entry, &ToCell::Recount(entry)),
-        Action::VersionKnown(entry) => runtime.cells.tell(entry, &ToCell::VersionKnown(entry)),
+        Action::Recount(entry) => runtime.cells.notify(entry, &ToCell::Recount(entry)),
+        Action::VersionKnown(entry) => runtime.cells.notify(entry, &ToCell::VersionKnown(entry)),
         Action::Load(entry, level) => load(runtime, control, entry, level),
         Action::ClearLane(entry) => wait_for_packets(runtime, Done::LaneUnused(entry), true),
         Action::Spare(number) => runtime.when_packets_have_landed(Done::SpareReady(number)),

@@ -46,7 +46,7 @@ fn do_plane_action(
     use dataplane::Action;
     match action {
         Action::Note(note) => control.note(note),
-        Action::Tell(message) => runtime.cells.tell_all(&message, &[]),
+        Action::Tell(message) => runtime.cells.notify_all(&message, &[]),
         Action::Give(message, fds) => {
             let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
             runtime.cells.send_all(&message, &fds).inspect_err(|error| {

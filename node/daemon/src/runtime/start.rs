@@ -9,7 +9,7 @@ use crate::pending::{Facts, Pending, packet_facts, stream_facts};
 use abi::check::Kind;
 use anyhow::{Context, Result};
 use cell::Compiled;
-use cell::protocol::{ServiceFacts, StateWay, StreamFacts, ToCell};
+use cell::protocol::{ServiceSpec, StateTransfer, StreamSpec, ToCell};
 use module_store::Digest;
 use node::{Event, ServiceStart};
 use std::os::fd::AsFd;
@@ -20,9 +20,9 @@ use units::EntryId;
 fn replace_in_cell(
     runtime: &mut Runtime,
     control: &mut Control,
-    facts: ServiceFacts,
+    facts: ServiceSpec,
     levels: Vec<abi::Level>,
-    way: StateWay,
+    way: StateTransfer,
     compiled: &Arc<Compiled>,
 ) {
     let entry = facts.entry;
@@ -41,8 +41,8 @@ fn replace_in_cell(
 fn try_replace(
     runtime: &mut Runtime,
     control: &mut Control,
-    mut facts: ServiceFacts,
-    way: StateWay,
+    mut facts: ServiceSpec,
+    way: StateTransfer,
     compiled: &Arc<Compiled>,
 ) -> anyhow::Result<()> {
     let entry = facts.entry;
@@ -62,7 +62,7 @@ pub(super) fn start_service(
     runtime: &mut Runtime,
     control: &mut Control,
     start: ServiceStart,
-    replaces: Option<StateWay>,
+    replaces: Option<StateTransfer>,
 ) {
     let ServiceStart { entry, digest, .. } = &start;
     let module =
@@ -122,7 +122,7 @@ fn not_begun(
     runtime: &mut Runtime,
     control: &mut Control,
     entry: EntryId,
-    replaces: Option<StateWay>,
+    replaces: Option<StateTransfer>,
     reason: String,
 ) {
     let event = match replaces {
@@ -164,7 +164,7 @@ fn begin_in_cell(
 fn begin_streams(
     runtime: &mut Runtime,
     control: &mut Control,
-    facts: StreamFacts,
+    facts: StreamSpec,
     compiled: &Arc<Compiled>,
 ) {
     let entry = facts.entry;
@@ -184,7 +184,7 @@ fn begin_streams(
 fn replace_streams(
     runtime: &mut Runtime,
     control: &mut Control,
-    mut facts: StreamFacts,
+    mut facts: StreamSpec,
     compiled: &Arc<Compiled>,
 ) {
     let entry = facts.entry;
@@ -207,7 +207,7 @@ fn replace_streams(
 fn try_start_streams(
     runtime: &mut Runtime,
     control: &mut Control,
-    mut facts: StreamFacts,
+    mut facts: StreamSpec,
     compiled: &Arc<Compiled>,
 ) -> Result<Option<u16>> {
     let entry = facts.entry;
@@ -229,7 +229,7 @@ fn try_start_streams(
 fn make_for<'a>(
     runtime: &Runtime,
     control: &Control,
-    facts: &ServiceFacts,
+    facts: &ServiceSpec,
     code: &'a Arc<Compiled>,
 ) -> Make<'a> {
     let entry = facts.entry;
@@ -241,7 +241,7 @@ fn make_for<'a>(
 fn try_start_in_cell(
     runtime: &mut Runtime,
     control: &mut Control,
-    mut facts: ServiceFacts,
+    mut facts: ServiceSpec,
     compiled: &Arc<Compiled>,
 ) -> Result<()> {
     let entry = facts.entry;

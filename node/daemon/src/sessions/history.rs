@@ -189,7 +189,7 @@ impl History {
     }
 
     /// Takes note of counters, and of memory in use, as they are now.
-    pub(super) fn look<'a>(
+    pub(super) fn record<'a>(
         &mut self,
         now: Nanos,
         all: impl Iterator<Item = (&'a Name, &'a SessionCounts, Bytes)>,
@@ -290,10 +290,10 @@ mod tests {
     }
 
     /// Looks a little behind the beginning of a second.
-    fn look(history: &mut History, second: u64, counts: &SessionCounts, memory: u64) {
+    fn record(history: &mut History, second: u64, counts: &SessionCounts, memory: u64) {
         let now = Nanos(second * SECOND + 1000);
         assert!(history.is_due(now));
-        history.look(now, [(&name(), counts, Bytes(memory))].into_iter());
+        history.record(now, [(&name(), counts, Bytes(memory))].into_iter());
     }
 
     fn shown(history: &History, second: u64) -> Option<SessionHistory> {
@@ -308,7 +308,7 @@ mod tests {
     fn a_session_that_never_did_anything_has_none() {
         let mut history = History::default();
         for second in 5..9 {
-            look(&mut history, second, &counts(0, 0), MIB);
+            record(&mut history, second, &counts(0, 0), MIB);
         }
         assert!(history.sessions.is_empty() && shown(&history, 9).is_none());
     }
@@ -316,9 +316,9 @@ mod tests {
     #[test]
     fn what_was_used_before_the_daemon_came_is_in_no_step() {
         let mut history = History::default();
-        look(&mut history, 5, &counts(900, 70), MIB);
+        record(&mut history, 5, &counts(900, 70), MIB);
         assert!(shown(&history, 6).is_none());
-        look(&mut history, 6, &counts(950, 70), MIB);
+        record(&mut history, 6, &counts(950, 70), MIB);
         let steps = shown(&history, 6).unwrap().seconds;
         assert_eq!(cpu_ms(&steps), [50]);
         assert_eq!((steps[0].bytes, steps[0].memory_bytes), (0, MIB));
@@ -328,7 +328,7 @@ mod tests {
     fn steps_have_their_times_and_idle_ones_keep_the_memory() {
         let mut history = History::default();
         for (second, cpu) in [(10, 0), (11, 100), (12, 400), (13, 400), (14, 400)] {
-            look(&mut history, second, &counts(cpu, 0), MIB);
+            record(&mut history, second, &counts(cpu, 0), MIB);
         }
         let steps = shown(&history, 14).unwrap().seconds;
         assert_eq!(cpu_ms(&steps), [100, 300, 0, 0]);
@@ -336,7 +336,7 @@ mod tests {
         let at: Vec<u64> = steps.iter().map(|step| step.at_ms).collect();
         assert_eq!(at, [999_996_000, 999_997_000, 999_998_000, 999_999_000]);
         // It gave memory back and did nothing else.
-        look(&mut history, 15, &counts(400, 0), 4096);
+        record(&mut history, 15, &counts(400, 0), 4096);
         let steps = shown(&history, 15).unwrap().seconds;
         let memory: Vec<u64> = steps.iter().rev().map(|step| step.memory_bytes).take(2).collect();
         assert_eq!(memory, [4096, MIB]);
@@ -345,8 +345,8 @@ mod tests {
     #[test]
     fn a_look_that_came_late_is_spread_over_its_seconds() {
         let mut history = History::default();
-        look(&mut history, 10, &counts(0, 0), 0);
-        look(&mut history, 14, &counts(1000, 10), 0);
+        record(&mut history, 10, &counts(0, 0), 0);
+        record(&mut history, 14, &counts(1000, 10), 0);
         let steps = shown(&history, 14).unwrap().seconds;
         assert_eq!(cpu_ms(&steps), [250; 4]);
         assert_eq!(steps.iter().map(|step| step.bytes).collect::<Vec<_>>(), [2, 2, 2, 4]);
@@ -358,7 +358,7 @@ mod tests {
     fn a_minute_of_seconds_and_an_hour_of_minutes_are_kept() {
         let mut history = History::default();
         for second in 30..=7_290 {
-            look(&mut history, second, &counts(second - 30, 0), 0);
+            record(&mut history, second, &counts(second - 30, 0), 0);
         }
         let all = shown(&history, 7_290).unwrap();
         assert_eq!(cpu_ms(&all.seconds), [1; STEPS]);
@@ -367,10 +367,10 @@ mod tests {
         assert_eq!(cpu_ms(&all.minutes), minutes);
         assert_eq!(all.minutes[STEPS - 1].length_ms, 30_000);
         // Hours of nothing leave nothing.
-        look(&mut history, 20_000, &counts(7_260, 0), 0);
+        record(&mut history, 20_000, &counts(7_260, 0), 0);
         let all = shown(&history, 20_000).unwrap();
         assert_eq!((cpu_ms(&all.seconds), cpu_ms(&all.minutes)), (vec![0; STEPS], vec![0; STEPS]));
-        look(&mut history, 20_001, &counts(7_265, 0), 0);
+        record(&mut history, 20_001, &counts(7_265, 0), 0);
         let all = shown(&history, 20_001).unwrap();
         assert_eq!(cpu_ms(&all.seconds).iter().sum::<u64>(), 5);
         assert_eq!((all.seconds.len(), all.minutes.len()), (STEPS, STEPS));
@@ -380,7 +380,7 @@ mod tests {
     fn the_first_minute_is_as_long_as_it_is_known() {
         let mut history = History::default();
         for second in [50, 51, 70] {
-            look(&mut history, second, &counts(second - 50, 0), 0);
+            record(&mut history, second, &counts(second - 50, 0), 0);
         }
         let minutes = shown(&history, 70).unwrap().minutes;
         let lengths: Vec<u64> = minutes.iter().map(|step| step.length_ms).collect();
@@ -390,13 +390,13 @@ mod tests {
     #[test]
     fn numbers_that_have_no_room_stay_at_their_end() {
         let mut history = History::default();
-        look(&mut history, 1, &counts(0, 0), 0);
+        record(&mut history, 1, &counts(0, 0), 0);
         let most = SessionCounts {
             queue_dropped: Some(u64::MAX),
             sent_bytes: Some(u64::MAX),
             ..counts(u64::MAX / 1_000_000, u64::MAX)
         };
-        look(&mut history, 2, &most, u64::MAX);
+        record(&mut history, 2, &most, u64::MAX);
         let steps = shown(&history, 2).unwrap().seconds;
         assert_eq!(steps[0].queue_dropped, u64::from(u32::MAX));
         assert_eq!(steps[0].bytes, u64::MAX);

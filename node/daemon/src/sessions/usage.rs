@@ -46,7 +46,7 @@ pub(crate) struct Sessions {
 }
 
 /// Usage of all sessions at one moment.
-pub(crate) struct Look {
+pub(crate) struct UsageSnapshot {
     pub(crate) counts: Counts,
     /// Memory in use, in the order of the counters.
     pub(crate) memory: Vec<Bytes>,
@@ -160,10 +160,10 @@ impl Sessions {
     }
 
     /// Takes note of what sessions used since the look before.
-    pub(crate) fn handle_look(&mut self, now: Nanos, look: Look) {
-        let Look { counts, memory, sent } = look;
+    pub(crate) fn handle_usage(&mut self, now: Nanos, look: UsageSnapshot) {
+        let UsageSnapshot { counts, memory, sent } = look;
         let all = counts.iter().zip(memory);
-        self.history.look(now, all.map(|((name, counts), memory)| (name, counts, memory)));
+        self.history.record(now, all.map(|((name, counts), memory)| (name, counts, memory)));
         if let Some(sent) = sent {
             self.begin_window(now, counts, sent);
         }
@@ -306,7 +306,7 @@ mod tests {
             let counts = SessionCounts { packets, ..SessionCounts::default() };
             BTreeMap::from([(name.clone(), counts)])
         };
-        let mut look = |ms: u64, packets: u64| {
+        let mut record = |ms: u64, packets: u64| {
             if sessions.is_due(at(ms)) {
                 let sent = BTreeMap::from([((name.clone(), right.clone()), Bytes(packets))]);
                 sessions.begin_window(at(ms), counts(packets), sent);
@@ -317,13 +317,13 @@ mod tests {
             assert_eq!(packets - before, used.packets, "the same window for what was sent");
             (window.as_millis(), used.packets)
         };
-        assert_eq!(look(0, 5), (0, 0), "there was no look before");
-        assert_eq!(look(400, 7), (0, 0));
-        assert_eq!(look(1_200, 10), (1_200, 5));
-        assert_eq!(look(1_500, 12), (1_500, 7));
-        assert_eq!(look(2_300, 20), (1_100, 10));
-        assert_eq!(look(2_700, 21), (1_500, 11), "too soon behind the last one");
-        assert_eq!(look(9_000, 30), (6_700, 10));
+        assert_eq!(record(0, 5), (0, 0), "there was no look before");
+        assert_eq!(record(400, 7), (0, 0));
+        assert_eq!(record(1_200, 10), (1_200, 5));
+        assert_eq!(record(1_500, 12), (1_500, 7));
+        assert_eq!(record(2_300, 20), (1_100, 10));
+        assert_eq!(record(2_700, 21), (1_500, 11), "too soon behind the last one");
+        assert_eq!(record(9_000, 30), (6_700, 10));
     }
 
     #[test]

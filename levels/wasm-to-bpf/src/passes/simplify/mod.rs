@@ -42,7 +42,7 @@ use versions::Versions;
 
 /// Facts that hold for the whole module.
 #[derive(Clone)]
-pub(super) struct Surroundings {
+pub(super) struct ModuleFacts {
     /// Declared window, if there is a packet.
     pub(super) window: Option<u32>,
     pub(super) memory: Option<Memory>,
@@ -53,7 +53,7 @@ pub(super) struct Surroundings {
     pub(super) asks_packet: bool,
 }
 
-impl Surroundings {
+impl ModuleFacts {
     pub(super) fn new(entry: &Entry, memory: Option<Memory>, globals: &[Global]) -> Self {
         let window = match entry {
             Entry::Packet { window, .. } => Some(*window),
@@ -64,14 +64,14 @@ impl Surroundings {
 }
 
 /// Simplifies a function whose blocks are in order.
-pub(super) fn run(function: &mut Function, surroundings: &Surroundings) {
+pub(super) fn run(function: &mut Function, surroundings: &ModuleFacts) {
     premises::with_best(function, surroundings);
 }
 
 /// Walks once. Returns for each loop header the ranges that came in by back edges.
 fn walk(
     function: &mut Function,
-    surroundings: &Surroundings,
+    surroundings: &ModuleFacts,
     premises: &Premises,
 ) -> Vec<Option<Vec<Range>>> {
     let graph = Graph::of(function);
@@ -105,7 +105,7 @@ enum Step {
 
 /// State of the walk.
 struct Simplifier<'s> {
-    surroundings: &'s Surroundings,
+    surroundings: &'s ModuleFacts,
     graph: &'s Graph,
     premises: &'s Premises,
     facts: Facts,
@@ -126,7 +126,7 @@ struct Simplifier<'s> {
 impl<'s> Simplifier<'s> {
     fn new(
         function: &mut Function,
-        surroundings: &'s Surroundings,
+        surroundings: &'s ModuleFacts,
         graph: &'s Graph,
         premises: &'s Premises,
     ) -> Self {

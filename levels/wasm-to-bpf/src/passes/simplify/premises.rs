@@ -13,7 +13,7 @@
 //! found would hold, and so would that the store writes elsewhere.
 
 use super::range::Range;
-use super::{Surroundings, walk};
+use super::{ModuleFacts, walk};
 use crate::ir::{BlockId, Function, Op, Region};
 use crate::passes::inline;
 
@@ -45,7 +45,7 @@ impl Premises {
 }
 
 /// Walks the function with the strongest premises that hold.
-pub(super) fn with_best(function: &mut Function, surroundings: &Surroundings) {
+pub(super) fn with_best(function: &mut Function, surroundings: &ModuleFacts) {
     if inline::size(function) > WALKED_AGAIN_MAX {
         walk(function, surroundings, &Premises::default());
         return;
@@ -63,7 +63,7 @@ pub(super) fn with_best(function: &mut Function, surroundings: &Surroundings) {
 }
 
 /// Walks the function; where there are loops a copy first.
-fn with_back_edges(function: &mut Function, surroundings: &Surroundings, keeps_metadata: bool) {
+fn with_back_edges(function: &mut Function, surroundings: &ModuleFacts, keeps_metadata: bool) {
     let mut premises = Premises { keeps_metadata, back: Vec::new() };
     if function.blocks.iter().any(|block| block.is_loop_header) {
         let mut found = walk(&mut function.clone(), surroundings, &premises);

@@ -103,7 +103,7 @@ fn there_is(protocol: u32, given: u32) -> FromCell {
 fn a_cell_is_taken_over_with_all_that_it_was_given_whatever_it_had_to_say_before() {
     let before = (FromCell::Started(EntryId(9)), false);
     let there = (there_is(PROTOCOL_VERSION, 2), false);
-    let given = [Given::Kernel, Given::Up].map(|what| (FromCell::Given(what), true));
+    let given = [ReturnedFd::Kernel, ReturnedFd::Tap].map(|what| (FromCell::Returned(what), true));
     let [kernel, up] = given;
     assert_eq!(adopted(&[before.clone(), there.clone(), kernel.clone(), before, up]), Ok(2));
     assert_eq!(adopted(&[(there_is(PROTOCOL_VERSION, 0), false)]), Ok(0));
@@ -112,7 +112,7 @@ fn a_cell_is_taken_over_with_all_that_it_was_given_whatever_it_had_to_say_before
 #[test]
 fn a_cell_that_is_not_understood_is_not_taken_over_and_the_reason_is_said() {
     let there = |given| (there_is(PROTOCOL_VERSION, given), false);
-    let up = |with_fd| (FromCell::Given(Given::Up), with_fd);
+    let up = |with_fd| (FromCell::Returned(ReturnedFd::Tap), with_fd);
     for (answers, reason) in [
         (vec![(there_is(PROTOCOL_VERSION + 1, 0), false)], "the cell speaks version"),
         (vec![(there_is(PROTOCOL_VERSION - 1, 1), false), up(true)], "the cell speaks version"),

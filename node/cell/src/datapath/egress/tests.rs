@@ -28,13 +28,13 @@ struct Bench {
     sent: BTreeMap<SessionId, u32>,
 }
 
-fn facts(rate: Option<BitsPerSecond>) -> PortFacts {
+fn facts(rate: Option<BitsPerSecond>) -> CellPort {
     // A raw port has no overhead on the wire.
-    PortFacts { raw: true, rate, ..crate::datapath::tests::facts(PORT) }
+    CellPort { raw: true, rate, ..crate::datapath::tests::facts(PORT) }
 }
 
-fn promised(id: SessionId, json: &str) -> SessionFacts {
-    SessionFacts { id, reservation: serde_json::from_str(json).unwrap() }
+fn promised(id: SessionId, json: &str) -> SessionSpec {
+    SessionSpec { id, reservation: serde_json::from_str(json).unwrap() }
 }
 
 impl Bench {

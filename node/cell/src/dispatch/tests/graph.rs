@@ -58,7 +58,7 @@ fn chain(turns: bool) -> Rig {
     rig.connect(ENTRY, &[Edge::To(NEXT)]);
     rig.connect(NEXT, &[Edge::To(LAST)]);
     rig.run_turns();
-    rig.told();
+    rig.reported();
     rig
 }
 
@@ -82,13 +82,13 @@ fn a_call_that_never_ends_or_falls_costs_its_own_packet_and_no_other() {
         let traps = [("time_limit".to_owned(), 1), ("unreachable".to_owned(), 1)];
         assert_eq!((frail.traps, frail.lanes_running), (traps.into(), 1), "{turns}");
         assert_eq!((last.packets, last.drop_module[&0]), (3, 3), "{turns}");
-        let told = rig.told();
+        let reported = rig.reported();
         assert!(
             matches!(
-                told[..],
+                reported[..],
                 [FromCell::Trapped(NEXT, 0, _, 1), FromCell::Trapped(NEXT, 0, _, 2)]
             ),
-            "{told:?}"
+            "{reported:?}"
         );
         assert_eq!(rig.session(1).queue, Bytes::ZERO);
         assert_eq!(rig.cell().frames_free, rig.cell().frames_total, "{turns}");
@@ -98,7 +98,7 @@ fn a_call_that_never_ends_or_falls_costs_its_own_packet_and_no_other() {
 #[test]
 fn another_sessions_packets_have_their_turn_while_a_call_stands_still() {
     let mut rig = chain(true);
-    rig.start(ServiceFacts { session: SessionId(2), ..facts(EntryId(9)) }, OBEYS);
+    rig.start(ServiceSpec { session: SessionId(2), ..facts(EntryId(9)) }, OBEYS);
     rig.run_turns();
     let _interrupts = Interrupts::of(&rig.engine);
     rig.give_word(NEXT, HANG);
@@ -198,7 +198,7 @@ fn a_service_that_cannot_start_again_lets_packets_go_past_it_or_drops_them_if_it
     for (closed, turns) in [(false, false), (false, true), (true, false), (true, true)] {
         let mut rig = chain(turns);
         let frail = EntryId(9);
-        rig.start(ServiceFacts { closed, ..facts(frail) }, FRAIL);
+        rig.start(ServiceSpec { closed, ..facts(frail) }, FRAIL);
         rig.run_turns();
         assert_eq!(rig.report(frail).lanes_running, 1);
         // The session has no memory left for another instance.

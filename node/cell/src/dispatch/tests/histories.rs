@@ -31,8 +31,8 @@ struct Gone {
     packets: u64,
 }
 
-fn facts_of(entry: EntryId, chance: &mut Chance) -> ServiceFacts {
-    ServiceFacts {
+fn facts_of(entry: EntryId, chance: &mut Chance) -> ServiceSpec {
+    ServiceSpec {
         // Two of them belong to a session that is added and removed.
         session: if entry.0 > 7 { GOLD } else { SessionId::BEST_EFFORT },
         lanes: chance.one_of(&[1, 1, 2]),
@@ -79,7 +79,7 @@ fn step(rig: &mut Rig, chance: &mut Chance, gone: &mut Gone, seed: u64) {
         }
         16 if is_there => {
             let ready = rig.ready(facts_of(entry, chance), ANSWERS);
-            let transfer = chance.one_of(&[StateWay::Empty, StateWay::Memory]);
+            let transfer = chance.one_of(&[StateTransfer::Empty, StateTransfer::Memory]);
             let control = Control::Replace(Box::new(ready), transfer);
             rig.dispatcher.request(entry, control, &mut round(&mut rig.link));
         }
@@ -98,13 +98,13 @@ fn step(rig: &mut Rig, chance: &mut Chance, gone: &mut Gone, seed: u64) {
         18 | 19 => rig.add_session(GOLD.0, r#"{"cpu":["1ms/4ms+extra"],"queue":"24KiB"}"#),
         20 => rig.dispatcher.tick(&mut round(&mut rig.link)),
         21 => {
-            let letter = Control::Message(Letter::of_daemon([1, 2].into()));
-            rig.dispatcher.request(entry, letter, &mut round(&mut rig.link));
+            let message = Control::Message(PendingMessage::of_daemon([1, 2].into()));
+            rig.dispatcher.request(entry, message, &mut round(&mut rig.link));
         }
         22 => drop(rig.dispatcher.send_waiting()),
         _ => rig.dispatcher.flush(),
     }
-    rig.told();
+    rig.reported();
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn what_waits_is_counted_where_the_front_door_looks() {
     rig.dispatcher.scheduler_mut().sessions_mut().share(pacer::now(), rooms);
     rig.add_session(2, r#"{"queue":"16KiB"}"#);
     assert_eq!(word(&map, 2, offset_of!(QueueCredits, most)), 16 << 10);
-    rig.start(ServiceFacts { session: SessionId(2), ..facts(ENTRY) }, OBEYS);
+    rig.start(ServiceSpec { session: SessionId(2), ..facts(ENTRY) }, OBEYS);
     rig.run_turns();
     // The front door has taken credit for a frame of 4 KiB, and sends it up.
     let sent = 2 * size_of::<QueueCredits>() + offset_of!(QueueCredits, sent);

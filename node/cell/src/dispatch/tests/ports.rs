@@ -91,9 +91,9 @@ fn packets_of_a_flow_leave_in_the_order_in_which_they_came() {
         // Lanes have turns of their own, and so have the two services.
         let pass = r#"(func (export "on_packet") (result i32) (i32.const 0))"#;
         let first =
-            ServiceFacts { lanes: 3, session: SessionId(u16::from(turns) + 1), ..facts(ENTRY) };
+            ServiceSpec { lanes: 3, session: SessionId(u16::from(turns) + 1), ..facts(ENTRY) };
         wired.rig.start(first, pass);
-        wired.rig.start(ServiceFacts { lanes: 2, brief: true, ..facts(NEXT) }, RIGHTWARDS);
+        wired.rig.start(ServiceSpec { lanes: 2, brief: true, ..facts(NEXT) }, RIGHTWARDS);
         wired.rig.connect(ENTRY, &[Edge::To(NEXT)]);
         wired.rig.run_turns();
         let (mut given, mut seen) = ([0; FLOWS], [0; FLOWS]);
@@ -145,12 +145,12 @@ fn what_cannot_leave_a_shared_port_takes_the_room_of_what_comes_until_it_has_lef
     let mut wired = Wired::new();
     wired.rig.add_session(2, r#"{"queue":"16KiB","send":{"right":"1ms/4ms"}}"#);
     let rate = |wired: &mut Wired, bits: u64| {
-        let facts = PortFacts { rate: Some(BitsPerSecond(bits)), ..port_facts(RIGHT) };
+        let facts = CellPort { rate: Some(BitsPerSecond(bits)), ..port_facts(RIGHT) };
         let (path, sessions) = wired.rig.dispatcher.path_and_sessions();
         path.change_port(&facts, sessions);
     };
     rate(&mut wired, 1_000_000);
-    wired.rig.start(ServiceFacts { session: SessionId(2), ..facts(ENTRY) }, RIGHTWARDS);
+    wired.rig.start(ServiceSpec { session: SessionId(2), ..facts(ENTRY) }, RIGHTWARDS);
     wired.rig.run_turns();
     for number in 0..6 {
         wired.give(ENTRY, number, 0);
@@ -211,10 +211,10 @@ fn frames_of_a_modules_own_making_leave_or_are_counted_as_lost() {
 fn a_redirect_to_a_port_that_goes_is_counted_and_what_waited_for_it_is_lost() {
     let mut wired = Wired::new();
     wired.rig.add_session(2, r#"{"send":{"right":"1ms/4ms"}}"#);
-    let facts_of = PortFacts { rate: Some(BitsPerSecond(1_000_000)), ..port_facts(RIGHT) };
+    let facts_of = CellPort { rate: Some(BitsPerSecond(1_000_000)), ..port_facts(RIGHT) };
     let (path, sessions) = wired.rig.dispatcher.path_and_sessions();
     path.change_port(&facts_of, sessions);
-    wired.rig.start(ServiceFacts { session: SessionId(2), ..facts(ENTRY) }, RIGHTWARDS);
+    wired.rig.start(ServiceSpec { session: SessionId(2), ..facts(ENTRY) }, RIGHTWARDS);
     wired.rig.run_turns();
     for _ in 0..3 {
         wired.give(ENTRY, 0, 0);

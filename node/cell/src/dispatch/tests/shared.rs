@@ -3,7 +3,7 @@
 
 use super::graph::{FRAIL, HANG, Interrupts, PASSES, is_blocked};
 use super::*;
-use crate::protocol::SharedFacts;
+use crate::protocol::ArenaSpec;
 use bpf::Lanes;
 use bpf_maps::{ENTRIES_MAX, LEVEL_NIC, LEVEL_USER, Lane};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -33,8 +33,8 @@ pub(crate) fn write(fd: &OwnedFd, at: usize, bytes: &[u8]) {
 }
 
 /// Returns the configuration of a service with shared memory at this address.
-fn sharing(address: u64) -> ServiceFacts {
-    let shared = SharedFacts {
+fn sharing(address: u64) -> ServiceSpec {
+    let shared = ArenaSpec {
         address,
         arena_pages: ARENA_PAGES,
         number: 1,
@@ -43,7 +43,7 @@ fn sharing(address: u64) -> ServiceFacts {
         globals: 0,
         ring_length: RING_LENGTH,
     };
-    ServiceFacts { shared: Some(shared), ..facts(ENTRY) }
+    ServiceSpec { shared: Some(shared), ..facts(ENTRY) }
 }
 
 /// Service with shared memory, and the kernel's side of it.
@@ -156,7 +156,7 @@ fn a_service_goes_down_where_the_daemon_wants_it_and_up_for_a_hook() {
     assert_eq!(below.target(), LEVEL_NIC);
     let service = below.rig.dispatcher.services().get(ENTRY).unwrap();
     assert_eq!(service.home(), Some(LEVEL_NIC));
-    assert!(below.rig.ask(Control::Message(Letter::of_daemon([1].into()))));
+    assert!(below.rig.ask(Control::Message(PendingMessage::of_daemon([1].into()))));
     assert_eq!(below.rig.words(), ["Answered(EntryId(3), [Some(1)])"]);
     assert_eq!(below.target(), LEVEL_NIC, "its memory is given back");
     assert!(below.set_level(LEVEL_USER));
@@ -178,11 +178,11 @@ fn a_packet_of_another_service_takes_the_lane_up_and_is_not_counted_there() {
 fn a_trap_below_is_taken_over_with_the_next_packet_and_the_module_begins_anew() {
     let mut below = Below::start(OBEYS);
     below.set_level(LEVEL_NIC);
-    below.rig.told();
+    below.rig.reported();
     below.run_below(1);
     below.send_up(Verdict::Drop { reason: 1 }.to_value());
-    let told = below.rig.told();
-    assert!(matches!(told[..], [FromCell::Trapped(ENTRY, 0, _, 1)]), "{told:?}");
+    let reported = below.rig.reported();
+    assert!(matches!(reported[..], [FromCell::Trapped(ENTRY, 0, _, 1)]), "{reported:?}");
     let report = below.rig.report(ENTRY);
     assert_eq!((report.drop_module[&1], report.lanes_running), (1, 1), "by the next instance");
     assert_eq!(below.field(offset_of!(Lane, trapped)), 0, "programs may run again");
@@ -193,11 +193,11 @@ fn a_trap_below_is_taken_over_with_the_next_packet_and_the_module_begins_anew() 
 fn a_trap_below_is_found_without_a_packet_when_it_is_looked_at() {
     let mut below = Below::start(OBEYS);
     below.set_level(LEVEL_NIC);
-    below.rig.told();
+    below.rig.reported();
     below.run_below(1);
     below.rig.dispatcher.tick(&mut round(&mut below.rig.link));
-    let told = below.rig.told();
-    assert!(matches!(told[..], [FromCell::Trapped(ENTRY, 0, _, 1)]), "{told:?}");
+    let reported = below.rig.reported();
+    assert!(matches!(reported[..], [FromCell::Trapped(ENTRY, 0, _, 1)]), "{reported:?}");
     assert_eq!(below.rig.report(ENTRY).lanes_running, 1);
     assert!(below.rig.dispatcher.services().poll_timeout() < CoarseInstant::NEVER, "and again");
 }
@@ -289,8 +289,11 @@ fn what_a_service_shares_has_to_be_complete() {
         rig.loader
             .start(facts.clone(), &[code], &mut rig.dispatcher, &mut round(&mut rig.link))
             .unwrap();
-        let told = rig.words();
-        assert!(told[0].starts_with("StartFailed") && told[0].contains(missing), "{told:?}");
+        let reported = rig.words();
+        assert!(
+            reported[0].starts_with("StartFailed") && reported[0].contains(missing),
+            "{reported:?}"
+        );
         let given = Box::leak(Box::new(Lanes::from_fd(&lanes).unwrap()));
         rig.dispatcher.services_mut().set_lanes(given);
     }

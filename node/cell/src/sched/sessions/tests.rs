@@ -11,9 +11,9 @@ fn task(entry: u16) -> Task {
     Task { entry: EntryId(entry), pool: 0, processor: entry }
 }
 
-fn facts(id: u16, json: &str) -> SessionFacts {
+fn facts(id: u16, json: &str) -> SessionSpec {
     let reservation: Reservation = serde_json::from_str(json).unwrap();
-    SessionFacts { id: SessionId(id), reservation }
+    SessionSpec { id: SessionId(id), reservation }
 }
 
 fn sessions() -> Sessions {
@@ -98,23 +98,23 @@ fn what_nobody_was_charged_of_the_threads_time_is_the_systems() {
 #[test]
 fn the_daemon_is_told_again_of_those_that_did_something_since() {
     let mut sessions = sessions();
-    let told = |sessions: &mut Sessions, sent: u64| {
+    let reported = |sessions: &mut Sessions, sent: u64| {
         let places = 0..sessions.slots();
-        let told = places.filter_map(|place| sessions.poll_report(place, Bytes(sent), false));
-        told.map(|report| report.session.0).collect::<Vec<u16>>()
+        let reported = places.filter_map(|place| sessions.poll_report(place, Bytes(sent), false));
+        reported.map(|report| report.session.0).collect::<Vec<u16>>()
     };
-    assert_eq!(told(&mut sessions, 0), [0, 1, 2]);
-    assert_eq!(told(&mut sessions, 0), [0; 0]);
+    assert_eq!(reported(&mut sessions, 0), [0, 1, 2]);
+    assert_eq!(reported(&mut sessions, 0), [0; 0]);
     sessions.charge_outside_turns(SessionId(2), MS(1));
     sessions.sent(SessionId::BEST_EFFORT, Bytes(64));
-    assert_eq!(told(&mut sessions, 0), [1, 2]);
-    assert_eq!(told(&mut sessions, 9), [0, 1, 2], "what services sent counts, too");
+    assert_eq!(reported(&mut sessions, 0), [1, 2]);
+    assert_eq!(reported(&mut sessions, 9), [0, 1, 2], "what services sent counts, too");
     let taken = (0..5).filter(|_| sessions.admit(SessionId(2), FRAME)).count();
     assert_eq!(taken, 4);
-    assert_eq!(told(&mut sessions, 9), [2], "it was refused a packet");
+    assert_eq!(reported(&mut sessions, 9), [2], "it was refused a packet");
     assert!(sessions.poll_report(2, Bytes(9), true).is_some(), "also if it did nothing");
     sessions.forget_reported();
-    assert_eq!(told(&mut sessions, 9), [0, 1, 2]);
+    assert_eq!(reported(&mut sessions, 9), [0, 1, 2]);
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn who_watches_a_queue_hears_of_each_crossing_once() {
     let mut sessions = sessions();
     let watch = QueueWatch { above: 50, below: 25 };
     sessions.watch(EntryId(7), None, Some((SessionId(2), watch)));
-    let heard = |sessions: &mut Sessions, takes: usize, gives: u64| {
+    let received = |sessions: &mut Sessions, takes: usize, gives: u64| {
         for _ in 0..takes {
             sessions.admit(SessionId(2), FRAME);
         }
@@ -131,13 +131,13 @@ fn who_watches_a_queue_hears_of_each_crossing_once() {
     };
     let (long, short) =
         (|k| (EntryId(7), QueueEvent::Long(k)), |k| (EntryId(7), QueueEvent::Short(k)));
-    assert_eq!(heard(&mut sessions, 2, 0), [], "two of four are no more than a half");
-    assert_eq!(heard(&mut sessions, 1, 0), [long(12)]);
-    assert_eq!(heard(&mut sessions, 1, 1), [], "it is long already");
-    assert_eq!(heard(&mut sessions, 0, 1), [], "and not short yet");
-    assert_eq!(heard(&mut sessions, 0, 1), [short(4)]);
+    assert_eq!(received(&mut sessions, 2, 0), [], "two of four are no more than a half");
+    assert_eq!(received(&mut sessions, 1, 0), [long(12)]);
+    assert_eq!(received(&mut sessions, 1, 1), [], "it is long already");
+    assert_eq!(received(&mut sessions, 0, 1), [], "and not short yet");
+    assert_eq!(received(&mut sessions, 0, 1), [short(4)]);
     sessions.watch(EntryId(7), Some(SessionId(2)), None);
-    assert_eq!(heard(&mut sessions, 3, 4), [], "nobody watches");
+    assert_eq!(received(&mut sessions, 3, 4), [], "nobody watches");
 }
 
 #[test]
@@ -151,9 +151,9 @@ fn no_more_services_are_told_than_there_is_time_for() {
         sessions.admit(SessionId(2), FRAME);
         sessions.release(SessionId(2), FRAME);
     }
-    let told: Vec<_> = std::iter::from_fn(|| sessions.poll_event()).collect();
-    assert_eq!(told.len(), EVENTS_MAX);
-    assert!(told.iter().all(|(entry, _)| usize::from(entry.0) < WATCHERS_MAX));
+    let reported: Vec<_> = std::iter::from_fn(|| sessions.poll_event()).collect();
+    assert_eq!(reported.len(), EVENTS_MAX);
+    assert!(reported.iter().all(|(entry, _)| usize::from(entry.0) < WATCHERS_MAX));
 }
 
 #[test]

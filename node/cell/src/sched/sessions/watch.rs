@@ -82,7 +82,7 @@ impl Watchers {
     pub(super) fn on_dropped(&self, head: &[u8], events: &mut Events) {
         let head: Rc<[u8]> = head.into();
         let room = EVENTS_MAX.saturating_sub(events.len());
-        let told = |watcher: &Watcher| (watcher.entry, QueueEvent::Dropped(Rc::clone(&head)));
-        events.extend(self.0.iter().take(room).map(told));
+        let reported = |watcher: &Watcher| (watcher.entry, QueueEvent::Dropped(Rc::clone(&head)));
+        events.extend(self.0.iter().take(room).map(reported));
     }
 }

@@ -39,14 +39,14 @@ async fn a_cell_and_a_daemon_that_both_talk_before_they_listen_do_not_wait_for_e
         // More data than the send buffer holds: the peer reads nothing until all of it is sent.
         let data = vec![7; 30_000];
         (0..MESSAGES).for_each(|at| say(&theirs, &FromCell::Event(EntryId(at), 0, data.clone())));
-        let (mut heard, mut buffer) = (0, vec![0; fd_passing::MESSAGE_LENGTH_MAX]);
-        while heard < MESSAGES {
+        let (mut received, mut buffer) = (0, vec![0; fd_passing::MESSAGE_LENGTH_MAX]);
+        while received < MESSAGES {
             match fd_passing::receive(theirs.as_fd(), &mut buffer).unwrap() {
                 Received::Message(length, _) => {
                     let message: ToCell = decode(&buffer[..length]).unwrap();
-                    let is_it = matches!(message, ToCell::Message(entry, _) if entry.0 == heard);
-                    assert!(is_it, "{heard}: {message:?}");
-                    heard += 1;
+                    let is_it = matches!(message, ToCell::Message(entry, _) if entry.0 == received);
+                    assert!(is_it, "{received}: {message:?}");
+                    received += 1;
                 }
                 Received::Nothing => {
                     fd_passing::wait_readable_or_writable(theirs.as_fd(), READ_WITHIN).unwrap();
@@ -61,8 +61,8 @@ async fn a_cell_and_a_daemon_that_both_talk_before_they_listen_do_not_wait_for_e
     }
     cell.join().unwrap();
     for at in 0..MESSAGES {
-        let heard = receive(&mut link).await.unwrap().unwrap();
-        assert!(matches!(heard, FromCell::Event(entry, ..) if entry.0 == at), "{at}");
+        let received = receive(&mut link).await.unwrap().unwrap();
+        assert!(matches!(received, FromCell::Event(entry, ..) if entry.0 == at), "{at}");
     }
     assert!(receive(&mut link).await.unwrap().is_none(), "it has ended");
 }
@@ -70,13 +70,16 @@ async fn a_cell_and_a_daemon_that_both_talk_before_they_listen_do_not_wait_for_e
 #[tokio::test(flavor = "current_thread")]
 async fn what_a_cell_said_before_its_end_is_heard() {
     let (mut link, theirs) = link(Path::new("/nowhere/cell.sock"));
-    assert!(link.hear_next().unwrap().is_none());
+    assert!(link.receive_next().unwrap().is_none());
     (1..4).for_each(|at| say(&theirs, &FromCell::Started(EntryId(at))));
     drop(theirs);
     assert!(link.send(&ToCell::Report, &[]).is_err());
     for at in 1..4 {
-        let heard = receive(&mut link).await.unwrap();
-        assert!(matches!(heard, Some(FromCell::Started(entry)) if entry.0 == at), "{heard:?}");
+        let received = receive(&mut link).await.unwrap();
+        assert!(
+            matches!(received, Some(FromCell::Started(entry)) if entry.0 == at),
+            "{received:?}"
+        );
     }
     assert!(receive(&mut link).await.unwrap().is_none());
 }

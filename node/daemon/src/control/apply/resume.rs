@@ -35,8 +35,8 @@ use units::{Name, Nanos};
 /// Pause before what did not start is tried again; it doubles up to the longest.
 const RETRY_PAUSE_MIN: Nanos = Nanos::from_millis(1_000);
 const RETRY_PAUSE_MAX: Nanos = Nanos::from_millis(60_000);
-/// Things that are left out one by one when a node cannot have its state as it is; beyond, what
-/// is left is a new state, and an operator's.
+/// Items that a resume leaves out one by one when the node cannot have its state as it is. With
+/// more of them missing the operator has to decide.
 const UNFIT_MAX: usize = 64;
 
 /// Opens a node's journal and decides what shall run. `config` is the node file's path.
@@ -277,7 +277,7 @@ fn leave_short(state: &mut NodeState, target: &mut DesiredState, name: Name, rea
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::testbed::{Bed, MODULES, digest, name};
+    use crate::control::testbed::{MODULES, Testbed, digest, name};
     use node::{Effect, Event};
     use std::path::PathBuf;
 
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn a_move_that_a_daemon_before_did_not_record_is_taken_back_whether_it_was_done_or_not() {
         for is_done in [true, false] {
-            let mut bed = Bed::new();
+            let mut bed = Testbed::new();
             bed.run("monitor");
             let (service, entry) = (name("monitor"), bed.entry("monitor"));
             let first = bed.control.node().service(&service).unwrap().module.manifest.levels[0];
@@ -331,7 +331,7 @@ mod tests {
 
     #[test]
     fn services_that_are_where_they_shall_be_or_could_get_stay() {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         bed.run("monitor");
         bed.effects.clear();
         let _goal = Resumption::default().goal(bed.control.state_mut());
@@ -480,7 +480,7 @@ mod tests {
     #[test]
     fn what_a_node_cannot_have_when_it_starts_is_left_out_with_the_reason_and_stays_desired() {
         use node::desired::{DesiredRule, DesiredService, DesiredSession};
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         let mut state = DesiredState::default();
         let gold = session::Reservation {
             processors: vec!["1ms/4ms".parse().unwrap()],

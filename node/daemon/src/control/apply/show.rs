@@ -4,7 +4,7 @@ use crate::config::NodeFile;
 use crate::control::desired::Desired;
 use crate::journal::Head;
 use api::{DesiredChange, DesiredInfo, FieldInfo, GenerationInfo, SCHEMA_VERSION, WaitingInfo};
-use node::desired::{DesiredRule, Difference, FieldChange, Manner};
+use node::desired::{Consequence, DesiredRule, Difference, FieldChange};
 use std::collections::BTreeMap;
 use units::{Name, Nanos};
 
@@ -45,15 +45,15 @@ pub(super) fn shown_change(
         Difference::ServiceChanged { service, fields, manner } => DesiredChange {
             service: Some(service.to_string()),
             text: match (manner, losses.get(service)) {
-                (Manner::InPlace, _) => format!("service {service}: changes while it runs"),
+                (Consequence::InPlace, _) => format!("service {service}: changes while it runs"),
                 (_, Some(why)) => format!("service {service}: begins empty, since {why}"),
-                (Manner::Replaced, None) => {
+                (Consequence::Replaced, None) => {
                     format!("service {service}: another version takes its place")
                 }
-                (Manner::Renewed, None) => format!("service {service}: starts anew"),
+                (Consequence::Renewed, None) => format!("service {service}: starts anew"),
             },
             fields: fields.iter().map(field).collect(),
-            replaced: *manner != Manner::InPlace,
+            replaced: *manner != Consequence::InPlace,
             state_lost: losses.get(service).cloned(),
             ..of("service-changed")
         },

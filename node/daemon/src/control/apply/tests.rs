@@ -2,7 +2,7 @@
 
 use super::super::action::Action;
 use super::super::change::Change;
-use super::super::testbed::{Bed, MODULES, deploy, digest, holder, name};
+use super::super::testbed::{MODULES, Testbed, deploy, digest, holder, name};
 use super::*;
 use crate::reply::Awaited;
 use api::{ApplyModule, ApplyRequest, RollbackRequest};
@@ -24,12 +24,12 @@ fn request(text: &str) -> ApplyRequest {
     }
 }
 
-fn apply(bed: &mut Bed, request: ApplyRequest) -> Awaited<Applied> {
+fn apply(bed: &mut Testbed, request: ApplyRequest) -> Awaited<Applied> {
     bed.ask(|reply| Change::Apply(Box::new(request), reply))
 }
 
 /// Completes all compilations that are waited for, or fails them with a reason.
-fn compile(bed: &mut Bed, failure: Option<&str>) {
+fn compile(bed: &mut Testbed, failure: Option<&str>) {
     let failure = failure.map(str::to_owned);
     for action in std::mem::take(&mut bed.actions) {
         if let Action::Compile(module, _) = action {
@@ -40,7 +40,7 @@ fn compile(bed: &mut Bed, failure: Option<&str>) {
 }
 
 /// Applies a text with one service to the node.
-fn applied(bed: &mut Bed, text: &str, starts: &str) -> Applied {
+fn applied(bed: &mut Testbed, text: &str, starts: &str) -> Applied {
     let mut awaited = apply(bed, request(text));
     compile(bed, None);
     bed.starts(starts);
@@ -48,13 +48,13 @@ fn applied(bed: &mut Bed, text: &str, starts: &str) -> Applied {
     awaited.try_answer().unwrap().unwrap()
 }
 
-fn services(bed: &Bed) -> Vec<String> {
+fn services(bed: &Testbed) -> Vec<String> {
     bed.control.node().services().map(|it| it.name.to_string()).collect()
 }
 
 #[test]
 fn a_state_is_recorded_when_its_services_run_and_before_others_stop() {
-    let mut bed = Bed::new();
+    let mut bed = Testbed::new();
     applied(&mut bed, &service("monitor", 4), "monitor");
     let mut awaited = apply(&mut bed, request(&service("cache", 4)));
     assert!(services(&bed) == ["monitor"], "its code is not there");
@@ -75,7 +75,7 @@ fn a_state_is_recorded_when_its_services_run_and_before_others_stop() {
 #[test]
 fn what_does_not_start_or_cannot_be_recorded_takes_all_of_it_back() {
     for is_started in [false, true] {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         applied(&mut bed, &service("monitor", 4), "monitor");
         let rules = bed.control.node().numbered_rules();
         let known = (bed.entry("monitor"), bed.control.state().desired().generation());
@@ -108,7 +108,7 @@ fn what_does_not_start_or_cannot_be_recorded_takes_all_of_it_back() {
 
 #[test]
 fn a_module_that_cannot_be_compiled_is_refused_before_anything_changes() {
-    let mut bed = Bed::new();
+    let mut bed = Testbed::new();
     let mut awaited = apply(&mut bed, request(&service("cache", 4)));
     compile(&mut bed, Some("it takes too long"));
     let message = awaited.try_answer().unwrap().unwrap_err().message;
@@ -118,7 +118,7 @@ fn a_module_that_cannot_be_compiled_is_refused_before_anything_changes() {
 
 #[test]
 fn a_state_with_a_mistake_or_for_show_or_of_what_is_there_changes_nothing() {
-    let mut bed = Bed::new();
+    let mut bed = Testbed::new();
     applied(&mut bed, &service("monitor", 4), "monitor");
     let refused = apply(&mut bed, request("[[service]]\nname = 7\n")).try_answer();
     assert_eq!(refused.unwrap().unwrap_err().code, ErrorCode::Usage);
@@ -135,7 +135,7 @@ fn a_state_with_a_mistake_or_for_show_or_of_what_is_there_changes_nothing() {
 
 #[test]
 fn what_nobody_confirms_is_taken_back_and_nothing_comes_between() {
-    let mut bed = Bed::new();
+    let mut bed = Testbed::new();
     applied(&mut bed, &service("monitor", 4), "monitor");
     let rule = "[[rule]]\nmatch = \"proto udp\"\naction = \"drop\"\n";
     let text = service("monitor", 4) + rule;
@@ -161,7 +161,7 @@ fn what_nobody_confirms_is_taken_back_and_nothing_comes_between() {
 
 #[test]
 fn what_cannot_come_back_takes_its_own_rules_along_and_the_others_go_back() {
-    let mut bed = Bed::new();
+    let mut bed = Testbed::new();
     applied(&mut bed, &service("monitor", 4), "monitor");
     let text = format!(
         "[[session]]\nname = \"gold\"\n{}session = \"gold\"\n[[rule]]\nmatch = \"proto udp dport 53\"\naction = \"drop\"\nsession = \"gold\"\n",
@@ -185,7 +185,7 @@ fn what_cannot_come_back_takes_its_own_rules_along_and_the_others_go_back() {
 
 #[test]
 fn a_confirmed_state_stays_in_its_generation() {
-    let mut bed = Bed::new();
+    let mut bed = Testbed::new();
     let text = "[[rule]]\nmatch = \"proto udp\"\naction = \"drop\"\n";
     let _applied = apply(&mut bed, ApplyRequest { confirm_s: Some(60), ..request(text) });
     bed.write_all();
@@ -199,7 +199,7 @@ fn a_confirmed_state_stays_in_its_generation() {
 
 #[test]
 fn a_rollback_goes_to_the_state_before_and_fails_where_there_is_none() {
-    let mut bed = Bed::new();
+    let mut bed = Testbed::new();
     let rollback = |generation| RollbackRequest { generation, ..Default::default() };
     let back = |reply| Change::Rollback(rollback(None), reply);
     assert_eq!(bed.refused(back).code, ErrorCode::NotFound);
@@ -208,7 +208,7 @@ fn a_rollback_goes_to_the_state_before_and_fails_where_there_is_none() {
         let _applied = apply(&mut bed, request(&rule(r#match)));
         bed.write_all();
     }
-    let rules = |bed: &Bed| {
+    let rules = |bed: &Testbed| {
         let rules = bed.control.node().numbered_rules();
         rules.iter().map(|(_, rule)| rule.spec.r#match.to_string()).collect::<Vec<_>>()
     };
@@ -233,22 +233,22 @@ fn version(module: usize, more: &str) -> ApplyRequest {
     ApplyRequest { discard_state: false, ..request(&text) }
 }
 
-fn module_of(bed: &Bed, service: &str) -> String {
+fn module_of(bed: &Testbed, service: &str) -> String {
     bed.control.node().service(&name(service)).unwrap().module.digest.clone()
 }
 
 #[test]
 fn a_version_takes_the_place_of_the_one_before_and_each_way_back_does_the_same() {
-    let mut bed = Bed::new();
+    let mut bed = Testbed::new();
     applied(&mut bed, &service("monitor", 4), "monitor");
     let entry = bed.entry("monitor");
-    let replaced = |bed: &mut Bed| {
+    let replaced = |bed: &mut Testbed| {
         compile(bed, None);
         bed.event(Event::ServiceReplaced { entry });
         bed.event(Event::ServiceKept { entry });
         bed.write_all();
     };
-    let is = |bed: &Bed, module: usize| {
+    let is = |bed: &Testbed, module: usize| {
         let expected = (entry, digest(&MODULES[module]).to_string(), 1);
         let rules = bed.control.node().numbered_rules().len();
         assert_eq!((bed.entry("monitor"), module_of(bed, "monitor"), rules), expected);
@@ -281,7 +281,7 @@ fn a_version_that_fails_takes_the_whole_change_back() {
     for (begins, says) in
         [(false, "'monitor' goes on as it was"), (true, "'monitor' failed at once")]
     {
-        let mut bed = Bed::new();
+        let mut bed = Testbed::new();
         applied(&mut bed, &service("monitor", 4), "monitor");
         let (entry, rules) = (bed.entry("monitor"), bed.control.node().numbered_rules());
         let generation = bed.control.state().desired().generation();
@@ -307,7 +307,7 @@ fn a_version_that_fails_takes_the_whole_change_back() {
 
 #[test]
 fn what_did_not_come_back_is_said_to_be_missing_and_tried_again() {
-    let mut bed = Bed::new();
+    let mut bed = Testbed::new();
     applied(&mut bed, &service("monitor", 4), "monitor");
     bed.event(Event::CellLost { reason: "killed".to_owned() });
     bed.wait(10_000);
@@ -340,7 +340,7 @@ fn with(module: usize, lines: &str) -> String {
 
 #[test]
 fn a_mistake_is_named_with_its_place_and_changes_nothing() {
-    let mut bed = Bed::new();
+    let mut bed = Testbed::new();
     applied(&mut bed, &service("monitor", 4), "monitor");
     let session = |name: &str| format!("[[session]]\nname = \"{name}\"\n");
     let twice = with(4, "") + &with(4, "");
@@ -394,9 +394,9 @@ fn a_mistake_is_named_with_its_place_and_changes_nothing() {
 
 #[test]
 fn what_would_change_is_shown_in_words_before_it_does() {
-    let mut bed = Bed::new();
+    let mut bed = Testbed::new();
     applied(&mut bed, &service("monitor", 4), "monitor");
-    let diff = |bed: &mut Bed, text: &str| {
+    let diff = |bed: &mut Testbed, text: &str| {
         let dry_run = ApplyRequest { dry_run: true, ..request(text) };
         let answer = apply(bed, dry_run).try_answer().unwrap().unwrap();
         assert_eq!((answer.dry_run, answer.generation), (true, 1));
@@ -439,7 +439,7 @@ fn what_would_change_is_shown_in_words_before_it_does() {
 
 #[test]
 fn what_services_know_is_lost_only_where_that_was_said() {
-    let mut bed = Bed::new();
+    let mut bed = Testbed::new();
     applied(&mut bed, &service("monitor", 4), "monitor");
     let keep = |text: &str| ApplyRequest { discard_state: false, ..request(text) };
     let gold =
@@ -455,7 +455,7 @@ fn what_services_know_is_lost_only_where_that_was_said() {
 
 #[test]
 fn a_module_that_comes_along_is_checked_by_what_is_said_of_it_and_runs_when_it_is_here() {
-    let mut bed = Bed::new();
+    let mut bed = Testbed::new();
     let text = "[[service]]\nmodule = \"./beside.wasm\"\n";
     let module = &MODULES[2];
     let manifest = serde_json::to_value(&module.checked.manifest).unwrap();
@@ -486,7 +486,7 @@ fn a_module_that_comes_along_is_checked_by_what_is_said_of_it_and_runs_when_it_i
 
 #[test]
 fn nothing_new_begins_while_nobody_can_be_billed_and_what_runs_may_change() {
-    let mut bed = Bed::new();
+    let mut bed = Testbed::new();
     applied(&mut bed, &service("monitor", 4), "monitor");
     bed.control.set_ledger_problem(Some("no space left on device".to_owned()));
     let refused = apply(&mut bed, request(&service("cache", 4))).try_answer().unwrap();
@@ -505,7 +505,7 @@ fn nothing_new_begins_while_nobody_can_be_billed_and_what_runs_may_change() {
 
 #[test]
 fn generations_are_listed_with_what_made_them_and_which_one_waits() {
-    let mut bed = Bed::new();
+    let mut bed = Testbed::new();
     applied(&mut bed, &service("monitor", 4), "monitor");
     let text = "[[rule]]\nmatch = \"any\"\naction = \"forward\"\n".to_owned();
     let confirm_s = Some(60);
@@ -525,7 +525,7 @@ fn generations_are_listed_with_what_made_them_and_which_one_waits() {
 
 #[test]
 fn things_of_principals_are_not_the_operators_to_leave_out() {
-    let mut bed = Bed::new();
+    let mut bed = Testbed::new();
     let request_of = Box::new(deploy("owned", 4));
     let _deployed = bed.ask_as(&holder(), |reply| Change::Deploy(request_of, reply));
     bed.starts("owned");
@@ -544,7 +544,7 @@ fn services_of_one_change_may_start_in_any_order_and_one_that_fails_takes_all_ba
     let text = ["a", "b", "c"].map(|name| service(name, 4)).concat();
     for failing in [None, Some("a"), Some("b"), Some("c")] {
         for order in [["a", "b", "c"], ["c", "a", "b"], ["b", "c", "a"]] {
-            let mut bed = Bed::new();
+            let mut bed = Testbed::new();
             let mut awaited = apply(&mut bed, request(&text));
             compile(&mut bed, None);
             assert_eq!(services(&bed), ["a", "b", "c"], "they start at the same time");

@@ -6,7 +6,7 @@ use crate::access::{Caller, Gate, Place};
 use crate::answer::failed;
 use crate::control::change::Change;
 use crate::control::sessions::no_session;
-use crate::control::testbed::{Bed, MODULES, deploy, digest, name};
+use crate::control::testbed::{MODULES, Testbed, deploy, digest, name};
 use crate::http::router;
 use crate::reply::Reply;
 use crate::request::{Incoming, Request};
@@ -127,7 +127,7 @@ fn tokens() -> BTreeMap<Role, String> {
 
 /// Node with a service, a rule and a session of each owner.
 struct World {
-    bed: Bed,
+    bed: Testbed,
     gate: Gate,
     tokens: BTreeMap<Role, String>,
     router: Router,
@@ -140,7 +140,7 @@ impl World {
         let (sender, requests) = mpsc::channel(1);
         let administrators = [ROOT, SECOND_ROOT].map(|root| key(root).public());
         let mut world = Self {
-            bed: Bed::new(),
+            bed: Testbed::new(),
             gate: Gate::new(administrators.to_vec(), false),
             tokens: tokens(),
             router: router(sender),
@@ -232,7 +232,7 @@ impl World {
 }
 
 /// Decides a request as the daemon does, and refuses what is granted with a failure.
-fn decide(bed: &mut Bed, Incoming { caller, request }: Incoming) {
+fn decide(bed: &mut Testbed, Incoming { caller, request }: Incoming) {
     let rule_of_capture = |id| Some(RuleId(id));
     let checked = check_request(bed.control.state_mut(), &caller, &request, &rule_of_capture);
     match (checked, request) {

@@ -12,7 +12,7 @@
 
 use super::Asker;
 use crate::answer::{Answer, error};
-use crate::control::authority::Sight;
+use crate::control::authority::Visibility;
 use crate::control::sessions::{Promise, no_session, port_rate, to_create, to_set};
 use api::{ErrorCode, SessionChange, SessionRequest};
 use node::{Owner, Session};
@@ -138,7 +138,7 @@ fn sees(asker: &Asker<'_>, session: &Session) -> bool {
 }
 
 /// Returns what the client may see.
-pub(super) fn sight(asker: &Asker<'_>) -> Sight {
+pub(super) fn sight(asker: &Asker<'_>) -> Visibility {
     let sessions = asker.state.node.sessions().map(|session| session.name.to_string());
     asker.rights.sight(sessions)
 }

@@ -1,7 +1,7 @@
 //! Rights: which requests are granted, refused, or answered as if their thing were not there, for
 //! each client and the things of each owner (docs/guides/trust.md, "What a request needs").
 
-use super::super::testbed::{Bed, MODULES, client, deploy, digest, holder, key, name};
+use super::super::testbed::{MODULES, Testbed, client, deploy, digest, holder, key, name};
 use super::*;
 use crate::reply::Reply;
 use api::{CaptureRequest, MoveRequest, RuleRequest, RulesRequest, SessionChange, SessionRequest};
@@ -99,12 +99,12 @@ fn rule(r#match: &str, action: &str) -> RulesRequest {
 
 /// Node with a service, a rule and a session of each owner.
 struct World {
-    bed: Bed,
+    bed: Testbed,
 }
 
 impl World {
     fn new() -> Self {
-        let mut world = Self { bed: Bed::new() };
+        let mut world = Self { bed: Testbed::new() };
         for of in Of::ALL {
             let (caller, service) = (of.caller(), of.service());
             world.deploy(&caller, deploy(&service, 4));

@@ -32,7 +32,7 @@ pub(in crate::control) struct Kernel {
     pub(in crate::control) next: BTreeMap<EntryId, Version>,
     pub(in crate::control) before: BTreeMap<EntryId, Version>,
     pub(in crate::control) lanes: BTreeMap<EntryId, Lane>,
-    pub(in crate::control) spares: u32,
+    pub(in crate::control) reusable: u32,
 }
 
 impl Plane for Kernel {
@@ -96,8 +96,8 @@ impl Plane for Kernel {
 
     fn forget_before(&mut self, entry: EntryId) -> Option<u32> {
         self.before.remove(&entry)?;
-        self.spares += 1;
-        Some(self.spares)
+        self.reusable += 1;
+        Some(self.reusable)
     }
 
     fn forget_next(&mut self, entry: EntryId) {

@@ -182,15 +182,15 @@ impl World {
         let found = self.node.service(&service).filter(|it| it.state == ServiceState::Running);
         if let Some(found) = found {
             let (entry, level) = (found.entry, found.level);
-            self.place(|it, around| it.come_back(around, entry, level, false));
+            self.place(|it, around| it.return_to_user(around, entry, level, false));
         }
     }
 
     /// Lets the cell handle its next message, and answer.
     fn cell_acts(&mut self) {
-        let Some(told) = self.cell.pop_front() else { return };
+        let Some(reported) = self.cell.pop_front() else { return };
         let fails = self.dice.one_in(5);
-        match told {
+        match reported {
             Told::Start(entry) if fails => {
                 self.end(entry);
                 self.event(Event::ServiceFailed { entry, reason: "no room".to_owned() });

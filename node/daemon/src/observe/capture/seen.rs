@@ -7,13 +7,13 @@ use crate::observe::reasons::STACK;
 use crate::observe::view::View;
 use abi::Verdict;
 use api::CapturedPacket;
-use bpf::front_door::capture::{Module, Tapped};
+use bpf::front_door::capture::{CapturedFrame, Module};
 use bpf_maps::{
     CAPTURED_NO_PORT, LEVEL_NIC, NOT_A_VERDICT, NOT_RUN, OVER_BUDGET, PORT_RAW, WAY_ARRIVED,
     WAY_ENDED, WAY_LEFT_KERNEL, WAY_STACK_DROPPED,
 };
 use cell::below::kind_of;
-use cell::protocol::{Seen, Tapped as CellTapped};
+use cell::protocol::{CapturePoint, CapturedFrame as CellFrame};
 use units::{EntryId, PortId, SessionId};
 
 /// Takes packets from a capture's ring.
@@ -78,7 +78,7 @@ fn session_name(view: &View<'_>, id: SessionId) -> Option<String> {
 
 fn seen_at_port(
     view: &View<'_>,
-    mut tapped: Tapped,
+    mut tapped: CapturedFrame,
     direction: Direction,
     offset: u64,
 ) -> CapturedPacket {
@@ -127,15 +127,17 @@ fn seen_at_port(
 }
 
 /// Returns a packet that the cell has seen, with the cell's time, and its direction.
-pub(super) fn of_cell(view: &View<'_>, tapped: &CellTapped) -> (CapturedPacket, Direction) {
+pub(super) fn of_cell(view: &View<'_>, tapped: &CellFrame) -> (CapturedPacket, Direction) {
     let direction = match tapped.seen {
-        Seen::Leaving => Direction::Out,
-        Seen::Came(_) | Seen::Ended => Direction::In,
+        CapturePoint::Departure => Direction::Out,
+        CapturePoint::Arrival(_) | CapturePoint::End => Direction::In,
     };
     let service = tapped.entry.and_then(|entry| view.node.service_of(entry));
     let outcome = match tapped.seen {
-        Seen::Came(outcome) => bpf_maps::OUTCOMES.get(usize::from(outcome)).map(|(it, _)| *it),
-        Seen::Leaving | Seen::Ended => None,
+        CapturePoint::Arrival(outcome) => {
+            bpf_maps::OUTCOMES.get(usize::from(outcome)).map(|(it, _)| *it)
+        }
+        CapturePoint::Departure | CapturePoint::End => None,
     };
     let session = match tapped.entry {
         // What came is known by its rule only.
@@ -156,14 +158,14 @@ pub(super) fn of_cell(view: &View<'_>, tapped: &CellTapped) -> (CapturedPacket, 
         level: tapped.entry.map(|_| "user".to_owned()),
         verdict: said.then(|| named(view, &tapped.verdict, tapped.entry)),
         outcome: outcome.map(str::to_owned),
-        dropped: tapped.seen == Seen::Ended
+        dropped: tapped.seen == CapturePoint::End
             || outcome.is_some_and(|outcome| outcome.starts_with("drop_")),
     };
     (packet, direction)
 }
 
 /// Returns the kernel's reason for dropping a packet, as it is counted.
-fn stack_reason(view: &View<'_>, tapped: &Tapped) -> String {
+fn stack_reason(view: &View<'_>, tapped: &CapturedFrame) -> String {
     let named = |front: &bpf::FrontDoor| Ok(front.stack_reason(tapped.stack_reason).to_owned());
     format!("{STACK}{}", view.plane.front().with_front(named).unwrap_or_default())
 }
@@ -182,7 +184,7 @@ fn named(view: &View<'_>, verdict: &str, entry: Option<EntryId>) -> String {
     named.map_or_else(|| verdict.to_owned(), |name| format!("drop {name}"))
 }
 
-fn direction_of(tapped: &Tapped) -> Direction {
+fn direction_of(tapped: &CapturedFrame) -> Direction {
     match tapped.way {
         WAY_ARRIVED | WAY_ENDED | WAY_STACK_DROPPED => Direction::In,
         _ => Direction::Out,
@@ -198,12 +200,12 @@ fn said(module: Module) -> Option<String> {
         (0, Err(_)) => Err(kind_of(NOT_A_VERDICT)?),
         (code, _) => Err(kind_of(code)?),
     };
-    Some(CellTapped::words(verdict))
+    Some(CellFrame::words(verdict))
 }
 
 /// Puts an Ethernet header in front of a packet that leaves by a TUN device, which begins with its
 /// IP header: as it came it had another in front.
-fn put_ethernet(tapped: &mut Tapped) {
+fn put_ethernet(tapped: &mut CapturedFrame) {
     let ethertype = match tapped.bytes.first() {
         Some(first) if first >> 4 == 6 => [0x86, 0xdd],
         _ => [0x08, 0x00],

@@ -2,7 +2,7 @@
 
 use crate::associations::Neighbours;
 use crate::cells::CellNumber;
-use crate::control::authority::Sight;
+use crate::control::authority::Visibility;
 use crate::dataplane::live_port::LivePort;
 use crate::dataplane::slow;
 use crate::observe::view::View;
@@ -15,7 +15,7 @@ use session::in_kernel::Speed;
 use units::Nanos;
 
 /// Returns what a client may see of the node.
-pub(crate) fn node_info(view: &View<'_>, sight: &Sight) -> NodeInfo {
+pub(crate) fn node_info(view: &View<'_>, sight: &Visibility) -> NodeInfo {
     let seen = view.node.sessions().filter(|session| sight.has_session(session));
     let sessions = seen.map(|it| SessionInfo { id: it.id.0, name: it.name.to_string() }).collect();
     let associations = view.neighbours.filter(|_| sight.everything);

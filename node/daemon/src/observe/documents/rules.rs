@@ -1,7 +1,7 @@
 //! Document of `GET /v1/rules`.
 
 use crate::answer::{Answer, failed};
-use crate::control::authority::Sight;
+use crate::control::authority::Visibility;
 use crate::observe::view::View;
 use ::node::{Action, Node};
 use api::{RuleInfo, RuleList, SCHEMA_VERSION};
@@ -12,7 +12,7 @@ use units::Name;
 ///
 /// # Errors
 /// A counter cannot be read.
-pub(crate) fn rule_list(view: &View<'_>, sight: &Sight) -> Answer<RuleList> {
+pub(crate) fn rule_list(view: &View<'_>, sight: &Visibility) -> Answer<RuleList> {
     let rules = view.node.all_rules().into_iter();
     let seen = rules.filter(|it| sight.has(it.rule.spec.session.as_str(), it.owner));
     let rules = seen.map(|it| {

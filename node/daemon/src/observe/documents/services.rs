@@ -2,7 +2,7 @@
 
 use super::rules::rules_by_service;
 use crate::answer::Answer;
-use crate::control::authority::Sight;
+use crate::control::authority::Visibility;
 use crate::control::deployments::numbers;
 use crate::observe::counters::service_stats;
 use crate::observe::view::View;
@@ -11,7 +11,7 @@ use ::node::{Service, ServiceState};
 use api::{SCHEMA_VERSION, ServiceInfo, ServiceList};
 
 /// Returns the services that a client may see.
-pub(crate) fn seen_services(view: &View<'_>, sight: &Sight) -> ServiceList {
+pub(crate) fn seen_services(view: &View<'_>, sight: &Visibility) -> ServiceList {
     let seen = view.node.services().filter(|it| sight.has(it.session.as_str(), it.owner));
     let services = service_infos(view, seen);
     ServiceList { schema_version: SCHEMA_VERSION, services }

@@ -1,7 +1,7 @@
 //! Documents of `GET /v1/sessions`: what sessions were promised, and what they use.
 
 use crate::answer::Answer;
-use crate::control::authority::Sight;
+use crate::control::authority::Visibility;
 use crate::control::sessions::{no_session, shown};
 use crate::events::wall_clock_ms;
 use crate::observe::view::View;
@@ -17,7 +17,7 @@ use units::{Bytes, Name};
 
 /// Services and rules of a session that a client may see.
 #[derive(Default)]
-struct Things {
+struct VisibleItems {
     services: Vec<String>,
     rules: Vec<u32>,
     /// Linear memories of all services of the session.
@@ -28,7 +28,7 @@ struct Things {
 ///
 /// # Errors
 /// A counter cannot be read.
-pub(crate) fn session_list(view: &View<'_>, sight: &Sight) -> Answer<SessionList> {
+pub(crate) fn session_list(view: &View<'_>, sight: &Visibility) -> Answer<SessionList> {
     let counts = view.usage.counts(view.node, view.plane)?;
     let seen = view.node.sessions().filter(|session| sight.has_session(session));
     let mut things = things_by_session(view, sight);
@@ -43,7 +43,7 @@ pub(crate) fn session_list(view: &View<'_>, sight: &Sight) -> Answer<SessionList
 /// The client sees no such session, or a counter cannot be read.
 pub(crate) fn session_details(
     view: &View<'_>,
-    sight: &Sight,
+    sight: &Visibility,
     wanted: &str,
 ) -> Answer<SessionDetails> {
     let counts = view.usage.counts(view.node, view.plane)?;
@@ -57,8 +57,8 @@ pub(crate) fn session_details(
     Ok(details)
 }
 
-fn things_by_session(view: &View<'_>, sight: &Sight) -> BTreeMap<Name, Things> {
-    let mut things: BTreeMap<Name, Things> = BTreeMap::new();
+fn things_by_session(view: &View<'_>, sight: &Visibility) -> BTreeMap<Name, VisibleItems> {
+    let mut things: BTreeMap<Name, VisibleItems> = BTreeMap::new();
     for service in view.node.services() {
         let of = things.entry(service.session.clone()).or_default();
         if sight.has(service.session.as_str(), service.owner) {
@@ -77,10 +77,10 @@ fn shown_session(
     view: &View<'_>,
     session: &Session,
     counts: &Counts,
-    things: &mut BTreeMap<Name, Things>,
+    things: &mut BTreeMap<Name, VisibleItems>,
 ) -> SessionDetails {
     let things = things.remove(&session.name).unwrap_or_default();
-    let Things { services, mut rules, memory_bytes } = things;
+    let VisibleItems { services, mut rules, memory_bytes } = things;
     rules.sort_unstable();
     SessionDetails {
         schema_version: SCHEMA_VERSION,
@@ -120,7 +120,7 @@ fn session_use(
 }
 
 fn sends_in_window(view: &View<'_>, session: &Session) -> Vec<SendUse> {
-    let lines = view.plane.lines_of(view.node, session).into_iter();
+    let lines = view.plane.port_shares_of(view.node, session).into_iter();
     let sends = lines.map(|(port, line)| {
         let before = view.usage.sessions().sent_before(view.now, &session.name, port);
         send_use(port, line, before.unwrap_or_default())

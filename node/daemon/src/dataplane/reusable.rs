@@ -21,7 +21,7 @@ use units::EntryId;
 const SPARES_MAX: usize = 8;
 
 /// Reusable instance of a module.
-struct Spare {
+struct ReusableInstance {
     entry: EntryId,
     /// Compiled module.
     compiled: Arc<Compiled>,
@@ -32,9 +32,9 @@ struct Spare {
 
 /// Reusable instances, the newest last.
 #[derive(Default)]
-pub(super) struct Spares(VecDeque<Spare>);
+pub(super) struct ReusableInstances(VecDeque<ReusableInstance>);
 
-impl Spares {
+impl ReusableInstances {
     /// Returns the modules of ready instances with their entries, the newest first.
     pub(super) fn ready(&self) -> Vec<(Arc<Compiled>, EntryId)> {
         let ready = self.0.iter().rev().filter(|spare| spare.ready && !spare.shared.is_second());
@@ -48,7 +48,7 @@ impl Spares {
         second: bool,
         compiled: &Arc<Compiled>,
     ) -> Option<Shared> {
-        let is_it = |spare: &Spare| {
+        let is_it = |spare: &ReusableInstance| {
             spare.ready
                 && spare.entry == entry
                 && spare.shared.is_second() == second
@@ -60,7 +60,7 @@ impl Spares {
 
     /// Keeps the instance of a version that is no longer called. Returns the kernel's map ID of its
     /// memory, which identifies it when no packet is in its programs any more
-    /// ([`Spares::handle_ready`]); `None` if it is not kept: it is too large, or the kernel is
+    /// ([`ReusableInstances::handle_ready`]); `None` if it is not kept: it is too large, or the kernel is
     /// verifying a program of it.
     pub(super) fn keep(&mut self, entry: EntryId, shared: Shared) -> Option<u32> {
         let Programs::Compiled(compiled) = &shared.programs else { return None };
@@ -68,7 +68,7 @@ impl Spares {
             return None;
         }
         let (compiled, number) = (Arc::clone(compiled), shared.number());
-        self.0.push_back(Spare { entry, compiled, shared, ready: false });
+        self.0.push_back(ReusableInstance { entry, compiled, shared, ready: false });
         while self.0.len() > SPARES_MAX {
             self.0.pop_front();
         }

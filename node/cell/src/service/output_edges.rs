@@ -16,7 +16,7 @@ use units::{Bytes, Edge, EntryId};
 use xsk::Packet;
 
 /// Owner of a service's edges, of the packets that it passed on, and of its counters.
-pub(super) struct Outlet {
+pub(super) struct OutputEdges {
     counters: Counters,
     /// Targets of passed packets, by the edge that the module names.
     edges: [Edge; EDGES_MAX],
@@ -25,8 +25,8 @@ pub(super) struct Outlet {
     entry: EntryId,
 }
 
-impl Outlet {
-    /// Creates the outlet of a service whose edges all lead out.
+impl OutputEdges {
+    /// Creates the edges of a service whose edges all lead out.
     pub(super) fn new(entry: EntryId) -> Self {
         let (edges, onward) = ([Edge::Out; EDGES_MAX], VecDeque::new());
         Self { counters: Counters::default(), edges, onward, entry }
@@ -53,7 +53,7 @@ impl Outlet {
         self.edges = edges;
     }
 
-    /// Takes over from the outlet of another version.
+    /// Takes over from the edges of another version.
     pub(super) fn inherit(&mut self, before: &mut Self) {
         self.counters = std::mem::take(&mut before.counters);
         self.edges = before.edges;

@@ -1,7 +1,7 @@
 //! Messages between modules, each of which is counted once for each receiver: delivered or dropped.
 //!
 //! A message passes two queues and waits for a lane. It can end in any of them: the service is
-//! removed or replaced, its instance traps or is being started. In each case the [`Letter`] is
+//! removed or replaced, its instance traps or is being started. In each case the [`PendingMessage`] is
 //! dropped, which counts it.
 
 use std::cell::Cell;
@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 /// Outcomes of messages, of all services of a cell.
 #[derive(Debug, Default)]
-pub(crate) struct LetterCounts {
+pub(crate) struct MessageCounts {
     /// Messages delivered to at least one lane of their receiver.
     pub(crate) delivered: Cell<u64>,
     /// Messages delivered to none.
@@ -18,15 +18,15 @@ pub(crate) struct LetterCounts {
 
 /// Message under way to one receiver.
 #[derive(Debug)]
-pub(crate) struct Letter {
+pub(crate) struct PendingMessage {
     bytes: Rc<[u8]>,
     /// Counters; `None` for a message of the daemon, which gets the answers instead.
-    counts: Option<Rc<LetterCounts>>,
+    counts: Option<Rc<MessageCounts>>,
 }
 
-impl Letter {
+impl PendingMessage {
     /// Creates a message of another module.
-    pub(crate) fn of_module(bytes: Rc<[u8]>, counts: &Rc<LetterCounts>) -> Self {
+    pub(crate) fn of_module(bytes: Rc<[u8]>, counts: &Rc<MessageCounts>) -> Self {
         Self { bytes, counts: Some(Rc::clone(counts)) }
     }
 
@@ -53,7 +53,7 @@ impl Letter {
     }
 }
 
-impl Drop for Letter {
+impl Drop for PendingMessage {
     fn drop(&mut self) {
         if let Some(counts) = self.counts.take() {
             counts.dropped.set(counts.dropped.get() + 1);
@@ -67,12 +67,12 @@ mod tests {
 
     #[test]
     fn each_letter_is_counted_once_wherever_it_ends_and_the_daemons_never() {
-        let counts = Rc::new(LetterCounts::default());
-        let letter = || Letter::of_module([1, 2].into(), &counts);
-        let mut delivered = letter();
+        let counts = Rc::new(MessageCounts::default());
+        let message = || PendingMessage::of_module([1, 2].into(), &counts);
+        let mut delivered = message();
         delivered.delivered();
         delivered.delivered();
-        drop((delivered, letter(), vec![letter()], Letter::of_daemon([3].into())));
+        drop((delivered, message(), vec![message()], PendingMessage::of_daemon([3].into())));
         assert_eq!((counts.delivered.get(), counts.dropped.get()), (1, 2));
     }
 }
