@@ -60,7 +60,7 @@ pub enum BuildError {
     /// The module could not be read or written.
     #[error("cannot copy the module to {path}: {source}")]
     Copy {
-        /// Destination.
+        /// File that the module was to be written to.
         path: PathBuf,
         /// Cause.
         source: io::Error,

@@ -41,9 +41,9 @@ pub const METER_TIME_MAX: Nanos = Nanos(4_000_000_000);
 /// Pictures that the kernel may buffer for a client: with fewer, a network with some delay is never
 /// full; buffered pictures are old when they are seen.
 pub const UNSENT_PICTURES: u64 = 4;
-/// Lower limit of these bytes: what a network with a delay of 100 ms takes at 1 Mbit/s.
+/// Lower limit of the unsent bytes of a connection: what a network with a delay of 100 ms takes at 1 Mbit/s.
 pub const UNSENT_LENGTH_MIN: usize = 16 * 1024;
-/// Upper limit of these bytes; the kernel grants `net.core.wmem_max`.
+/// Upper limit of the unsent bytes of a connection; the kernel grants `net.core.wmem_max`.
 pub const UNSENT_LENGTH_MAX: usize = 1024 * 1024;
 /// Bytes of memory that a codec's process may write to: three reference pictures at high level and
 /// the converted ones; 40 MiB were measured at main level, and 70 MiB at high level.

@@ -31,7 +31,7 @@ impl Rounds {
         self.values.push(round);
     }
 
-    /// Returns the rounds without the first value, so that the first baseline takes its place.
+    /// Returns the rounds without our own value: the first baseline is then compared with the others.
     pub(crate) fn without_first(&self) -> Self {
         Self { values: self.values.iter().map(|round| round[1..].to_vec()).collect() }
     }

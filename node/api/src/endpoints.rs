@@ -72,7 +72,7 @@ pub enum Operation {
     Why,
     /// Returns the decision on a packet.
     Explain,
-    /// Returns the counters for Prometheus.
+    /// Returns the metrics in the format of Prometheus.
     Metrics,
     /// Starts a capture.
     Capture,

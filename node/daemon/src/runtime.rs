@@ -46,7 +46,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Duration;
 use units::{Bytes, EntryId, Name, Packets, RuleId};
 
-/// Time within which a cell reports; later it is shown as it was.
+/// Time within which a cell reports; after that, documents show its last report.
 const REPORT_WITHIN: Duration = Duration::from_secs(2);
 /// Largest number of messages of a cell that are handled before what follows from them is done.
 const MESSAGES_AT_ONCE: usize = 256;

@@ -47,7 +47,8 @@ pub(crate) const LIMITS: Limits =
     Limits { connections: 128, head: Duration::from_secs(10), body: Duration::from_secs(30) };
 /// Longest refusal of the router itself in bytes; one names a parameter of the path.
 const ROUTER_TEXT_MAX: usize = 4096;
-/// Pause after the system could not give a connection, so that its lack is no busy loop.
+/// Pause after `accept` failed, for example for lack of descriptors, so that the server does not
+/// spin.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Authenticates the sender of a request, before its body is read.

@@ -417,7 +417,7 @@ impl Rules {
         }
     }
 
-    /// Removes the rules that were to come with another version of a service.
+    /// Removes the rules that wait for the next version of a service.
     pub(super) fn remove_pending(&mut self, service: &Name) {
         self.rules.retain(|_, owned| owned.life != Life::Pending || !owned.came_with(service));
     }

@@ -105,7 +105,8 @@ impl Size {
     }
 }
 
-/// Facts and texts of all blocks, which every query may meet.
+/// Size of the Datalog world of a token: the facts and texts of all blocks. Every query can match
+/// all of them, so they bound its cost.
 struct World {
     /// Number of facts by the number of their predicate's name; the request's are in each.
     facts: BTreeMap<u64, u64>,

@@ -177,8 +177,8 @@ impl World {
         }
     }
 
-    /// Sends a request of a role about an owner's things. What is granted is not done, so that the
-    /// next one finds everything where it was.
+    /// Sends a request of a role about an object of an owner. A granted request is not carried out,
+    /// so that the next one finds the same state.
     async fn ask(&mut self, role: Role, operation: Operation, owner: Role) -> Got {
         let mut request = self.request(operation, owner);
         let mut headers = HeaderMap::new();

@@ -55,8 +55,8 @@ fn served<'a>(view: &View<'a>) -> impl Iterator<Item = &'a LivePort> {
     view.plane.ports().iter().filter(|port| !port.is_away())
 }
 
-/// Taps ports that have XDP, if any has; `own` taps what comes in by no port, too. Taps go with
-/// the value.
+/// Attaches taps to the listed ports that are served by XDP; with `own` also to packets that enter
+/// by no port, such as the cell's own. Dropping the result detaches them. `None` if no port has XDP.
 ///
 /// # Errors
 /// The kernel does not take one.
