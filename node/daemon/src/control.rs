@@ -747,7 +747,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_have_heard_of_a_change_is_told_when_all_of_it_is_made() {
+    fn a_change_is_urgent_and_touched_until_each_flag_is_taken() {
         let mut bed = Testbed::new();
         bed.control.take_urgent();
         assert!(!bed.control.take_urgent());

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_customer_has_counts_as_one_address() {
+    fn addresses_of_one_ipv6_network_count_as_one() {
         for (one, of) in [
             ("192.0.2.1", "192.0.2.1"),
             ("::ffff:192.0.2.1", "192.0.2.1"),

@@ -89,7 +89,7 @@ fn ipv6_has_prefixes_of_its_own() {
 }
 
 #[test]
-fn it_is_let_through_after_the_hold_below_half_the_threshold() {
+fn a_held_prefix_is_released_after_the_hold_below_half_the_threshold() {
     let mut node = guard();
     let frame = v4([192, 0, 2, 7]);
     let at = |node: &mut Node, second: u64, count: u32| {

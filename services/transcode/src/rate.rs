@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn another_rate_forgives_nothing_and_gives_nothing() {
+    fn changing_the_byte_rate_keeps_debt_and_grants_no_credit() {
         let mut rate = ByteRate::new(Some(8));
         assert!(rate.take(0, 10_000));
         rate.set(Some(80));

@@ -672,7 +672,7 @@ fn a_list_of_flows_is_one_mask_and_keeps_its_place_among_the_rules() {
 }
 
 #[test]
-fn in_each_stage_the_best_rule_counts() {
+fn the_best_rule_of_each_stage_applies() {
     let of = |id: u32, priority: u16, session: &str, stage: Option<Stage>, action: Action| {
         let spec = RuleSpec::new("ip 4".parse().unwrap(), action);
         Rule { id: RuleId(id), spec: RuleSpec { priority, session: name(session), stage, ..spec } }

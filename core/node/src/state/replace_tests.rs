@@ -156,7 +156,7 @@ fn state_is_not_lost_by_accident() {
 }
 
 #[test]
-fn hooks_come_before_memory() {
+fn state_hooks_are_preferred_to_the_memory_image() {
     let mut node = running();
     let hands_over = |digest| ModuleInfo { hands_state_over: true, ..version(digest) };
     node.handle_command(NOW, deploy(hands_over("a"), &[])).unwrap();
@@ -170,7 +170,7 @@ fn hooks_come_before_memory() {
 }
 
 #[test]
-fn one_at_a_time_and_a_lost_cell_takes_it_back() {
+fn one_replacement_runs_at_a_time_and_a_lost_cell_reverts_it() {
     let mut node = running();
     node.handle_command(NOW, deploy(version("new"), &["ip 6"])).unwrap();
     effects(&mut node);
@@ -191,7 +191,7 @@ fn one_at_a_time_and_a_lost_cell_takes_it_back() {
 }
 
 #[test]
-fn a_service_that_failed_begins_anew_as_another() {
+fn another_version_of_a_failed_service_starts_anew() {
     let mut node = running();
     node.handle_event(NOW, Event::ServiceFailed { entry: EntryId(0), reason: "trap".into() });
     effects(&mut node);

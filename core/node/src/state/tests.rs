@@ -512,7 +512,7 @@ fn as_many_rules_as_counters_and_no_more() {
 }
 
 #[test]
-fn of_too_many_rules_none_is_looked_at() {
+fn too_many_rules_are_refused_before_any_is_checked() {
     let mut node = node();
     // A principal's rule in a stage of the operator's.
     let mut wrong = RuleSpec::new("any".parse().unwrap(), Action::Forward);
@@ -639,7 +639,7 @@ fn a_graph_has_no_cycle_one_session_and_few_edges() {
 }
 
 #[test]
-fn an_edge_to_what_has_not_run_is_refused() {
+fn an_edge_to_a_service_that_has_not_run_is_refused() {
     let mut node = node();
     node.handle_command(NOW, deploy("monitor", "proto udp")).unwrap();
     effects(&mut node);

@@ -20,7 +20,7 @@ fn fetch(digest: u32) -> Fetch<u32> {
 }
 
 #[test]
-fn ten_thousand_that_want_one_module_make_one_fetch_and_the_first_pays() {
+fn ten_thousand_requests_for_one_module_cause_one_fetch_and_the_first_pays() {
     let mut table = Table::default();
     let mut all = Vec::new();
     for number in 0..10_000_u32 {
@@ -102,7 +102,7 @@ fn a_miss_of_one_payer_is_not_anothers_and_one_that_came_is_no_miss() {
 }
 
 #[test]
-fn a_miss_with_few_nodes_is_none_for_who_may_ask_more() {
+fn a_miss_with_few_hops_does_not_answer_a_request_with_more_hops() {
     let mut table = Table::default();
     let near = Fetch { digest: 1, hops: Hops::new(1) };
     table.remember(Nanos(0), near, None, Miss::NotThere, "near");
@@ -178,7 +178,7 @@ proptest! {
     /// Every waiting request is answered once or cancelled, no module is fetched twice at a time,
     /// no miss is fetched again before it expires, and the limits hold.
     #[test]
-    fn everybody_is_answered_once_whatever_happens(steps in steps()) {
+    fn every_waiting_request_is_answered_once_in_any_history(steps in steps()) {
         let mut table = Table::default();
         let mut now = Nanos(0);
         let mut waiting: Vec<(Waiter, u32)> = Vec::new();

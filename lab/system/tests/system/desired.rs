@@ -249,7 +249,7 @@ fn a_node_that_starts_again_runs_what_it_ran() {
 }
 
 #[test]
-fn a_node_killed_at_any_moment_has_what_it_said_was_done() {
+fn a_node_killed_at_any_moment_keeps_every_acknowledged_change() {
     if !root_or_skip("kills at random") {
         return;
     }

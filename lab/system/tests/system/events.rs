@@ -152,7 +152,7 @@ fn a_cell_that_does_not_answer_is_told_of() {
 }
 
 #[test]
-fn who_follows_hears_of_the_cell_of_services_and_of_rules_in_order() {
+fn followed_events_report_cell_services_and_rules_in_order() {
     if !root_or_skip("following events") {
         return;
     }

@@ -1,6 +1,6 @@
 //! Kernel state that a node follows: each change, made while packets of a cached flow and of new
 //! ones pass, applies to the next packets, and so does its end. [`TABLE`] is the list of
-//! docs/reference/kernel.md, which `the_page_lists_what_is_followed` generates.
+//! docs/reference/kernel.md, which `the_page_on_the_kernel_lists_everything_that_is_followed` generates.
 //!
 //! ```text
 //!  client ── left  r1  right ── server, with 10.99.0.1 and fd99::1 on its loopback
@@ -662,7 +662,7 @@ fn sockets(line: &Line, host: &str, own: [IpAddr; 2], port: u16) -> [UdpSocket; 
 }
 
 #[test]
-fn the_page_lists_what_is_followed() {
+fn the_page_on_the_kernel_lists_everything_that_is_followed() {
     const PAGE: &str = include_str!("../../../../docs/reference/kernel.md");
     const HEAD: &str = "| in the kernel | what it decides | noticed |\n|---|---|---|\n";
     let row = |it: &Followed| {

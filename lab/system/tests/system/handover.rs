@@ -138,7 +138,7 @@ fn pins(line: &Line) -> Vec<String> {
 }
 
 #[test]
-fn a_killed_daemon_stops_nothing_and_the_next_one_goes_on_with_all_of_it() {
+fn services_run_on_without_a_killed_daemon_and_the_next_one_adopts_them() {
     if !root_or_skip("a killed daemon under load") {
         return;
     }

@@ -117,7 +117,7 @@ const COUNTS_ON: &str = r#"
   (i32.const 0))"#;
 
 #[test]
-fn a_module_that_runs_again_begins_anew() {
+fn a_removed_and_redeployed_module_keeps_no_state_at_any_level() {
     if !root_or_skip("a module that runs again") {
         return;
     }

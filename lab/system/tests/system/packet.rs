@@ -168,7 +168,7 @@ fn a_packet_port_bounces() {
 }
 
 #[test]
-fn long_packets_of_a_sender_that_leaves_them_to_its_device_are_served() {
+fn packet_ports_serve_segments_of_senders_with_tso_and_checksum_offload() {
     if !root_or_skip("segments of packet ports") {
         return;
     }

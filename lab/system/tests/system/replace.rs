@@ -310,7 +310,7 @@ fn file(digest: &str, more: &str) -> String {
 }
 
 #[test]
-fn an_applied_version_takes_over_what_the_one_before_knows() {
+fn an_applied_version_takes_over_the_state_of_the_previous_one() {
     if !root_or_skip("versions applied") {
         return;
     }
@@ -413,7 +413,7 @@ fn an_applied_version_that_fails_at_once_takes_the_whole_change_back() {
 }
 
 #[test]
-fn an_applied_state_makes_nothing_forget_unless_it_may() {
+fn an_applied_file_discards_service_state_only_where_allowed() {
     if !root_or_skip("applied without state") {
         return;
     }

@@ -37,7 +37,7 @@ fn request(module: &str) -> DeployRequest {
 }
 
 #[test]
-fn only_what_somebody_has_signed_whom_the_node_believes_runs() {
+fn only_modules_signed_by_a_trusted_signer_run() {
     if !root_or_skip("signatures") {
         return;
     }

@@ -171,7 +171,7 @@ pub fn talks(client: &mut TcpStream, server: &mut TcpStream) {
 }
 
 #[test]
-fn a_new_version_has_what_comes_and_open_connections_stay() {
+fn a_new_version_gets_new_connections_and_open_ones_stay() {
     if !root_or_skip("services of streams") {
         return;
     }
@@ -484,7 +484,7 @@ fn a_filter_for_tcp_is_shown_every_byte() {
 }
 
 #[test]
-fn requests_of_a_filter_that_falls_go_by_its_services_policy() {
+fn requests_of_a_trapping_filter_follow_its_services_failure_policy() {
     if !root_or_skip("filters that fall") {
         return;
     }

@@ -70,8 +70,8 @@ fn frames() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn whatever_enters_leaves_by_the_other_end_as_it_came() {
-    if !enter("whatever_enters_leaves_by_the_other_end_as_it_came") {
+fn every_frame_crosses_a_bridge_unchanged() {
+    if !enter("every_frame_crosses_a_bridge_unchanged") {
         return;
     }
     let out = add_way_out();

@@ -141,7 +141,7 @@ fn packets_are_handled_in_order_by_one_memory() {
 }
 
 #[test]
-fn counters_are_read_while_a_call_stands_still() {
+fn counters_are_read_while_a_call_is_suspended() {
     let counter = r#"(global (export "tam_counter_sum") i32 (i32.const 0))"#;
     for kind in [MemoryKind::Own, MemoryKind::OwnPacked] {
         // The first decision may be requested before the module has begun.
@@ -158,7 +158,7 @@ fn counters_are_read_while_a_call_stands_still() {
 }
 
 #[test]
-fn a_call_that_stands_still_goes_on_where_it_was() {
+fn a_suspended_call_resumes_where_it_was() {
     let answers = vec![
         PaceDecision::Continue,
         PaceDecision::Suspend,
@@ -187,7 +187,7 @@ fn a_call_that_stands_still_goes_on_where_it_was() {
 
 /// No alarm is set: the answer alone causes the repeated requests.
 #[test]
-fn a_call_that_is_looked_at_closely_is_asked_at_each_loop() {
+fn a_closely_polled_call_asks_for_a_decision_at_each_loop() {
     let engine = Engine::new().unwrap();
     let (mut spec, _) = spec(vec![]);
     let close = Rc::new(Close { left: Cell::new(1000) });
@@ -230,7 +230,7 @@ impl Pace for Close {
 }
 
 #[test]
-fn a_call_that_is_to_stop_ends_with_its_packet_and_its_place() {
+fn a_stopped_call_ends_with_its_packet_and_its_place_in_the_code() {
     let (mut instance, told, _alarm) = start(
         r#"(func $for_ever (loop (br 0)))
            (func (export "on_packet") (result i32)
@@ -281,7 +281,7 @@ fn a_trap_ends_the_batch_and_leaves_what_waits() {
 }
 
 #[test]
-fn what_calls_leave_beside_their_verdicts_comes_with_their_packets() {
+fn events_of_a_call_are_returned_with_its_packet() {
     let (mut instance, _, _alarm) = start(
         r#"(import "tam" "event" (func $event (param i32 i32 i32) (result i32)))
            (func (export "on_packet") (result i32)
@@ -303,7 +303,7 @@ fn what_calls_leave_beside_their_verdicts_comes_with_their_packets() {
 }
 
 #[test]
-fn two_calls_stand_still_at_a_time_and_go_on_in_any_order() {
+fn two_calls_are_suspended_at_once_and_resume_in_any_order() {
     let answers = || vec![PaceDecision::Suspend, PaceDecision::Continue, PaceDecision::Suspend];
     let (mut one, _, _alarm_one) = start(SUM, answers(), MemoryKind::Own);
     let (mut other, _, _alarm_other) = start(SUM, answers(), MemoryKind::Own);
@@ -363,7 +363,7 @@ fn called(mut ran: Ran<OwnedPacket>) -> (Box<Instance<OwnedPacket>>, Ended, usiz
 }
 
 #[test]
-fn hooks_stand_still_and_go_on_where_they_were() {
+fn suspended_hooks_resume_where_they_were() {
     let engine = Engine::new().unwrap();
     let program = program(&engine, HOOKS, MemoryKind::Own);
     let _alarm = Alarm::new(engine.clone());
@@ -395,7 +395,7 @@ fn hooks_stand_still_and_go_on_where_they_were() {
 }
 
 #[test]
-fn hooks_end_when_they_are_to_stop() {
+fn hooks_trap_with_the_time_limit_when_they_are_stopped() {
     let endless = "(loop (br 0))";
     let body = format!(
         r#"(func (export "on_packet") (result i32) (i32.const 0))

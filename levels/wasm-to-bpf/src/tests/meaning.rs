@@ -121,7 +121,7 @@ fn code_that_cannot_be_reached_is_left_out() {
 }
 
 #[test]
-fn a_loop_whose_cost_is_known_is_not_asked_for_its_fuel() {
+fn a_loop_with_a_small_known_cost_has_no_fuel_check() {
     // 11 operators per iteration: 5,000 iterations cost less than every budget, 9,000 do not.
     let rounds = |rounds: u32, begin: &str| {
         let text = format!(
@@ -233,7 +233,7 @@ fn as_many_flags_are_left_to_the_verifier_as_it_can_walk() {
 }
 
 #[test]
-fn a_counter_that_begins_with_a_sign_is_hidden_on_the_way_into_its_loop() {
+fn a_loop_counter_that_begins_as_a_sign_is_made_opaque_before_its_loop() {
     let text = r#"(module (func (export "f") (param i32) (result i32) (local $i i32) (local $s i32)
         (local.set $i (i32.or (i32.shr_s (local.get 0) (i32.const 31)) (i32.const 1)))
         (loop $next

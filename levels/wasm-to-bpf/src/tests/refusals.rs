@@ -120,7 +120,7 @@ fn imports_are_host_functions_or_refused() {
 }
 
 #[test]
-fn recursion_names_the_way_around() {
+fn a_refused_recursion_names_its_cycle() {
     let text = r#"(module
         (func (export "f") (call $a))
         (func $a (call $b)) (func $b (call $c)) (func $c (call $a)))"#;

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_behind_an_ip_packet_is_taken_off() {
+    fn the_trailer_of_an_ip_packet_is_removed() {
         let builder = wire::FrameBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 1, 2], 64).udp(1, 2);
         let whole = builder.payload(&[7; 100]).build();
         // Trailers within one frame of memory, and across two.

@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_put_back_stays_as_its_module_left_it() {
+    fn a_source_that_cannot_be_put_back_stays_as_its_module_left_it() {
         let options = |source: End| {
             from(source)
                 .extension(wire::protocol::DESTINATION_OPTIONS, &[1, 4, 0, 0, 0, 0])

@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_calls_for_a_minute_is_stopped() {
+    fn a_service_that_is_not_called_for_a_minute_is_stopped() {
         let mut bed = Testbed::new();
         call(&mut bed, question(4), &Caller::Operator);
         let service = called(&bed).remove(0);
@@ -441,7 +441,7 @@ mod ended_associations {
     use crate::answer::failed;
 
     #[test]
-    fn nobody_is_answered_whose_association_ended_while_the_module_was_fetched() {
+    fn no_caller_is_answered_whose_association_ended_while_the_module_was_fetched() {
         let folder = tempfile::tempdir().unwrap();
         let mut control = Control::new(state(folder.path()));
         let ids = [1, 2].map(|number| AssociationId::new(number).unwrap());

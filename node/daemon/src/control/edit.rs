@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_capabilities_had_goes_with_them_and_nothing_else() {
+    fn ended_capabilities_lose_their_sessions_and_rules_and_no_others() {
         let mut state = DesiredState::default();
         for (session, capability) in [("a", 1), ("b", 2)] {
             let owned = DesiredSession { owner: owned(capability), ..DesiredSession::default() };

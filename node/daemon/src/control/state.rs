@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_for_a_service_finds_it_or_says_what_was_meant() {
+    fn a_service_is_found_by_its_name_or_the_nearest_one_is_suggested() {
         let mut bed = Testbed::new();
         bed.run("monitor");
         let state = bed.control.state();

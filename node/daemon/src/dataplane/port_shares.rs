@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn only_those_who_come_and_go_are_told() {
+    fn only_added_and_removed_port_shares_are_reported() {
         let mut shares = PortShares::default();
         let changes = shares.assign([at(0, 2), at(1, 2)].into_iter());
         assert_eq!(changes, Changes { gone: vec![], begun: [at(0, 2), at(1, 2)].into() });
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn another_cell_hears_of_all_payers() {
+    fn the_next_cell_is_sent_all_port_share_accounts() {
         let mut shares = PortShares::default();
         shares.adopt([(at(0, 2), 70), (at(3, 5), 64)].into());
         let reported: Vec<String> = shares.messages().map(|it| format!("{it:?}")).collect();

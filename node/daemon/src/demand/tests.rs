@@ -127,7 +127,7 @@ fn digest(number: u8) -> Digest {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn one_fetch_is_for_all_who_want_the_module_and_the_first_of_them_pays() {
+async fn one_fetch_serves_all_requests_for_a_module_and_the_first_pays() {
     let mut world = World::new();
     let (mut first, _) = world.deploy(testbed::holder(), 1);
     let (mut second, is_back) = world.deploy(Caller::Operator, 1);
@@ -252,7 +252,7 @@ async fn nothing_is_fetched_without_repositories_or_for_who_may_ask_nobody_else(
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn who_may_not_deploy_has_nothing_fetched() {
+async fn nothing_is_fetched_for_a_caller_who_may_not_deploy() {
     let mut world = World::new();
     let (_awaited, is_back) = world.deploy(Caller::Anyone, 1);
     assert!(is_back && world.job().is_none());

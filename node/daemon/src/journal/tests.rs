@@ -102,7 +102,7 @@ fn a_journal_is_one_nodes_and_one_process_has_it() {
 }
 
 #[test]
-fn what_cannot_be_read_is_said_and_never_taken_for_nothing() {
+fn an_unreadable_journal_is_reported_and_never_taken_for_empty() {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("state.redb");
     for bytes in [&b""[..], b"no journal", &[0; 100_000]] {

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_ended_is_kept_until_the_ledger_has_it_and_a_new_run_has_another_meter() {
+    fn an_ended_meter_is_kept_until_it_is_billed_and_a_new_run_gets_another_one() {
         let (mut meters, mut ids) = metered();
         let user = ServiceReport { packets: 5, ..ServiceReport::default() };
         record(&mut meters, 0, &user, &BelowReport::default(), false);

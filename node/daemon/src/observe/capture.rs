@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_answered_with_the_first_packet_or_when_its_time_is_over() {
+    fn a_waiting_capture_client_is_answered_at_the_first_packet_or_its_timeout() {
         let mut captures = capturing(ms(0));
         let (reply, mut answer) = Reply::pair();
         captures.ask_for(ms(1), 0, (1, 1), reply);

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grew_is_told_once() {
+    fn each_increase_of_a_drop_counter_is_reported_once() {
         let mut drops = Drops::default();
         let mut take = |read| drops.take(Nanos(0), 1, readings(vec![(place("trap"), read)]));
         assert_eq!(take(0), []);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn lately_is_a_minute() {
+    fn recent_drops_are_those_of_the_last_minute() {
         let mut drops = Drops::default();
         for second in 0..120 {
             let now = Nanos::from_millis(second * 1000);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_before_the_daemon_came_is_no_drop() {
+    fn counts_from_before_the_daemon_started_are_no_drops() {
         let mut drops = Drops::default();
         drops.begin(Nanos(0), readings(vec![(place("trap"), 9)]));
         assert_eq!(drops.iter().count(), 0);

@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn who_follows_is_answered_when_something_happens_or_the_time_is_over() {
+    fn a_follower_of_events_is_answered_at_the_next_event_or_its_timeout() {
         let mut events = EventLog::new(0);
         let (reply, mut answer) = Reply::pair();
         events.ask(Nanos(0), 0, 1, all(), reply);
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_wait_at_a_time() {
+    fn the_number_of_waiting_followers_is_limited() {
         let mut events = EventLog::new(0);
         let mut answers = Vec::new();
         for _ in 0..=FOLLOWERS_MAX {

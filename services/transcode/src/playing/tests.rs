@@ -81,7 +81,7 @@ fn a_picture_that_follows_several_changes_follows_the_last() {
 }
 
 #[test]
-fn changes_wait_for_pictures_and_there_is_an_end_to_it() {
+fn pending_changes_wait_for_pictures_and_are_limited() {
     let mut playing = Playing::new(choice(&[]));
     let sizes: Vec<Choice> =
         (0..9).map(|at| choice(&[("size", &format!("{}x16", 16 + at))])).collect();
@@ -97,7 +97,7 @@ fn changes_wait_for_pictures_and_there_is_an_end_to_it() {
 }
 
 #[test]
-fn counts_of_changes_go_round() {
+fn change_numbers_wrap_around() {
     let mut playing = Playing::new(choice(&[]));
     for at in 0..70_000u32 {
         let size = if at % 2 == 0 { "32x32" } else { "16x16" };

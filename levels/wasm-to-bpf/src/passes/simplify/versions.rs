@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn where_ways_join_only_what_is_written_somewhere_is_new() {
+    fn at_a_join_only_regions_written_on_some_path_get_a_new_version() {
         let blocks = vec![block(Vec::new()), block(vec![store(Region::Memory)]), block(Vec::new())];
         let mut versions = versions(blocks);
         versions.enter(BlockId(0), &[]);

@@ -100,7 +100,7 @@ fn there_is(protocol: u32, given: u32) -> FromCell {
 }
 
 #[test]
-fn a_cell_is_taken_over_with_all_that_it_was_given_whatever_it_had_to_say_before() {
+fn an_adopted_cell_returns_all_its_descriptors_after_any_earlier_messages() {
     let before = (FromCell::Started(EntryId(9)), false);
     let there = (there_is(PROTOCOL_VERSION, 2), false);
     let given = [ReturnedFd::Kernel, ReturnedFd::Tap].map(|what| (FromCell::Returned(what), true));

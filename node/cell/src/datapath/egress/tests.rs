@@ -150,7 +150,7 @@ fn shared() -> Bench {
 }
 
 #[test]
-fn shares_are_kept_over_many_periods_and_the_rest_is_whoevers_has_none() {
+fn port_shares_are_kept_over_many_periods_and_best_effort_gets_the_rest() {
     let mut bench = shared();
     let busy = [GOLD, SILVER, SessionId::BEST_EFFORT];
     let mut now = Nanos::ZERO;

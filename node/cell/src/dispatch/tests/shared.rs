@@ -279,7 +279,7 @@ fn a_service_that_stops_leaves_its_lane_up() {
 }
 
 #[test]
-fn what_a_service_shares_has_to_be_complete() {
+fn a_service_with_incomplete_shared_descriptors_does_not_start() {
     let mut rig = Rig::new();
     let facts = sharing(1 << 45);
     let code = Rig::code_of(&facts, OBEYS);

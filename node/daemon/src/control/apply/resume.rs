@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn services_that_are_where_they_shall_be_or_could_get_stay() {
+    fn resumed_services_at_their_wanted_or_best_possible_level_are_not_moved() {
         let mut bed = Testbed::new();
         bed.run("monitor");
         bed.effects.clear();

@@ -73,7 +73,7 @@ fn a_state_is_recorded_when_its_services_run_and_before_others_stop() {
 }
 
 #[test]
-fn what_does_not_start_or_cannot_be_recorded_takes_all_of_it_back() {
+fn a_change_that_does_not_start_or_cannot_be_recorded_is_rolled_back_as_a_whole() {
     for is_started in [false, true] {
         let mut bed = Testbed::new();
         applied(&mut bed, &service("monitor", 4), "monitor");
@@ -160,7 +160,7 @@ fn what_nobody_confirms_is_taken_back_and_nothing_comes_between() {
 }
 
 #[test]
-fn what_cannot_come_back_takes_its_own_rules_along_and_the_others_go_back() {
+fn a_service_that_cannot_be_restored_loses_its_rules_and_the_rest_is_rolled_back() {
     let mut bed = Testbed::new();
     applied(&mut bed, &service("monitor", 4), "monitor");
     let text = format!(
@@ -306,7 +306,7 @@ fn a_version_that_fails_takes_the_whole_change_back() {
 }
 
 #[test]
-fn what_did_not_come_back_is_said_to_be_missing_and_tried_again() {
+fn a_service_that_did_not_restart_is_reported_missing_and_retried() {
     let mut bed = Testbed::new();
     applied(&mut bed, &service("monitor", 4), "monitor");
     bed.event(Event::CellLost { reason: "killed".to_owned() });
@@ -438,7 +438,7 @@ fn what_would_change_is_shown_in_words_before_it_does() {
 }
 
 #[test]
-fn what_services_know_is_lost_only_where_that_was_said() {
+fn service_state_is_discarded_only_with_discard_state() {
     let mut bed = Testbed::new();
     applied(&mut bed, &service("monitor", 4), "monitor");
     let keep = |text: &str| ApplyRequest { discard_state: false, ..request(text) };

@@ -73,7 +73,7 @@ fn another_address_or_mtu_is_a_change_and_what_was_found_out_stays() {
 }
 
 #[test]
-fn a_flag_is_news_only_when_it_changes() {
+fn setting_a_port_flag_reports_only_changes() {
     let mut port = served(3);
     assert!(port.set_cabled(true) && !port.set_cabled(true));
     assert!(port.set_shared(true) && !port.set_shared(true));
@@ -94,7 +94,7 @@ fn at_tc_a_slow_reason_is_told_to_the_front_door_alone() {
 }
 
 #[test]
-fn what_a_previous_daemon_found_is_taken_up_without_news() {
+fn the_mode_that_a_previous_daemon_found_is_adopted_without_an_event() {
     let mut port = served(3);
     let flags = PORT_GENERIC | PORT_CABLED;
     port.take_up(&PortConfig { flags, slow: SLOW_QDISC, ..PortConfig::default() });
