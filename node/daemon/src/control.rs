@@ -715,7 +715,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_refused_what_it_was_not_granted_and_another_ones_things_are_not_there() {
+    fn requests_without_a_grant_are_refused_and_objects_of_others_are_not_found() {
         let mut bed = Testbed::new();
         let mut refused =
             bed.ask_as(&Caller::Anyone, |reply| Change::CreateSession(session("gold"), reply));

@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forged_reset_is_found_out_when_its_sender_goes_on() {
+    fn a_reset_is_recognised_as_forged_when_its_sender_continues() {
         let forged = follow(&[&OPENED[..], &[(BACK, RST)]].concat());
         assert!(forged.was_reset_late() && forged.has_ended());
         assert_eq!(after(&OPENED, &[(BACK, RST), (OUT, ACK)]), Phase::Reset);

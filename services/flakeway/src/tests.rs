@@ -259,7 +259,7 @@ fn losses_and_copies_without_delay_need_no_clock() {
 }
 
 #[test]
-fn a_tick_that_is_lost_is_missed_and_the_clock_goes_on() {
+fn a_lost_tick_is_detected_and_the_clock_continues() {
     let mut line = Line::new(&[("delay", "10ms")]);
     let before = counts();
     line.comes(LEFT, &numbered(1, 60));
@@ -275,7 +275,7 @@ fn a_tick_that_is_lost_is_missed_and_the_clock_goes_on() {
 }
 
 #[test]
-fn ticks_of_somebody_else_are_none_and_the_clock_rests() {
+fn forged_ticks_are_dropped_and_the_clock_stops_when_idle() {
     let mut line = Line::new(&[("delay", "1ms")]);
     line.comes(LEFT, &numbered(1, 60));
     line.pass(5_000);

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_differ_are_told_by_their_first_byte() {
+    fn a_difference_of_frames_is_reported_by_its_first_byte() {
         assert_eq!(difference(&[1, 2], &[1, 2]), None);
         assert_eq!(difference(&[1, 2], &[1, 3]).unwrap(), "byte 1 is 03, expected 02");
         assert_eq!(difference(&[1], &[1, 3]).unwrap(), "2 bytes, expected 1");

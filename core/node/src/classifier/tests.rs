@@ -305,7 +305,7 @@ fn a_list_that_is_too_long_drops_by_the_other_fields_of_its_match() {
 }
 
 #[test]
-fn the_most_masks_leave_room_for_their_hidden_keys() {
+fn the_maximum_of_masks_fits_with_their_hidden_keys() {
     let drop = |id| {
         // The narrower rules are better: none takes another's packets.
         let length = MASKS_MAX as u32 - 1 - id;

@@ -279,7 +279,7 @@ fn a_version_that_starts_after_the_cell_was_away_stays_through_another_loss() {
 }
 
 #[test]
-fn of_several_versions_that_have_not_started_the_one_that_ran_comes_back() {
+fn after_several_unstarted_versions_the_one_that_ran_is_restored() {
     let mut node = running();
     node.handle_event(NOW, lost());
     for (digest, rules) in [("second", &["ip 6"][..]), ("third", &["proto tcp"]), ("fourth", &[])] {

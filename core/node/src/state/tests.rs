@@ -447,7 +447,7 @@ fn a_service_starts_where_it_is_wanted_or_above() {
 }
 
 #[test]
-fn a_switch_takes_everything_to_user_level_and_keeps_it_there() {
+fn switching_bpf_off_moves_all_services_to_user_level_and_keeps_them_there() {
     let mut node = node();
     let (entry, nic, user) = (EntryId(0), abi::Level::Nic, abi::Level::User);
     node.handle_command(NOW, deploy_with("a", module("\"nic\", \"user\""), vec![])).unwrap();

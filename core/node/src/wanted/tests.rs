@@ -36,7 +36,7 @@ fn ten_thousand_requests_for_one_module_cause_one_fetch_and_the_first_pays() {
 }
 
 #[test]
-fn ten_thousand_of_one_payer_find_room_and_another_payer_does_besides() {
+fn ten_thousand_requests_of_one_payer_fit_and_those_of_another_beside_them() {
     let mut table = Table::default();
     let mut taken = 0;
     while matches!(table.ask(Nanos(0), 1, FAR, 1), RequestOutcome::Waits(_)) {
@@ -92,7 +92,7 @@ fn a_miss_is_remembered_and_forgotten_and_what_is_not_there_for_longer() {
 }
 
 #[test]
-fn a_miss_of_one_payer_is_not_anothers_and_one_that_came_is_no_miss() {
+fn a_miss_holds_for_its_payer_only_and_until_the_module_arrives() {
     let mut table = Table::default();
     table.remember(Nanos(0), fetch(1), Some(4), Miss::NotThere, "not yours");
     assert!(matches!(table.ask(Nanos(1), 1, FAR, 4), RequestOutcome::Missed { .. }));
@@ -112,7 +112,7 @@ fn a_miss_with_few_hops_does_not_answer_a_request_with_more_hops() {
 }
 
 #[test]
-fn one_payer_has_half_of_the_fetches_and_others_are_begun_before_its_next() {
+fn one_payer_has_at_most_half_of_the_fetches_and_others_come_before_its_next() {
     let mut table = Table::default();
     let mut digest = 0;
     while matches!(table.ask(Nanos(0), digest, FAR, 1), RequestOutcome::Waits(_)) {

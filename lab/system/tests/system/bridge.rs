@@ -266,7 +266,7 @@ fn a_service_in_line_has_its_verdicts_at_each_level() {
 }
 
 #[test]
-fn a_bridge_whose_cell_dies_goes_on_and_one_whose_other_end_is_gone_says_so() {
+fn a_bridge_forwards_without_its_cell_and_counts_frames_for_a_missing_end() {
     if !root_or_skip("a bridge in trouble") {
         return;
     }

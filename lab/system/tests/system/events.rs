@@ -124,7 +124,7 @@ fn events_of_modules_come_with_their_count_and_what_is_left_out_is_counted() {
 }
 
 #[test]
-fn a_cell_that_does_not_answer_is_told_of() {
+fn a_hanging_cell_is_reported_by_an_event() {
     if !root_or_skip("a cell that hangs") {
         return;
     }

@@ -274,7 +274,7 @@ fn what_does_not_fit_runs_at_the_next_level_up_and_says_why() {
 }
 
 #[test]
-fn one_switch_takes_everything_to_user_level_at_once() {
+fn one_switch_moves_all_services_to_user_level_at_once() {
     if !root_or_skip("the switch") {
         return;
     }

@@ -238,7 +238,7 @@ fn without_cell_or_daemon_the_kernel_has_the_frames_of_a_packet_port() {
 }
 
 #[test]
-fn a_device_with_somebody_elses_program_is_a_packet_port_beside_others_when_asked() {
+fn a_device_with_a_foreign_xdp_program_is_a_packet_port_on_request() {
     if !root_or_skip("packet sockets beside somebody else's XDP program") {
         return;
     }

@@ -130,7 +130,7 @@ fn connections_go_through_a_service_with_their_addresses_and_every_byte() {
 }
 
 #[test]
-fn a_service_of_streams_goes_with_its_connections_and_leaves_nothing() {
+fn removing_a_service_of_streams_ends_its_connections_and_leaves_nothing() {
     if !root_or_skip("services of streams") {
         return;
     }

@@ -134,8 +134,8 @@ fn a_service_gets_frames_of_its_rules_ethertype_with_complete_metadata() {
 }
 
 #[test]
-fn tcp_flags_are_matched_and_cached_as_far_as_a_rule_looks_at_them() {
-    if !enter("tcp_flags_are_matched_and_cached_as_far_as_a_rule_looks_at_them") {
+fn tcp_flags_are_matched_and_cached_by_the_bits_that_rules_use() {
+    if !enter("tcp_flags_are_matched_and_cached_by_the_bits_that_rules_use") {
         return;
     }
     let bits = Key { protocol: 0xff, tcp_flags: 0x12, ..Key::default() };

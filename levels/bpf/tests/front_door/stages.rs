@@ -41,8 +41,8 @@ fn install(nic: &mut Nic, actions: Actions) {
 }
 
 #[test]
-fn the_first_rule_that_decides_comes_first_and_each_is_counted() {
-    if !enter("the_first_rule_that_decides_comes_first_and_each_is_counted") {
+fn stages_are_evaluated_up_to_the_first_deciding_rule_and_each_rule_is_counted() {
+    if !enter("stages_are_evaluated_up_to_the_first_deciding_rule_and_each_rule_is_counted") {
         return;
     }
     let mut nic = Nic::load(Some(add_way_out()));

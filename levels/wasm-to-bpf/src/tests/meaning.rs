@@ -180,7 +180,7 @@ fn sums_up(begin: &str, step: i32, go_on: &str) -> (usize, bool) {
 }
 
 #[test]
-fn what_a_counted_loop_costs_is_added_up_behind_it() {
+fn the_fuel_of_a_counted_loop_is_charged_once_after_it() {
     let cases = [
         ("(i32.const 0)", 1, "i32.ne (i32.const 9)"),
         ("(i32.const 2)", 3, "i32.ne (i32.const 11)"),
@@ -262,7 +262,7 @@ fn masks_in(expression: &str) -> (usize, usize) {
 }
 
 #[test]
-fn a_mask_goes_to_no_number_that_may_be_known_as_minus_one_or_zero() {
+fn no_mask_is_applied_to_a_value_that_may_be_known_as_minus_one_or_zero() {
     for expression in [
         "(i32.and (i32.shr_s (local.get 0) (i32.const 31)) (i32.const 40))",
         "(i32.or (i32.const 40) (i32.shr_s (local.get 0) (i32.const 31)))",

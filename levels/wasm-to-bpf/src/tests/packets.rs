@@ -59,7 +59,7 @@ fn a_compared_offset_needs_no_other_check() {
 }
 
 #[test]
-fn an_offset_that_nobody_compared_is_decided_when_it_runs() {
+fn an_offset_without_a_comparison_is_checked_at_run_time() {
     let text = r#"(module (memory (export "memory") 1)
         (func (export "on_packet") (result i32)
             (i32.load8_u offset=0x8102 (i32.load16_u (i32.const 0x8008)))))"#;
@@ -247,7 +247,7 @@ fn a_counter_of_any_width_goes_round_as_often_as_it_is_written() {
 }
 
 #[test]
-fn a_loop_that_may_go_too_far_is_decided_when_it_runs() {
+fn a_loop_that_may_leave_the_window_is_checked_at_run_time() {
     let cases = [
         // One beyond the window; past the number; around all 32 bits.
         (-1, "i32.ne", "(i32.const 64)"),
@@ -322,7 +322,7 @@ fn an_offset_stays_below_the_limit_that_it_is_compared_with_each_time_round() {
 }
 
 #[test]
-fn a_store_that_is_certainly_elsewhere_leaves_the_length_what_it_was() {
+fn a_store_that_cannot_reach_the_metadata_keeps_the_known_length() {
     let cases = [
         ("(i32.store8 offset=0x8102 (local.get $at) (i32.const 1))", true),
         ("(i32.store8 (i32.load (i32.const 0x9000)) (i32.const 1))", false),

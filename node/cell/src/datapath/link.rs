@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_of_a_vlan_that_the_port_lacks_is_told_from_others() {
+    fn a_tag_of_a_vlan_that_the_port_lacks_is_recognised() {
         let mut meta = PacketMeta { egress_vlan: VLAN_UNKNOWN, ..PacketMeta::default() };
         assert!(is_of_unknown_vlan(&TAGGED, &meta));
         // The module has removed the tag.

@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_destination_is_told_that_its_module_changed() {
+    fn a_destination_changed_by_a_module_is_reported_with_the_original() {
         let of = |last: u8, port: u16| {
             FrameBuilder::new().ipv4([203, 0, 113, 9], [10, 0, 0, last], 64).udp(9, port).build()
         };

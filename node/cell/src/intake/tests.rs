@@ -109,7 +109,7 @@ fn without_memory_for_it_a_packet_is_dropped_and_counted_by_where_it_was_going()
 }
 
 #[test]
-fn packets_for_no_service_go_past_and_no_socket_has_any() {
+fn raised_packets_without_a_service_are_counted_and_bypass_it() {
     let (mut rig, (mut intake, kernel)) = (serving(), intake());
     kernel.send(&frame(&mut rig, NEXT, 0, Verdict::PASS)).unwrap();
     receive(&mut intake, &mut rig, BATCH);

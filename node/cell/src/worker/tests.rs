@@ -125,7 +125,7 @@ fn a_command_that_lacks_a_descriptor_ends_the_cell_with_its_name() {
 }
 
 #[test]
-fn code_that_is_none_is_refused_and_the_cell_goes_on() {
+fn invalid_code_is_refused_and_the_cell_continues() {
     let mut pair = Pair::new();
     let code = fd_passing::sealed_memory("code", b"no code").unwrap();
     let reported = pair.ask(&ToCell::Start(Box::new(facts(ENTRY))), &[&code]);

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_that_is_not_here_is_fetched_for_whoever_may_have_it() {
+    fn a_called_module_that_is_not_held_is_fetched_for_callers_with_the_right_to_it() {
         let mut bed = Testbed::new();
         let unknown = CallQuestion { digest: [9; 32], ..question(4) };
         call(&mut bed, unknown, &Caller::Anyone);
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_wait_for_the_end_of_a_change_and_go_with_their_association() {
+    fn calls_wait_for_the_end_of_a_change_and_are_dropped_with_their_association() {
         let mut bed = Testbed::new();
         let request = api::SessionRequest { name: "gold".to_owned(), ..Default::default() };
         let _made = bed.ask(|reply| Change::CreateSession(Box::new(request), reply));

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn of_equal_rules_the_one_meant_goes() {
+    fn of_equal_rules_the_selected_one_is_removed() {
         let mut state = DesiredState::default();
         let same = rule("dst 10.0.0.0/8");
         Edit::AddRules(vec![same.clone(), same], None).apply(&mut state);

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ran_under_a_revoked_token_stops_and_is_forgotten_before_that_is_answered() {
+    fn services_of_a_revoked_token_stop_and_are_forgotten_before_the_answer() {
         let mut bed = Testbed::new();
         bed.run("cache");
         run(&mut bed, "monitor");

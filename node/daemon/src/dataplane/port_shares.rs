@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn accounts_go_on_and_those_given_up_become_others() {
+    fn port_share_accounts_are_stable_and_released_ones_are_reused() {
         let first = payers([at(0, 2), at(1, 2)].into_iter(), &Payers::new());
         assert_eq!(first, [(at(0, 2), 64), (at(1, 2), 65)].into());
         let second = payers([at(1, 2), at(1, 3)].into_iter(), &first);

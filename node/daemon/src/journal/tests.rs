@@ -53,7 +53,7 @@ fn what_was_written_is_there_at_the_next_start_and_the_oldest_make_room() {
 }
 
 #[test]
-fn large_states_leave_room_for_fewer_and_one_to_go_back_to_stays() {
+fn fewer_generations_of_large_states_are_kept_but_always_the_confirmed_one() {
     let directory = TempDir::new().unwrap();
     let mut journal = opened(&directory);
     journal.write(&numbered(1), None, None).unwrap();
@@ -486,7 +486,7 @@ fn a_record_takes_the_place_of_its_generation_and_of_all_behind_it() {
 }
 
 #[test]
-fn what_is_beside_the_states_stays_whatever_they_become() {
+fn capabilities_and_the_node_file_are_kept_beside_changing_states() {
     let mut journal = in_memory(1);
     assert_eq!(journal.capabilities().unwrap(), CapabilityTexts::new());
     assert_eq!((journal.revoked().unwrap(), journal.versions().unwrap()), (BTreeSet::new(), None));

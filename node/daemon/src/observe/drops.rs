@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_rule_dropped_is_told_by_rule_and_what_is_common_is_not_told() {
+    fn drops_of_rules_are_reported_by_rule_and_common_reasons_are_not_reported() {
         let mut drops = Drops::default();
         let of_rule = Place { rule: Some(units::RuleId(4)), ..place("drop_rule") };
         let port = readings(vec![(place("drop_rule"), 3), (place("stack.otherhost"), 5)]);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn one_comparison_waits_for_the_cells_at_a_time_and_each_second_one_reads_devices() {
+    fn one_comparison_of_drops_runs_at_a_time_and_each_second_one_reads_devices() {
         let mut drops = Drops::default();
         assert!(drops.start() && !drops.start());
         assert!(!drops.handle_report());

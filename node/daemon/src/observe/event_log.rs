@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_make_room_and_who_asks_for_them_hears_how_many_are_lost() {
+    fn the_oldest_events_are_evicted_and_their_number_is_reported_as_lost() {
         let mut events = EventLog::new(0);
         let more = 10;
         for _ in 0..EVENTS_MAX + more {

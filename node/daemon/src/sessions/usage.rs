@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_what_cells_said_last_of_all_sessions_or_of_one() {
+    fn session_memory_is_from_the_last_report_of_all_sessions_or_of_one() {
         let account = |used: u64| {
             let mut account = Account::default();
             account.used = Bytes(used);

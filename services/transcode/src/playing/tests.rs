@@ -143,7 +143,7 @@ fn pictures_of_another_kind_than_was_asked_for_are_left_out() {
 }
 
 #[test]
-fn jpegs_are_parts_and_the_end_is_said() {
+fn jpegs_are_sent_as_multipart_with_a_closing_boundary() {
     let mut playing = Playing::new(choice(&[("format", "mjpeg")]));
     let mut out = Vec::new();
     playing.show(&picture(Pixels::Jpeg, 0, 40), &mut out);
@@ -157,7 +157,7 @@ fn jpegs_are_parts_and_the_end_is_said() {
 }
 
 #[test]
-fn of_too_many_pictures_in_a_part_the_newest_go() {
+fn of_too_many_pictures_in_a_part_the_newest_are_sent() {
     let large = |time_ms: u32, pixels: Pixels, length: usize| {
         let size = Size { width: 400, height: 500 };
         let bytes = vec![0; length];

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_stands_until_its_class_is_written() {
+    fn a_loaded_value_is_valid_until_its_region_may_be_written() {
         let unknown = Region::Unknown { below: false };
         let mut versions = versions(vec![block(vec![store(Region::Window), store(unknown)])]);
         versions.enter(BlockId(0), &[]);

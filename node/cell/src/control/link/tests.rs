@@ -110,7 +110,7 @@ fn an_adopted_cell_returns_all_its_descriptors_after_any_earlier_messages() {
 }
 
 #[test]
-fn a_cell_that_is_not_understood_is_not_taken_over_and_the_reason_is_said() {
+fn a_cell_with_another_protocol_or_missing_descriptors_is_not_adopted_with_the_reason() {
     let there = |given| (there_is(PROTOCOL_VERSION, given), false);
     let up = |with_fd| (FromCell::Returned(ReturnedFd::Tap), with_fd);
     for (answers, reason) in [

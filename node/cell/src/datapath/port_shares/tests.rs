@@ -152,7 +152,7 @@ fn packets_that_left_from_the_kernel_are_seen_once_for_all_accounts_of_their_por
 }
 
 #[test]
-fn with_many_accounts_each_is_looked_at_in_its_turn() {
+fn with_many_accounts_a_limited_number_is_read_each_time_in_rotation() {
     let mut bench = Bench::new();
     let packets = offset_of!(Account, packets);
     let sessions = 10..10 + 2 * READS_MAX as u32;

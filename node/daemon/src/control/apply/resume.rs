@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_is_checked_before_the_daemon_that_runs_makes_room_and_nothing_is_kept() {
+    fn a_changed_node_file_is_checked_before_the_running_daemon_hands_over() {
         let place = Place::new();
         let check = |lines: &str, followed: &str| {
             let checked = check_wanted(&place.file(lines), &place.config(), followed);

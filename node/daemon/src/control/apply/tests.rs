@@ -238,7 +238,7 @@ fn module_of(bed: &Testbed, service: &str) -> String {
 }
 
 #[test]
-fn a_version_takes_the_place_of_the_one_before_and_each_way_back_does_the_same() {
+fn a_version_replaces_the_previous_one_and_so_does_each_rollback() {
     let mut bed = Testbed::new();
     applied(&mut bed, &service("monitor", 4), "monitor");
     let entry = bed.entry("monitor");
@@ -393,7 +393,7 @@ fn a_mistake_is_named_with_its_place_and_changes_nothing() {
 }
 
 #[test]
-fn what_would_change_is_shown_in_words_before_it_does() {
+fn a_dry_run_lists_the_changes_in_words() {
     let mut bed = Testbed::new();
     applied(&mut bed, &service("monitor", 4), "monitor");
     let diff = |bed: &mut Testbed, text: &str| {
@@ -454,7 +454,7 @@ fn service_state_is_discarded_only_with_discard_state() {
 }
 
 #[test]
-fn a_module_that_comes_along_is_checked_by_what_is_said_of_it_and_runs_when_it_is_here() {
+fn a_module_sent_with_a_file_is_checked_by_its_manifest_and_runs_when_it_is_received() {
     let mut bed = Testbed::new();
     let text = "[[service]]\nmodule = \"./beside.wasm\"\n";
     let module = &MODULES[2];
@@ -524,7 +524,7 @@ fn generations_are_listed_with_what_made_them_and_which_one_waits() {
 }
 
 #[test]
-fn things_of_principals_are_not_the_operators_to_leave_out() {
+fn a_file_of_the_operator_leaves_objects_of_principals_unchanged() {
     let mut bed = Testbed::new();
     let request_of = Box::new(deploy("owned", 4));
     let _deployed = bed.ask_as(&holder(), |reply| Change::Deploy(request_of, reply));
