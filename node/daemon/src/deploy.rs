@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_that_ran_last_are_kept_within_the_limit_and_used_ones_always() {
+    fn compiled_modules_in_use_are_kept_and_recent_ones_within_a_limit() {
         let mut modules = modules(4);
         let digests: Vec<Digest> = modules.keys().copied().collect();
         let size = modules[&digests[0]].bytes();

@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn a_request_says_once_and_well_which_host_it_is_for() {
+    async fn a_request_names_its_host_exactly_once_and_correctly() {
         let (_directory, path) = server().await;
         let ask = async |version: &str, hosts: &str| {
             let rest = "connection: close\r\ncontent-length: 3\r\n\r\nabc";

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_compares_bytes_finds_its_tag() {
+    fn a_weak_etag_is_also_sent_in_its_strong_form() {
         for (field, expected) in [
             (&br#"W/"a""#[..], Some(&br#"W/"a", "a""#[..])),
             (br#"W/"a", W/"b""#, Some(br#"W/"a", W/"b", "a", "b""#)),

@@ -341,7 +341,7 @@ fn a_header_in_padding_is_none() {
 }
 
 #[test]
-fn an_error_about_a_packet_by_the_address_goes_back_to_another_inside() {
+fn an_error_about_a_hairpin_packet_goes_back_to_the_inside_host() {
     for (protocol, there, l4) in [
         (17, udp(80, 53), udp as fn(u16, u16) -> Vec<u8>),
         (6, tcp(80, 53, SYN), |from, to| tcp(from, to, SYN)),
@@ -628,7 +628,7 @@ fn fragments_of_nobody_inside_are_the_routers_in_any_order() {
 }
 
 #[test]
-fn fragments_by_the_address_go_to_another_inside_in_any_order() {
+fn hairpin_fragments_reach_another_inside_host_in_any_order() {
     let mut node = nat();
     let (_, out) = run(&mut node, &ip(OTHER, THERE, 17, &udp(80, 53)));
     let port = source(&out).1;

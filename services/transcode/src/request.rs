@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_taken_out_of_what_the_server_sees() {
+    fn settings_are_removed_from_the_servers_request() {
         let none: [(&str, &[u8]); 0] = [];
         for (path, left, settings) in [
             ("/a", "/a", &[][..]),

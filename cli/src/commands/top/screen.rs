@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_do_not_fit_leave_a_sign() {
+    fn columns_that_do_not_fit_are_marked() {
         let text = drawn(&sample(), 24, 60);
         let lines: Vec<&str> = text.split("\r\n").collect();
         let with = |word: &str| *lines.iter().find(|line| line.contains(word)).unwrap();

@@ -140,7 +140,7 @@ fn a_node_that_is_adopted_while_a_version_is_tried_starts_the_one_before_anew() 
 }
 
 #[test]
-fn state_is_not_lost_by_accident() {
+fn a_replacement_that_would_lose_state_is_refused_without_discard_state() {
     let mut node = running();
     let other = ModuleInfo { image: MemoryImage(1), ..version("new") };
     let (class, message) = refused(&mut node, deploy(other.clone(), &[]));

@@ -648,7 +648,7 @@ fn an_edge_to_a_service_that_has_not_run_is_refused() {
 }
 
 #[test]
-fn stages_are_the_operators_and_a_packet_is_one_principals() {
+fn only_the_operator_chooses_stages_and_a_packet_belongs_to_one_principal() {
     use crate::rule::Stage;
     let mut node = running();
     let of = |session: &str, stage: Option<Stage>, text: &str| {

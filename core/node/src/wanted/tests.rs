@@ -73,7 +73,7 @@ fn a_module_that_no_request_waits_for_is_not_fetched() {
 }
 
 #[test]
-fn a_miss_is_remembered_and_forgotten_and_what_is_not_there_for_longer() {
+fn a_failed_fetch_is_remembered_for_a_while_and_a_missing_module_for_longer() {
     let mut table = Table::default();
     for (digest, miss, how_long) in
         [(1, Miss::NotThere, NOT_THERE_FOR), (2, Miss::Failed, FAILED_FOR)]

@@ -179,7 +179,7 @@ fn a_principal_sees_only_its_own_services_rules_and_events() {
 }
 
 #[test]
-fn revocation_stops_what_ran_within_a_second_and_for_good() {
+fn revocation_stops_services_within_a_second_and_permanently() {
     if !root_or_skip("access") {
         return;
     }
@@ -438,7 +438,7 @@ fn filling_all_network_connections_does_not_block_the_local_socket() {
 }
 
 #[test]
-fn a_node_made_of_a_backup_is_that_node() {
+fn a_node_restored_from_a_backup_has_its_key_state_owners_and_revocations() {
     if !root_or_skip("backup") {
         return;
     }

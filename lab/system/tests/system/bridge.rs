@@ -113,7 +113,7 @@ fn router_has_neighbours(line: &Line) -> bool {
 }
 
 #[test]
-fn two_hosts_of_one_network_meet_through_a_node_in_line() {
+fn two_hosts_of_one_network_communicate_through_a_bridged_pair() {
     if !root_or_skip("a bridged pair") {
         return;
     }
@@ -220,7 +220,7 @@ fn frames_of_any_kind_cross_unchanged_and_reach_no_kernel() {
 }
 
 #[test]
-fn a_service_in_line_has_its_verdicts_at_each_level() {
+fn a_service_on_a_bridged_pair_has_its_verdicts_at_each_level() {
     if !root_or_skip("a service in line") {
         return;
     }

@@ -173,7 +173,7 @@ fn assert_near(parts: [f64; 3], expected: [f64; 3]) {
 }
 
 #[test]
-fn each_session_sends_its_share_of_a_port_and_those_without_one_the_rest() {
+fn each_session_sends_its_port_share_and_sessions_without_one_divide_the_rest() {
     if !root_or_skip("shares of ports") {
         return;
     }
@@ -213,7 +213,7 @@ pub fn of_rate(counts: [f64; 3], took: Duration, rate: f64) -> [f64; 3] {
 }
 
 #[test]
-fn below_user_level_no_session_sends_more_than_its_share_and_the_others_what_is_left() {
+fn below_user_level_sessions_are_held_to_their_port_shares_and_others_to_the_rest() {
     if !root_or_skip("shares of ports") {
         return;
     }

@@ -621,7 +621,7 @@ impl Flows {
         Ok(())
     }
 
-    fn look_at(&self, it: &Change) -> Result<(), String> {
+    fn check_change(&self, it: &Change) -> Result<(), String> {
         let ran = it.given.iter().try_for_each(|command| self.run(command));
         let changed = match it.becomes {
             Elsewhere(test) => {
@@ -685,7 +685,7 @@ fn each_change_in_the_kernel_is_followed_and_its_end_too() {
     let flows = Flows::up();
     for followed in TABLE {
         for change in followed.changes {
-            if let Err(problem) = flows.look_at(change) {
+            if let Err(problem) = flows.check_change(change) {
                 skip_this(&format!("{}: {problem}", followed.what));
             }
         }

@@ -115,7 +115,7 @@ fn each_packet_of_a_packet_port_is_handled_once_and_counted() {
 }
 
 #[test]
-fn rules_why_and_refusals_of_packet_ports() {
+fn packet_ports_support_rules_and_tam_why_and_refuse_the_rest_with_reasons() {
     if !root_or_skip("rules of packet ports") {
         return;
     }
@@ -147,7 +147,7 @@ fn rules_why_and_refusals_of_packet_ports() {
 }
 
 #[test]
-fn a_packet_port_bounces() {
+fn a_module_on_a_packet_port_bounces_packets() {
     if !root_or_skip("verdicts of packet ports") {
         return;
     }
@@ -191,7 +191,7 @@ fn packet_ports_serve_segments_of_senders_with_tso_and_checksum_offload() {
 }
 
 #[test]
-fn without_cell_or_daemon_the_kernel_has_the_frames_of_a_packet_port() {
+fn without_cell_or_daemon_the_kernel_receives_the_frames_of_a_packet_port() {
     if !root_or_skip("failures of packet ports") {
         return;
     }

@@ -82,7 +82,7 @@ fn a_closed_service_that_is_down_lets_no_packet_past_and_an_open_one_all() {
 }
 
 #[test]
-fn while_a_closed_service_is_down_its_rules_say_so_and_why_does() {
+fn rule_list_and_tam_why_show_that_a_closed_service_is_down() {
     if !root_or_skip("closed services") {
         return;
     }

@@ -69,7 +69,7 @@ fn only_modules_signed_by_a_trusted_signer_run() {
 }
 
 #[test]
-fn versions_do_not_go_back_unless_an_administrator_says_so() {
+fn an_older_module_version_is_refused_unless_an_administrator_allows_it() {
     if !root_or_skip("signatures") {
         return;
     }

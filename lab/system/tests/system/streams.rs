@@ -260,7 +260,7 @@ fn a_node_that_ends_or_dies_leaves_nothing_of_its_streams() {
 }
 
 #[test]
-fn segments_are_joined_for_streams_and_not_for_services_at_kernel_level() {
+fn gro_is_on_for_stream_services_and_off_while_a_service_is_at_kernel_level() {
     if !root_or_skip("services of streams") {
         return;
     }

@@ -134,8 +134,8 @@ fn an_injected_frame_for_a_vlan_that_its_port_lacks_is_dropped_and_counted_once(
 }
 
 #[test]
-fn the_kernel_judges_what_arrives_by_its_port() {
-    if !enter("the_kernel_judges_what_arrives_by_its_port") {
+fn the_kernel_judges_injected_frames_by_their_ports_device() {
+    if !enter("the_kernel_judges_injected_frames_by_their_ports_device") {
         return;
     }
     let mut asked = Asked::load("tt-arriveby");

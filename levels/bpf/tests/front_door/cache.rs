@@ -141,8 +141,8 @@ fn cached(door: &mut FrontDoor, flows: u32, outcome: &str) -> u32 {
 }
 
 #[test]
-fn a_large_cache_that_is_too_small_is_right_all_the_same() {
-    if !enter("a_large_cache_that_is_too_small_is_right_all_the_same") {
+fn an_overfull_large_cache_gives_no_packet_another_flows_rule() {
+    if !enter("an_overfull_large_cache_gives_no_packet_another_flows_rule") {
         return;
     }
     let mut door = with_two_sets(FrontDoor::load_large(3));

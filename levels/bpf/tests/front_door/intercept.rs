@@ -101,8 +101,8 @@ fn replies_are_intercepted_only_with_a_local_connection() {
 }
 
 #[test]
-fn packets_of_a_connection_that_is_here_are_intercepted_both_ways() {
-    if !enter("packets_of_a_connection_that_is_here_are_intercepted_both_ways") {
+fn packets_of_a_connection_with_a_local_socket_are_intercepted_both_ways() {
+    if !enter("packets_of_a_connection_with_a_local_socket_are_intercepted_both_ways") {
         return;
     }
     for (action, here) in
@@ -169,8 +169,8 @@ fn without_a_listener_new_connections_bypass_an_open_service_and_are_dropped_at_
 }
 
 #[test]
-fn pieces_of_a_segment_are_put_together_behind_no_closed_service() {
-    if !enter("pieces_of_a_segment_are_put_together_behind_no_closed_service") {
+fn fragments_of_a_segment_are_dropped_at_a_closed_stream_service() {
+    if !enter("fragments_of_a_segment_are_dropped_at_a_closed_stream_service") {
         return;
     }
     let _here = listeners();

@@ -211,8 +211,8 @@ fn tags_are_taken_off_and_put_on_after_a_module() {
 }
 
 #[test]
-fn a_module_that_trapped_is_not_run_again_until_it_is_fresh() {
-    if !enter("a_module_that_trapped_is_not_run_again_until_it_is_fresh") {
+fn a_trapped_module_is_not_run_until_its_instance_is_replaced() {
+    if !enter("a_trapped_module_is_not_run_until_its_instance_is_replaced") {
         return;
     }
     let mut nic = Nic::load(Some(add_way_out()));

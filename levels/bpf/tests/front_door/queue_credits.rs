@@ -52,8 +52,8 @@ impl Nic {
 }
 
 #[test]
-fn a_queue_takes_what_it_was_promised_and_the_rest_is_dropped_on_its_account() {
-    if !enter("a_queue_takes_what_it_was_promised_and_the_rest_is_dropped_on_its_account") {
+fn a_queue_takes_its_reserved_bytes_and_the_excess_is_dropped_on_its_account() {
+    if !enter("a_queue_takes_its_reserved_bytes_and_the_excess_is_dropped_on_its_account") {
         return;
     }
     let mut nic = Nic::load(Some(add_way_out()));

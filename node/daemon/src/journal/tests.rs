@@ -123,7 +123,7 @@ proptest! {
 
     /// Bits that change on the disk are seen, or do not matter.
     #[test]
-    fn a_damaged_journal_is_refused_or_right(places in prop::collection::vec((0u64..1_000_000, 1u8..=255), 1..4)) {
+    fn a_damaged_journal_is_refused_or_reads_as_written(places in prop::collection::vec((0u64..1_000_000, 1u8..=255), 1..4)) {
         let directory = TempDir::new().unwrap();
         let mut journal = opened(&directory);
         for generation in 1..=3 {

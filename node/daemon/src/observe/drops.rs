@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_stack_counts_is_no_drop_of_the_devices_and_reading_late_makes_none() {
+    fn drops_counted_by_the_stack_are_not_counted_for_devices_even_if_read_late() {
         let mut device = Device::default();
         assert_eq!(device.read(7, 5), 2);
         assert_eq!(device.read(7, 6), 2, "the sixth was dropped between the two readings");

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_never_did_anything_has_none() {
+    fn a_session_that_was_never_active_has_no_history() {
         let mut history = History::default();
         for second in 5..9 {
             record(&mut history, second, &counts(0, 0), MIB);

@@ -67,7 +67,7 @@ fn services_of_a_session_take_turns_and_one_without_work_has_none() {
 }
 
 #[test]
-fn a_queue_takes_what_it_was_promised_and_counts_the_rest() {
+fn a_queue_takes_its_reserved_bytes_and_counts_the_excess_as_dropped() {
     let mut sessions = sessions();
     let taken = (0..6).filter(|_| sessions.admit(SessionId(2), FRAME)).count();
     assert_eq!(taken, 4);

@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_file_counts_when_it_says_something_new() {
+    fn a_node_file_is_applied_at_start_only_when_it_has_changed() {
         let place = Place::new();
         assert_eq!(place.started(DROP), (1, 1, caused(&place)));
         write(&place, 3, None);

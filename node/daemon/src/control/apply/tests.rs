@@ -134,7 +134,7 @@ fn a_state_with_a_mistake_or_for_show_or_of_what_is_there_changes_nothing() {
 }
 
 #[test]
-fn what_nobody_confirms_is_taken_back_and_nothing_comes_between() {
+fn an_unconfirmed_change_is_reverted_and_no_other_change_comes_between() {
     let mut bed = Testbed::new();
     applied(&mut bed, &service("monitor", 4), "monitor");
     let rule = "[[rule]]\nmatch = \"proto udp\"\naction = \"drop\"\n";
@@ -276,7 +276,7 @@ fn a_version_replaces_the_previous_one_and_so_does_each_rollback() {
 }
 
 #[test]
-fn a_version_that_fails_takes_the_whole_change_back() {
+fn a_version_that_fails_reverts_the_whole_change() {
     let reason = || "unreachable".to_owned();
     for (begins, says) in
         [(false, "'monitor' goes on as it was"), (true, "'monitor' failed at once")]
