@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn help_has_help() {
+    fn the_help_of_the_help_command_is_recognised() {
         let asked = Arguments::try_parse_from(["tam", "help", "--help"]).unwrap_err();
         assert!(is_help_of_help(&asked));
         assert!(!is_help_of_help(&Arguments::try_parse_from(["tam", "halp"]).unwrap_err()));

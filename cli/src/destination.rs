@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_stays_one_and_its_error_is_told() {
+    fn writing_to_a_device_keeps_it_a_device_and_reports_its_error() {
         write(Path::new("/dev/null"), b"bytes").unwrap();
         let full = write(Path::new("/dev/full"), b"bytes").unwrap_err();
         assert!(full.message.starts_with("writing /dev/full: "), "{}", full.message);

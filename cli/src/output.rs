@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn the_word_of_a_state_has_its_colour_and_no_other() {
+    fn only_the_state_column_is_coloured() {
         let mut rows = Rows::new(["service", "state", "module"]);
         rows.add(["running".into(), "running".into(), "running 0.1.0".into()]);
         rows.add(["é".into(), "odd".into(), "m".into()]);

@@ -76,7 +76,7 @@ fn help_is_as_it_was_agreed() {
 }
 
 #[test]
-fn wrong_usage_is_2() {
+fn wrong_usage_exits_with_status_2() {
     fails(&["nosuch"], 2, "usage", "unrecognized subcommand 'nosuch'");
     fails(&["rule", "add", "any"], 2, "usage", "--drop");
     fails(&["rule", "add", "any", "--drop", "--forward"], 2, "usage", "cannot be used with");
@@ -90,7 +90,7 @@ fn wrong_usage_is_2() {
 }
 
 #[test]
-fn a_missing_file_is_3() {
+fn a_missing_file_exits_with_status_3() {
     fails(&["check", "/nonexistent/m.wasm"], 3, "not_found", "/nonexistent/m.wasm");
     fails(&["lab", "up", "/nonexistent/lab.toml"], 3, "not_found", "/nonexistent/lab.toml");
     fails(&["node", "--config", "/nonexistent/node.toml"], 3, "not_found", "node.toml");
@@ -100,7 +100,7 @@ fn a_missing_file_is_3() {
 }
 
 #[test]
-fn a_node_that_does_not_run_is_6() {
+fn an_unreachable_node_exits_with_status_6() {
     fails(&["list", "--node", "tt-cli-nosuch"], 6, "unreachable", "tt-cli-nosuch");
     fails(&["session", "list", "--node", "tt-cli-nosuch"], 6, "unreachable", "tt-cli-nosuch");
     fails(&["stats", "--node", "tt-cli-nosuch"], 6, "unreachable", "no node 'tt-cli-nosuch' runs");

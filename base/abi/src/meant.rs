@@ -45,14 +45,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_of_the_keyboard_finds_its_word() {
+    fn a_misspelt_word_gets_the_nearest_known_one() {
         let known = ["window", "version", "levels"];
         assert_eq!(Meant::new("windwo", known).to_string(), "; did you mean 'window'?");
         assert_eq!(Meant::new("level", known).nearest.as_deref(), Some("levels"));
     }
 
     #[test]
-    fn an_unlike_word_is_answered_with_all_known() {
+    fn an_unknown_word_without_a_near_one_gets_all_known_ones() {
         assert_eq!(Meant::new("zzz", ["a", "b"]).to_string(), "; known: a, b");
         assert_eq!(Meant::new("zzz", []).to_string(), "; there is none");
     }

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_grows_by_as_much_as_every_level_has_room_for_and_to_the_longest() {
+    fn a_packet_grows_by_the_headroom_of_every_level_and_to_the_maximum_length() {
         let room = RESIZE_ROOM as i32;
         assert_eq!(resized(FRAME_LENGTH_MIN, room), Ok(RESIZE_ROOM));
         assert_eq!(resized(FRAME_LENGTH_MIN, room + 1), Err(PacketError::OverLimit));

@@ -43,7 +43,7 @@ fn a_module_that_uses_everything_is_taken() {
 }
 
 #[test]
-fn an_on_memory_low_of_before_it_had_a_type_is_taken_and_not_called() {
+fn an_on_memory_low_hook_without_parameters_is_accepted_and_not_called() {
     let hook = |hook: &str| with(&format!("{BODY} {hook}")).map(|it| it.hooks.on_memory_low);
     assert!(hook(r#"(func (export "on_memory_low") (param i32 i32))"#).unwrap());
     assert!(!hook(r#"(func (export "on_memory_low"))"#).unwrap());
@@ -367,7 +367,7 @@ fn a_counter_is_the_address_of_a_number() {
 }
 
 #[test]
-fn what_hands_state_over_also_takes_it() {
+fn state_out_and_state_in_are_exported_both_or_neither() {
     let out = r#"(func (export "state_out") (result i32) (i32.const 0))"#;
     let taken = r#"(func (export "state_in") (param i32) (result i32) (i32.const 0))"#;
     for (there, missing) in [(out, "state_in"), (taken, "state_out")] {

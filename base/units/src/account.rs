@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_on_its_account_until_it_is_dropped() {
+    fn held_memory_is_charged_to_its_account_until_it_is_dropped() {
         let left = Rc::new(Left(Cell::new(100)));
         let account = || Some(Rc::clone(&left) as Rc<dyn Account>);
         let mut held = Held::take(account(), Bytes(40)).unwrap();

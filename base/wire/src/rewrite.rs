@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_behind_the_ip_packet_does_not_count() {
+    fn the_trailer_of_an_ip_packet_does_not_count_for_its_length() {
         for mut frame in both_versions(9) {
             let whole = frame.len();
             frame.resize(whole + 400, 7);

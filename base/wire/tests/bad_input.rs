@@ -13,7 +13,7 @@ fn answer(name: &str) -> Result<Parsed, Outcome> {
 }
 
 #[test]
-fn each_lie_has_its_own_name() {
+fn each_malformed_header_has_its_own_outcome() {
     let rows = [
         ("three tags", Outcome::VlanDepth),
         ("ten tags", Outcome::VlanDepth),
@@ -40,7 +40,7 @@ fn each_lie_has_its_own_name() {
 }
 
 #[test]
-fn what_no_router_needs_is_hidden_and_no_error() {
+fn unreadable_l4_and_extension_headers_are_hidden_fields_and_no_error() {
     let rows = [
         ("IPv4 TCP of 19 bytes", Hidden::Nothing),
         ("IPv4 ICMP of 7 bytes", Hidden::Nothing),

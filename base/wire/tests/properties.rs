@@ -117,7 +117,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cut_frame_is_truncated_or_its_length_a_lie(plan in plan()) {
+    fn a_cut_frame_is_truncated_or_has_a_wrong_total_length(plan in plan()) {
         let frame = builder(&plan).build();
         for length in 0..frame.len() {
             let answer = parse_frame(&frame[..length]);

@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_is_read_and_told() {
+    fn a_budget_limit_is_parsed_and_displayed() {
         let limits = [limit("fuel=1000").unwrap(), limit("packets=5").unwrap()];
         let budget = budget(&limits, "drop".to_owned()).unwrap();
         assert_eq!(

@@ -120,14 +120,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_a_node_needs_decides() {
+    fn only_checks_that_a_node_needs_decide_whether_it_is_ready() {
         let useful = Check::useful("clang", State::Missing, "none");
         assert!(is_ready(std::slice::from_ref(&useful)));
         assert!(!is_ready(&[useful, Check::needed("rights", State::Unknown, "?")]));
     }
 
     #[test]
-    fn advice_is_for_those_who_need_it() {
+    fn a_passed_check_has_no_advice() {
         assert_eq!(Check::needed("rights", State::Ok, "root").advice("be root").advice, None);
     }
 }

@@ -392,7 +392,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn promises_are_kept_by_99_of_a_hundred_periods() {
+    fn deviation_from_a_reservation_is_shown_for_99_of_100_periods() {
         let some = |points, periods| PeriodsKept { points, periods };
         assert_eq!(kept_text(&[]), None);
         let kept = [some(Some(0.05), 900), some(Some(0.1), 90), some(None, 10)];
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_promised_stands_beside_what_is_used() {
+    fn a_session_is_shown_with_its_reservation_beside_its_use() {
         let text = show_text(&gold());
         let lines: Vec<&str> = text.lines().collect();
         for wanted in [
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_all_of_it_with_the_most_and_what_was_refused() {
+    fn session_memory_is_shown_with_its_peak_and_its_refusals() {
         let mut session = gold();
         let (used_bytes, peak_bytes, refused) = (3 << 20, 5 << 20, 2);
         let memory = MemoryUse { used_bytes, peak_bytes, refused, ..MemoryUse::default() };
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_a_port_has_both() {
+    fn a_port_share_names_a_port_and_a_share() {
         assert!(share_of_port("right=2ms/6ms").is_ok());
         assert!(share_of_port("2ms/6ms").unwrap_err().contains("PORT=SHARE"));
     }

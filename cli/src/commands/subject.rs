@@ -541,7 +541,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rules_are_rules_and_each_is_another() {
+    fn generated_rules_parse_and_are_distinct() {
         let texts: std::collections::BTreeSet<String> = (0..1000)
             .map(|number| rule(number).r#match)
             .inspect(|text| {

@@ -51,7 +51,7 @@ fn within(old: &Value, new: &Value, held: Held, place: &str) {
 }
 
 #[test]
-fn modules_of_then_do_the_same_at_every_level() {
+fn modules_of_version_1_give_the_same_results_at_every_level() {
     let root = rustix::process::geteuid().is_root();
     let levels = if root { &["user", "nic", "kernel"][..] } else { &["user"] };
     let capture = golden("packets.pcap");
@@ -72,7 +72,7 @@ fn modules_of_then_do_the_same_at_every_level() {
 }
 
 #[test]
-fn documents_have_what_they_had() {
+fn json_documents_keep_the_fields_of_version_1() {
     for name in ["monitor", "echo"] {
         let module = golden(&format!("abi/{name}.wasm"));
         let new = document(&tam(&["--json", "check", module.to_str().unwrap()]));

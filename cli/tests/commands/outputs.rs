@@ -20,7 +20,7 @@ const COMMANDS: [&str; 7] =
     ["man", "man --json", "completions bash", "--help", "list --help", "--version", "bench"];
 
 #[test]
-fn a_result_that_nobody_gets_is_a_failure() {
+fn an_unwritable_standard_output_is_a_failure() {
     for command in COMMANDS {
         for (redirection, why) in [(">&-", "it is closed"), (">/dev/full", "No space left")] {
             let output = redirected(command, redirection);
@@ -71,7 +71,7 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
 }
 
 #[test]
-fn what_a_user_names_is_written_into_and_never_replaced() {
+fn output_paths_that_are_links_or_devices_are_written_to_and_not_replaced() {
     let user = User::new();
     user.key("alice");
     std::fs::copy(MODULE, user.0.path().join("monitor.wasm")).unwrap();

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_has_its_line_and_what_to_write() {
+    fn an_error_in_a_flow_list_has_its_line_and_what_to_write() {
         for (line, fault) in [
             ("udp 10.0.0.1 4000 10.0.2.9", "it ends before the destination L4 port"),
             ("icmp 10.0.0.1 1 10.0.2.9 1", "icmp has no L4 ports"),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_fit_and_no_more_than_there_is_room_for() {
+    fn a_flow_list_holds_1048576_flows_and_no_more() {
         use std::fmt::Write as _;
         let mut text = String::new();
         for number in 0..FLOWS_LISTED_MAX as u32 {

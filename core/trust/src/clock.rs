@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_with_a_clock_that_runs_well() {
+    fn the_trusted_clock_follows_a_steady_wall_clock() {
         let mut clock = Clock::new(seconds(5), UnixTime(1000), UnixTime(0));
         for (now, wall) in [(5, 1000), (6, 1001), (7, 1003), (100, 1095), (101, 1097)] {
             let reading = clock.read(seconds(now), UnixTime(wall));
@@ -112,7 +112,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_never_runs_backwards(walls in prop::collection::vec((0..900u64, 0..200_000u64), 1..50)) {
+        fn the_trusted_clock_never_goes_backwards(walls in prop::collection::vec((0..900u64, 0..200_000u64), 1..50)) {
             let (mut now, mut last) = (0, UnixTime(0));
             let mut clock = Clock::new(seconds(0), UnixTime(100_000), UnixTime(0));
             for (passed, wall) in walls {

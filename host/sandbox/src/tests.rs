@@ -46,8 +46,8 @@ fn a_sealed_process_opens_no_file_and_no_socket_and_starts_nothing() {
 }
 
 #[test]
-fn threads_that_were_there_are_sealed_too() {
-    inside("threads_that_were_there_are_sealed_too", || {
+fn existing_threads_are_sealed_too() {
+    inside("existing_threads_are_sealed_too", || {
         let entered = enter(Role::CompileWorker).unwrap();
         let (go, gone) = std::sync::mpsc::channel();
         let (runs, running) = std::sync::mpsc::channel();
@@ -85,12 +85,12 @@ fn without_the_filter_no_file_can_be_opened_either() {
 }
 
 #[test]
-fn without_the_filter_landlock_keeps_it_from_ports_and_processes() {
+fn without_the_filter_landlock_blocks_ports_and_processes() {
     use rustix::process::test_kill_process;
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
     const ADDRESSES: &str = "TAM_SANDBOX_ADDRESSES";
-    let name = "without_the_filter_landlock_keeps_it_from_ports_and_processes";
+    let name = "without_the_filter_landlock_blocks_ports_and_processes";
     if std::env::var_os(INSIDE).is_none() {
         let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let abstract_name = format!("tam-sandbox-{}", std::process::id());

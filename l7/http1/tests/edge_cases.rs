@@ -55,7 +55,7 @@ fn the_table_of_edge_cases_holds() {
 }
 
 #[test]
-fn what_is_tolerated_goes_on_in_one_reading() {
+fn tolerated_input_is_forwarded_in_an_unambiguous_form() {
     const HEAD: &str = "HTTP/1.1 200 OK\r\n";
     let rows = [
         ("Content-Length: 1\r\nA: b\r\nContent-Length: 1\r\n", "Content-Length: 1\r\nA: b\r\n"),

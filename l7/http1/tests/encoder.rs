@@ -36,7 +36,7 @@ fn written(out: &[u8]) -> String {
 }
 
 #[test]
-fn requests_get_the_framing_that_is_true() {
+fn requests_are_written_with_their_actual_framing() {
     let rows: [(&str, Framing, &str); 13] = [
         ("A: 1\ncontent-LENGTH: 05\nB: 2", Framing::Length(5), "A: 1\ncontent-LENGTH: 05\nB: 2"),
         ("A: 1\ncontent-LENGTH: 5\nB: 2", Framing::Length(6), "A: 1\ncontent-LENGTH: 6\nB: 2"),
@@ -83,7 +83,7 @@ fn requests_get_the_framing_that_is_true() {
 }
 
 #[test]
-fn responses_get_the_framing_that_is_true() {
+fn responses_are_written_with_their_actual_framing() {
     let rows: [(Version, u16, RequestTraits, &str, Framing, &str); 12] = [
         (
             Version::Http11,

@@ -86,7 +86,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_arrives_is_what_was_sent(
+    fn messages_arrive_as_they_were_sent_wherever_they_are_cut(
         pairs in vec(pair(), 1..8),
         cuts in vec(any::<usize>(), 0..10),
         size in 1_usize..40,

@@ -120,7 +120,7 @@ proptest! {
 
     /// Forwarded bytes decode to the same messages, and are forwarded again unchanged.
     #[test]
-    fn what_is_passed_on_is_what_came(bytes in any_bytes()) {
+    fn forwarded_bytes_decode_to_the_same_messages(bytes in any_bytes()) {
         let passed = relay::requests(&[&bytes]);
         let (received, _) = requests(&[&bytes], Switch::Refused);
         let (forwarded, _) = requests(&[&passed], Switch::Refused);

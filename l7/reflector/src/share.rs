@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn one_place_has_one_key_however_it_is_spelt() {
+    fn equivalent_urls_have_one_stream_key() {
         let one = ask("/live?a=B", &[("Host", "Radio.Example"), ("Accept", "*/*")]).unwrap();
         let other = ask("http://radio.example:80/live?a=B", &[("Host", "radio.example")]).unwrap();
         assert_eq!(one.key(), other.key());

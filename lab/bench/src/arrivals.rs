@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_of_others_are_not_looked_at() {
+    fn frames_of_other_flows_are_not_measured() {
         if !rustix::process::geteuid().is_root() {
             return testbase::skip_this("loading BPF programs needs root");
         }
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_and_pauses_are_told_by_the_stamps() {
+    fn delays_and_pauses_are_computed_from_time_stamps() {
         if !rustix::process::geteuid().is_root() {
             return testbase::skip_this("loading BPF programs needs root");
         }

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fetch_has_its_goal_at_p99_and_what_is_there_at_its_median() {
+    fn a_cold_fetch_has_its_goal_at_p99_and_a_warm_start_at_the_median() {
         let goals = |is_warm| Case { is_warm, level: Level::Nic }.goals();
         assert_eq!(goals(false), [None, Some(10_000.0)]);
         assert_eq!(goals(true), [Some(1_000.0), None]);

@@ -378,7 +378,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metrics_say_where_and_beside_whom() {
+    fn a_metric_name_has_level_neighbour_kind_and_count() {
         let case = |level, kind| Case { level, kind, count: 10, is_core_busy: false };
         let user = case(Level::User, Hostile::Endless);
         assert_eq!(user.metric("cpu"), "isolation.cpu.10");
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn periods_are_those_between_two_looks() {
+    fn periods_are_counted_between_two_samples() {
         let before = [(Some(0.1), 100), (Some(0.5), 50), (None, 7)];
         let after = [(Some(0.1), 190), (Some(0.5), 59), (None, 8)];
         assert_eq!(within(&before, &after, 0.9), Some(0.1));

@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_compared_with_who_does_the_same() {
+    fn each_variant_is_compared_with_the_baseline_of_the_same_function() {
         let all = measurements(&[round(), round()]);
         let of = |metric: &str| all.iter().find(|it| it.metric == metric).unwrap();
         let plain = of("proxy.tcp.requests");

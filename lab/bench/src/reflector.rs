@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn who_hears_less_than_is_played_is_slow() {
+    fn a_listener_that_receives_less_than_the_bit_rate_is_slow() {
         // Between 15,963 and 15,964 bytes a second.
         let after = [1000 + 4 * 15_964, 1000 + 4 * 15_963, 200_000];
         assert_eq!(slow(&[1000; 3], &after, Duration::from_secs(5)), 1);

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn each_value_is_beside_ffmpegs_of_the_same_round() {
+    fn each_value_is_compared_with_ffmpeg_in_the_same_round() {
         let run = |per_second| Run { frames: 500, per_second, first: 90.0 };
         let [frames, first] = of_case("a", &[[run(95.0), run(100.0)], [run(40.0), run(50.0)]]);
         assert!((frames.ratio - 0.875).abs() < 1e-9 && frames.reached() == Some(false));

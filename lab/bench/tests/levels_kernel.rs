@@ -103,7 +103,7 @@ fn the_modules_keep_to_their_vectors_at_kernel_level() {
 }
 
 #[test]
-fn random_packets_meet_the_same_fate_at_kernel_nic_and_user_level() {
+fn random_packets_get_the_same_results_at_kernel_nic_and_user_level() {
     let engine = Engine::new().unwrap();
     let functions = all();
     for function in &functions {

@@ -10,7 +10,7 @@ use levels_packets::{ETHERNET_LENGTH, Random, packets};
 use levels_user::User;
 
 #[test]
-fn random_packets_meet_the_same_fate_everywhere() {
+fn random_packets_get_the_same_results_everywhere() {
     if !rustix::process::geteuid().is_root() {
         testbase::skip_this("BPF programs need root");
         return;

@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_comes_off_the_code_as_it_was_put_there_and_nothing_else_does() {
+    fn appended_origins_round_trip_and_truncated_ones_are_none() {
         let origins =
             Origins { shift: -3, end: 90, functions: vec![10, 40], branches: vec![(12, 20)] };
         let mut code = b"code".to_vec();

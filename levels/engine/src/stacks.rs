@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stack_that_was_dropped_is_the_next_one_and_few_are_kept() {
+    fn a_dropped_stack_is_reused_and_few_are_kept() {
         let new = |size| Creator.new_stack(size, false).unwrap();
         let first = new(128 << 10);
         let range = first.range();

@@ -321,7 +321,7 @@ fn a_module_may_refuse_to_start() {
 }
 
 #[test]
-fn frames_of_its_own_are_bounded() {
+fn frames_sent_by_a_call_are_limited() {
     let mut instance = start(
         r#"(import "tam" "packet_send" (func $send (param i32 i32 i32) (result i32)))
            (func (export "on_packet") (result i32)
@@ -417,7 +417,7 @@ mod state {
     }
 
     #[test]
-    fn what_one_hands_over_the_next_takes_and_counters_go_on() {
+    fn handed_over_state_is_taken_by_the_next_version_and_counters_continue() {
         let engine = Engine::new().unwrap();
         let program = program(&engine);
         let mut old = program.start(&engine, &spec()).unwrap();

@@ -61,7 +61,7 @@ mod tests {
     use std::rc::Rc;
 
     #[test]
-    fn elsewhere_it_is_neither_used_nor_freed() {
+    fn a_thread_bound_value_is_neither_used_nor_freed_on_another_thread() {
         let shared = Rc::new(7);
         let bound = ThreadBound::new(Rc::clone(&shared));
         assert_eq!(**bound, 7);

@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_aside_is_found_until_the_packet_lies_there() {
+    fn bytes_set_aside_in_headroom_are_found_until_the_packet_overwrites_them() {
         let bytes = std::array::from_fn(|at| at as u8);
         let (mut packet, _) = packet_of(&[15, 20]);
         let number = packet.set_aside(&bytes).unwrap();

@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_vanished_socket_had_comes_back_and_nothing_else() {
+    fn frames_of_a_vanished_socket_are_reclaimed_and_no_others() {
         let (umem, mut pool) = Umem::new(RESERVE as u32 + 6).unwrap();
         umem.replenish(&mut pool);
         // Two sockets hold two frames each; a third one had two that are back.

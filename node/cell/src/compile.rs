@@ -649,7 +649,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_that_a_dead_worker_owes_are_refused_and_those_that_came_are_there() {
+    fn programs_missing_from_a_dead_compile_worker_are_refused_and_received_ones_kept() {
         let wasm = WARM_UP;
         let checked = Unverified(wasm).check().unwrap();
         let nic = program(wasm, &checked, Flavour::Xdp).unwrap();
@@ -701,7 +701,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_that_struck_is_named() {
+    fn the_compile_limit_that_was_exceeded_is_named() {
         let stopped = |script: &str| {
             let mut worker = Command::new("sh");
             worker.args(["-c", script]);
@@ -720,7 +720,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_says_the_code_first_and_each_level_once() {
+    fn a_compile_worker_reports_the_code_first_and_each_level_once() {
         let (engine, checked) = (Engine::new().unwrap(), Unverified(WARM_UP).check().unwrap());
         for other in [None, Some(SecondThread::start(None).unwrap())] {
             let mut bytes = Vec::new();

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_is_charged_for_all_of_it_and_gives_it_back() {
+    fn a_service_is_charged_for_code_stacks_and_memory_and_releases_them() {
         let memory = Memory::new();
         memory.set(GOLD, Some(Bytes(64 << 20)), Bytes::ZERO);
         let charge = memory.charge_service(&facts(4, None)).unwrap();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_can_leave_user_level_pays_for_its_whole_arena() {
+    fn a_service_that_can_leave_user_level_is_charged_for_its_whole_arena() {
         let memory = Memory::new();
         memory.set(GOLD, Some(Bytes(64 << 20)), Bytes::ZERO);
         let (arena_pages, ring_length) = (80, 1 << 18);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_with_its_first_pages_takes_nothing() {
+    fn a_service_whose_first_pages_do_not_fit_is_charged_nothing() {
         let memory = Memory::new();
         memory.set(GOLD, Some(Bytes(64 << 20)), Bytes::ZERO);
         let least = {

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_wait_is_there_however_it_came() {
+    fn packet_memory_holds_all_queues_for_any_number_of_receive_queues() {
         for queues in 0..=1024 {
             let memory = PacketMemory::of(queues);
             let all = queues * (memory.ready(true) + memory.leaving()) + memory.waiting;

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_token_it_depends_on_the_place_and_with_one_it_does_not() {
+    fn without_a_token_the_socket_decides_who_calls_and_with_one_the_token() {
         let gate = Gate::new(vec![key(1).public()], false);
         let none = HeaderMap::new();
         assert!(matches!(gate.caller(&none, Place::Own), Ok(Caller::Operator)));
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_good_token_is_never_nobody() {
+    fn an_invalid_token_is_refused_and_not_treated_as_no_token() {
         let gate = Gate::new(vec![key(1).public()], false);
         let codes = |value: &str| gate.caller(&headers(value), Place::Own).unwrap_err().code;
         assert_eq!(codes(&format!("Bearer {}", token(3))), ErrorCode::Refused);
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_bit_makes_it_nobodys() {
+    fn a_token_with_a_changed_character_is_refused() {
         let gate = Gate::new(vec![key(1).public()], false);
         let good = token(1);
         gate.caller(&headers(&format!("Bearer {good}")), Place::Remote).unwrap();

@@ -715,7 +715,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_refused_what_it_was_not_granted_and_another_ones_things_are_not_there() {
+    fn requests_without_a_grant_are_refused_and_objects_of_others_are_not_found() {
         let mut bed = Testbed::new();
         let mut refused =
             bed.ask_as(&Caller::Anyone, |reply| Change::CreateSession(session("gold"), reply));
@@ -747,7 +747,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_have_heard_of_a_change_is_told_when_all_of_it_is_made() {
+    fn a_change_is_urgent_and_touched_until_each_flag_is_taken() {
         let mut bed = Testbed::new();
         bed.control.take_urgent();
         assert!(!bed.control.take_urgent());

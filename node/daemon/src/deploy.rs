@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_the_group_of_the_daemon_is_not_for_its_children() {
+    fn child_processes_are_in_another_process_group_than_the_daemon() {
         let group = |command: &mut Command| {
             let output = command.args(["-c", "cut -d' ' -f5 /proc/$$/stat"]).output().unwrap();
             String::from_utf8(output.stdout).unwrap().trim().parse::<i32>().unwrap()
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_that_ran_last_are_kept_within_the_limit_and_used_ones_always() {
+    fn compiled_modules_in_use_are_kept_and_recent_ones_within_a_limit() {
         let mut modules = modules(4);
         let digests: Vec<Digest> = modules.keys().copied().collect();
         let size = modules[&digests[0]].bytes();

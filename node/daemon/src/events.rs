@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_apart_keeps_its_kind_and_count_and_nothing_of_whose_it_is() {
+    fn an_aggregated_event_keeps_its_kind_and_count_and_has_no_owner() {
         let note = Note::new(EventKind::Drops, "dropped").count(7).service("a").port("left");
         let (event, owner) = note.reason("trap").of_others().into_event(1, 2);
         assert_eq!(

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_made_meanwhile_stays() {
+    fn a_node_key_made_concurrently_is_not_overwritten() {
         let folder = tempfile::tempdir().unwrap();
         let first = open(folder.path()).unwrap();
         make(&folder.path().join(FILE), folder.path()).unwrap();
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_others_can_read_is_refused() {
+    fn a_node_key_that_others_can_read_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         open(folder.path()).unwrap();
         let path = folder.path().join(FILE);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_damaged_is_refused_and_kept() {
+    fn a_damaged_node_key_is_refused_and_kept() {
         let folder = tempfile::tempdir().unwrap();
         open(folder.path()).unwrap();
         let path = folder.path().join(FILE);

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn who_would_wait_for_too_long_is_refused_and_not_charged() {
+    fn a_request_that_would_wait_too_long_is_refused_and_not_charged() {
         let mut pace = Pace::new();
         let mut taken = 0;
         let refused = loop {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_used_is_given_back() {
+    fn unused_reserved_time_is_returned() {
         let mut pace = Pace::new();
         for _ in 0..1000 {
             assert_eq!(pace.reserve(Nanos(0), peer(1), Nanos(10 * MS)), Ok(Nanos(0)));

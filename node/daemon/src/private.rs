@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_and_what_was_there_is_its_owners_alone() {
+    fn new_and_existing_files_and_directories_become_private_to_their_owner() {
         let folder = tempfile::tempdir().unwrap();
         let (new, old) = (folder.path().join("a/new"), folder.path().join("old"));
         directory(&new).unwrap();

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asks_for_somebody_else_has_fewer_nodes_and_who_is_not_understood_has_none() {
+    fn the_hop_limit_header_is_parsed_and_an_invalid_one_allows_no_hops() {
         for (values, hops) in [
             (&[][..], Hops::MAX),
             (&["3"], Hops::new(3)),
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn its_paths_are_beside_those_of_the_api() {
+    async fn registry_paths_are_served_beside_those_of_the_api() {
         let folder = tempfile::tempdir().unwrap();
         // Nobody receives: what is asked of the daemon is refused.
         let (requests, _) = mpsc::channel(1);

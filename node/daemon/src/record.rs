@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_goes_on() {
+    fn the_zero_of_the_clock_survives_the_record() {
         let zero = Instant::now().checked_sub(Duration::from_secs(7)).unwrap();
         let read = written(zero);
         let apart = read.clock_zero().max(zero) - read.clock_zero().min(zero);

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_customer_has_counts_as_one_address() {
+    fn addresses_of_one_ipv6_network_count_as_one() {
         for (one, of) in [
             ("192.0.2.1", "192.0.2.1"),
             ("::ffff:192.0.2.1", "192.0.2.1"),
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_has_a_part_of_the_connections_and_gives_back_what_it_had() {
+    fn one_address_has_a_limited_part_of_the_connections_and_releases_them() {
         let free = Arc::new(Semaphore::new(LIMITS.connections));
         let counts = Counts::default();
         let take = |text: &str| ConnectionPermit::take(&free, &counts, address(text));
@@ -292,7 +292,7 @@ mod tests {
     const HELLO: &[u8] = b"GET /hello HTTP/1.1\r\nhost: r1\r\nconnection: close\r\n\r\n";
 
     #[tokio::test(flavor = "current_thread")]
-    async fn one_address_cannot_take_all_connections_and_whoever_speaks_no_tls_hears_nothing() {
+    async fn one_address_cannot_take_all_connections_and_plain_http_gets_no_answer() {
         let key = SecretKey::from_seed(&Seed::new([7; 32]));
         let (tls, pem) = tls_of(&key, &Name::new("r1").unwrap(), address("127.0.0.1")).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

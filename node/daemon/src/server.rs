@@ -350,7 +350,7 @@ mod tests {
         "POST /length HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 3\r\n\r\nabc";
 
     #[tokio::test(flavor = "current_thread")]
-    async fn who_is_slow_loses_his_connection_and_nobody_elses_time() {
+    async fn a_slow_client_loses_its_connection_and_delays_nobody() {
         let (_directory, path) = server().await;
         let mut slow_head = UnixStream::connect(&path).await.unwrap();
         slow_head.write_all(b"POST /length HTTP/1.1\r\nhost").await.unwrap();
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn one_connection_too_many_is_told_so_and_the_next_finds_room() {
+    async fn a_connection_beyond_the_limit_is_refused_until_others_have_ended() {
         let (_directory, path) = server().await;
         let mut open = Vec::new();
         for _ in 0..SHORT_TIMES.connections {
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn a_request_says_once_and_well_which_host_it_is_for() {
+    async fn a_request_names_its_host_exactly_once_and_correctly() {
         let (_directory, path) = server().await;
         let ask = async |version: &str, hosts: &str| {
             let rest = "connection: close\r\ncontent-length: 3\r\n\r\nabc";

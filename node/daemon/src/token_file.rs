@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_long_or_endless_is_refused() {
+    fn a_token_file_that_is_too_long_or_endless_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("token");
         std::fs::write(&file, " token\n").unwrap();

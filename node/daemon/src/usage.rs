@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_levels_are_one_account() {
+    fn processor_time_of_all_levels_is_added_up() {
         let speed = Speed::measured(2_000, Nanos(1_000)).unwrap();
         for (cpu_ns, speed, below, all) in [
             (Some(300), Some(speed), Some(50), Some(350)),

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_words_between_spaces_and_commas_and_no_longer_than_its_places() {
+    fn a_list_of_prefixes_is_separated_by_spaces_and_commas_and_limited() {
         let both = list::<u32>(" 10.0.0.0/8,, 192.0.2.7 ").unwrap();
         assert!(both.contains(0x0a00_0001) && both.contains(0xc000_0207) && !both.contains(0));
         assert!(list::<u32>("10.0.0.1 10.0.0.2 10.0.0.3").is_none());

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_closed_when_both_ends_have() {
+    fn a_connection_is_closed_when_both_ends_have_sent_fin() {
         let fins = [(BACK, FIN | ACK), (OUT, ACK), (OUT, FIN | ACK), (BACK, ACK)];
         assert_eq!(after(&OPENED, &fins[..2]), Phase::Closing);
         assert_eq!(after(&OPENED, &fins), Phase::Closed);
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forged_reset_is_found_out_when_its_sender_goes_on() {
+    fn a_reset_is_recognised_as_forged_when_its_sender_continues() {
         let forged = follow(&[&OPENED[..], &[(BACK, RST)]].concat());
         assert!(forged.was_reset_late() && forged.has_ended());
         assert_eq!(after(&OPENED, &[(BACK, RST), (OUT, ACK)]), Phase::Reset);
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn after_one_fin_a_whole_handshake_opens_anew_and_nothing_less_does() {
+    fn after_one_fin_only_a_whole_handshake_reopens_a_connection() {
         for closer in [OUT, BACK] {
             let closing = [&OPENED[..], &[(closer, FIN | ACK)]].concat();
             for opener in [OUT, BACK] {
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_established_lasts() {
+    fn only_an_established_connection_is_lasting() {
         let lasts = |segments: &[(bool, u8)]| follow(segments).is_lasting();
         assert!(!lasts(&OPENED[..1]) && !lasts(&OPENED[..2]) && lasts(&OPENED));
         let closing = [&OPENED[..], &[(OUT, FIN | ACK)]].concat();
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_nobody_sends_are_known() {
+    fn impossible_tcp_flags_are_recognised() {
         for flags in [0, FIN, SYN | FIN, SYN | RST, RST | FIN, 0x3f] {
             assert!(!tcp::is_possible(flags), "{flags:#x}");
         }

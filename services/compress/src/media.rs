@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_gets_smaller_is_coded_and_what_is_coded_within_is_not() {
+    fn compressible_media_types_are_coded_and_compressed_ones_are_not() {
         let types = MediaTypes::default();
         for coded in [
             "text/html",

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_compares_bytes_finds_its_tag() {
+    fn a_weak_etag_is_also_sent_in_its_strong_form() {
         for (field, expected) in [
             (&br#"W/"a""#[..], Some(&br#"W/"a", "a""#[..])),
             (br#"W/"a", W/"b""#, Some(br#"W/"a", W/"b", "a", "b""#)),
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_a_coded_response_is_known_by_its_tag() {
+    fn a_client_with_a_coded_response_is_recognised_by_its_weak_etag() {
         assert!(is_known_weakly(br#""x", W/"a""#, br#""a""#));
         assert!(!is_known_weakly(br#"W/"a", "a""#, br#""a""#));
         assert!(!is_known_weakly(br#""a""#, br#""a""#));

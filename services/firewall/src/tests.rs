@@ -159,7 +159,7 @@ fn flags_that_nobody_sends_are_dropped() {
 }
 
 #[test]
-fn a_connection_from_before_goes_on_when_inside_says_so() {
+fn a_connection_from_before_the_firewall_is_picked_up_by_a_packet_from_inside() {
     let mut node = firewall("");
     let before = PICKED_UP.value();
     is_dropped(&mut node, &back(ACK), Reason::NoConnection);
@@ -255,7 +255,7 @@ fn ipv6_is_guarded_the_same() {
 }
 
 #[test]
-fn fragments_go_the_way_of_their_first_one() {
+fn fragments_get_the_verdict_of_their_first_one() {
     let first = v4_with(HERE, THERE, 17, 77, 0x2000, &udp(4000, 53));
     let later = v4_with(HERE, THERE, 17, 77, 0x0001, &[0; 8]);
     let mut node = firewall("");

@@ -176,7 +176,7 @@ fn order_is_kept_under_jitter() {
 }
 
 #[test]
-fn some_come_late_and_none_is_lost_or_doubled_by_it() {
+fn reordering_delays_some_frames_and_loses_or_doubles_none() {
     let mut line = Line::new(&[("delay", "3ms"), ("reorder", "10%"), ("late", "4ms")]);
     let before = counts();
     for number in 0..2_000 {
@@ -259,7 +259,7 @@ fn losses_and_copies_without_delay_need_no_clock() {
 }
 
 #[test]
-fn a_tick_that_is_lost_is_missed_and_the_clock_goes_on() {
+fn a_lost_tick_is_detected_and_the_clock_continues() {
     let mut line = Line::new(&[("delay", "10ms")]);
     let before = counts();
     line.comes(LEFT, &numbered(1, 60));
@@ -275,7 +275,7 @@ fn a_tick_that_is_lost_is_missed_and_the_clock_goes_on() {
 }
 
 #[test]
-fn ticks_of_somebody_else_are_none_and_the_clock_rests() {
+fn forged_ticks_are_dropped_and_the_clock_stops_when_idle() {
     let mut line = Line::new(&[("delay", "1ms")]);
     line.comes(LEFT, &numbered(1, 60));
     line.pass(5_000);
@@ -297,7 +297,7 @@ fn ticks_of_somebody_else_are_none_and_the_clock_rests() {
 }
 
 #[test]
-fn the_same_seed_has_the_same_fates() {
+fn the_same_seed_gives_the_same_losses_and_delays() {
     let run = |seed: u64| {
         let node = [("delay", "2ms"), ("jitter", "3ms"), ("loss", "5%"), ("reorder", "5%")];
         let mut line = Line::new(&node);
@@ -381,7 +381,7 @@ fn bursts_are_as_long_and_losses_as_many_as_was_said() {
 
 /// Random frames of all lengths, compared with a list of their due times.
 #[test]
-fn what_is_held_comes_back_whole_in_the_order_of_its_dues() {
+fn held_frames_come_out_whole_in_the_order_of_their_due_times() {
     let mut chance = Chance::new(11);
     let mut held = Box::new(Held::EMPTY);
     let mut model: Vec<(u64, Order, u32, Vec<u8>)> = Vec::new();

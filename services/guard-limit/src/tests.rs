@@ -105,7 +105,7 @@ fn waking_and_sleeping_are_told_with_the_prefix() {
 }
 
 #[test]
-fn a_place_that_guard_gave_to_another_prefix_is_that_prefixs() {
+fn a_slot_that_guard_gave_to_another_prefix_is_reset() {
     let node = limiting(1);
     let (woken, asleep) = (WOKEN.value(), ASLEEP.value());
     let (node, _) = packet(node, mark(2, 7));

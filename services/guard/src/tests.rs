@@ -89,7 +89,7 @@ fn ipv6_has_prefixes_of_its_own() {
 }
 
 #[test]
-fn it_is_let_through_after_the_hold_below_half_the_threshold() {
+fn a_held_prefix_is_released_after_the_hold_below_half_the_threshold() {
     let mut node = guard();
     let frame = v4([192, 0, 2, 7]);
     let at = |node: &mut Node, second: u64, count: u32| {
@@ -164,7 +164,7 @@ fn crafted(number: u64) -> Prefix {
 }
 
 #[test]
-fn a_million_crafted_prefixes_get_nobody_suspected_and_hide_nobody() {
+fn a_million_crafted_prefixes_cause_no_false_suspicion_and_hide_no_flood() {
     for seed in 1..=3 {
         let mut table = table(seed);
         let (legitimate, flooder) = (Prefix::new(4, 10 << 56, 24), Prefix::new(4, 11 << 56, 24));
@@ -187,7 +187,7 @@ fn a_million_crafted_prefixes_get_nobody_suspected_and_hide_nobody() {
 }
 
 #[test]
-fn prefixes_crafted_with_the_seed_known_get_nobody_suspected() {
+fn prefixes_crafted_with_a_known_seed_cause_no_false_suspicion() {
     let mut table = table(1);
     let legitimate = Prefix::new(4, 10 << 56, 24);
     let Finding::Harmless = table.count(&legitimate, 1, &SETTINGS) else { panic!("the first one") };

@@ -143,7 +143,7 @@ fn is_dropped(node: &mut Node, ip: &[u8], reason: Reason) {
 }
 
 #[test]
-fn there_and_back_with_one_port_kept() {
+fn a_request_and_its_answer_are_translated_with_the_port_kept() {
     for (protocol, ask, answer) in [
         (17, udp(40_000, 53), udp(53, 40_000)),
         (6, tcp(40_000, 53, SYN), tcp(53, 40_000, SYN | ACK)),
@@ -233,7 +233,7 @@ fn an_error_from_inside_quotes_what_was_sent_outside() {
 }
 
 #[test]
-fn two_inside_meet_by_the_address() {
+fn two_inside_hosts_reach_each_other_by_the_external_address() {
     let mut node = nat();
     let (_, out) = run(&mut node, &ip(OTHER, THERE, 17, &udp(80, 53)));
     let port = source(&out).1;
@@ -341,7 +341,7 @@ fn a_header_in_padding_is_none() {
 }
 
 #[test]
-fn an_error_about_a_packet_by_the_address_goes_back_to_another_inside() {
+fn an_error_about_a_hairpin_packet_goes_back_to_the_inside_host() {
     for (protocol, there, l4) in [
         (17, udp(80, 53), udp as fn(u16, u16) -> Vec<u8>),
         (6, tcp(80, 53, SYN), |from, to| tcp(from, to, SYN)),
@@ -392,7 +392,7 @@ const SECOND: [u8; 4] = [192, 0, 2, 8];
 const STRANGER: [u8; 4] = [203, 0, 113, 66];
 
 #[test]
-fn one_connections_end_ends_no_other_and_a_strangers_ends_none() {
+fn the_end_of_one_connection_or_a_strangers_reset_ends_no_other_of_its_mapping() {
     let ends: [&[Vec<u8>]; 6] = [
         &[back_from(STRANGER, RST)],
         &[back_from(STRANGER, FIN | ACK), out_to(STRANGER, RST | ACK)],
@@ -478,7 +478,7 @@ fn a_forged_reset_costs_an_active_connection_nothing() {
 }
 
 #[test]
-fn handshakes_that_nobody_ends_shut_nobody_out() {
+fn unfinished_handshakes_do_not_exhaust_the_ports() {
     let mut node = nat();
     open(&mut node, THERE);
     // More than there are ports, each answered by a cooperating server.
@@ -581,7 +581,7 @@ fn a_fragment_that_comes_before_its_first_one_is_sent_behind_it() {
 }
 
 #[test]
-fn what_is_held_has_its_limits() {
+fn held_fragments_are_limited() {
     let mut node = nat();
     run(&mut node, &ip(HERE, THERE, 17, &udp(40_000, 53)));
     let early = |node: &mut Node, id, count| {
@@ -628,7 +628,7 @@ fn fragments_of_nobody_inside_are_the_routers_in_any_order() {
 }
 
 #[test]
-fn fragments_by_the_address_go_to_another_inside_in_any_order() {
+fn hairpin_fragments_reach_another_inside_host_in_any_order() {
     let mut node = nat();
     let (_, out) = run(&mut node, &ip(OTHER, THERE, 17, &udp(80, 53)));
     let port = source(&out).1;
@@ -667,7 +667,7 @@ fn a_datagram_without_a_checksum_stays_without() {
 }
 
 #[test]
-fn when_ports_run_out_what_is_unanswered_makes_room_and_nothing_else() {
+fn when_ports_run_out_only_unanswered_mappings_are_evicted() {
     let ports = [
         ("first_port", &40_000_u16.to_le_bytes()[..]),
         ("last_port", &40_063_u16.to_le_bytes()[..]),
@@ -723,7 +723,7 @@ fn a_million_flows_from_inside_take_no_mapping_that_was_answered() {
 }
 
 #[test]
-fn what_is_not_its_business_goes_on_as_it_is() {
+fn packets_that_need_no_translation_are_forwarded_unchanged() {
     let mut node = nat();
     let mut ipv6 = vec![0; 54];
     ipv6[12..15].copy_from_slice(&[0x86, 0xdd, 0x60]);

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_says_all_that_is_chosen() {
+    fn the_answer_to_a_change_lists_all_settings() {
         let answer = Answer::changed(7, &Choice::default());
         assert_eq!(
             answer.body,

@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn the_node_is_asked_in_its_words() {
+    fn a_choice_is_encoded_as_the_nodes_transcode_argument() {
         for (settings, text) in [
             (&[][..], "width=160 height=120 rate=10 pixels=gray8"),
             (
@@ -400,7 +400,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_a_choice_or_told(name in "size|rate|kbits|format|palette|dither|layout|quality|\\PC*", value in "[0-9x.,a-f]{0,20}|\\PC{0,60}") {
+        fn any_setting_is_valid_or_refused_with_the_valid_values(name in "size|rate|kbits|format|palette|dither|layout|quality|\\PC*", value in "[0-9x.,a-f]{0,20}|\\PC{0,60}") {
             match with(&[(&name, &value)]) {
                 // A valid choice has a valid argument.
                 Ok(choice) => prop_assert!(choice.argument().is_ascii()),

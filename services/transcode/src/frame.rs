@@ -116,7 +116,7 @@ mod tests {
     };
 
     #[test]
-    fn a_head_is_as_it_is_drawn() {
+    fn a_frame_head_has_the_documented_layout() {
         let expected = [
             b'T', b'F', 0, 160, 1, 1, 3, 0x82, 1, 2, 3, 4, 10, 11, 12, 13, 0, 7, 1, 2, //
         ];

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_are_known_by_their_type_or_their_name() {
+    fn video_responses_are_recognised_by_content_type_or_file_name() {
         for (content_type, path, expected) in [
             ("video/mpeg", "/film", true),
             ("Video/MP2T; x=y", "/", true),
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_whole_video_as_it_is_passes() {
+    fn partial_coded_and_error_responses_are_not_taken_for_video() {
         let video = ("content-type", "video/mpeg");
         for (fields, expected) in [
             (&[(":status", "200"), video][..], true),

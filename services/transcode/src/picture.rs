@@ -188,7 +188,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_pictures_or_told(bytes in proptest::collection::vec(0u8..4, 0..200)) {
+        fn any_bytes_are_pictures_or_refused_with_their_offset(bytes in proptest::collection::vec(0u8..4, 0..200)) {
             let mut length = 0;
             for picture in Pictures::of(&bytes) {
                 match picture {

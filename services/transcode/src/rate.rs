@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_larger_than_the_bucket_goes_and_pays() {
+    fn a_picture_larger_than_the_token_bucket_is_sent_and_charged() {
         let mut rate = ByteRate::new(Some(8));
         assert!(rate.take(0, 10_000), "a full bucket");
         // 80,000 bits minus the 2,000 of the bucket, at 8 per millisecond.
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn another_rate_forgives_nothing_and_gives_nothing() {
+    fn changing_the_byte_rate_keeps_debt_and_grants_no_credit() {
         let mut rate = ByteRate::new(Some(8));
         assert!(rate.take(0, 10_000));
         rate.set(Some(80));

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_taken_out_of_what_the_server_sees() {
+    fn settings_are_removed_from_the_servers_request() {
         let none: [(&str, &[u8]); 0] = [];
         for (path, left, settings) in [
             ("/a", "/a", &[][..]),
@@ -208,7 +208,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_of_ours_is_left_and_nothing_else_is_lost(
+        fn only_tamandua_settings_are_removed_from_a_query(
             parts in proptest::collection::vec("(tamandua-[a-z]{0,5}=?)?[a-z0-9%=+.]{0,8}", 0..8),
         ) {
             let path = format!("/a?{}", parts.join("&"));

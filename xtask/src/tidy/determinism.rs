@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_on_reads_no_clock_that_jumps() {
+    fn code_of_a_running_node_reads_no_wall_clock() {
         let wall = "fn f() { let now = std::time::SystemTime::now(); }";
         assert_eq!(found("node/daemon/src/a.rs", wall), 1);
         assert_eq!(found("node/cell/src/a.rs", wall), 1);

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_long_has_no_bound() {
+    fn loops_recursion_indirect_calls_and_bulk_memory_have_no_cost_bound() {
         let bodies = [
             "(loop) (i32.const 0)",
             "(call $f)",
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn many_calls_of_brief_functions_are_not_brief() {
+    fn exponentially_many_calls_of_short_functions_have_no_cost_bound() {
         let chain = |depth: u32| {
             let mut text = "(func $f0)".to_owned();
             for level in 1..=depth {

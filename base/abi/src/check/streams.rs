@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_declares_counts() {
+    fn the_manifest_of_a_filter_sets_its_name_and_memory_limit() {
         let manifest = "abi = 1\\nname = \\\"compress\\\"\\nversion = \\\"1.2.0\\\"\\nwindow = 0\\nmemory_pages_max = 20\\n";
         let text = format!(
             r#"(module (@custom "tamandua" "{manifest}") (memory (export "memory") 17 1000)
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_named() {
+    fn another_proxy_wasm_version_is_refused_by_name() {
         let text =
             r#"(module (memory (export "memory") 1) (func (export "proxy_abi_version_0_1_0")))"#;
         let error = check(text).unwrap_err();

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_named() {
+    fn each_difference_from_the_expectation_is_reported() {
         let text = "verdicts = [\"pass\", \"drop 1\"]\n[counters]\ndropped = 2\nlost = 0\n";
         let expected = expectation(text).unwrap();
         let differences = expected.differences(&found(&["pass", "pass", "bounce"])).unwrap();
@@ -180,14 +180,14 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_of_the_pen_is_said() {
+    fn an_unknown_field_of_an_expectation_is_a_usage_error() {
         let error = expectation("verdict = []").unwrap_err();
         assert!(error.message.contains("verdict"), "{}", error.message);
         assert_eq!(error.code, ErrorCode::Usage);
     }
 
     #[test]
-    fn frames_that_differ_are_told_by_their_first_byte() {
+    fn a_difference_of_frames_is_reported_by_its_first_byte() {
         assert_eq!(difference(&[1, 2], &[1, 2]), None);
         assert_eq!(difference(&[1, 2], &[1, 3]).unwrap(), "byte 1 is 03, expected 02");
         assert_eq!(difference(&[1], &[1, 3]).unwrap(), "2 bytes, expected 1");

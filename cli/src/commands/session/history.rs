@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_is_shown_against_its_promise_or_its_most() {
+    fn a_resource_graph_is_scaled_to_the_reservation_or_the_maximum() {
         let session = gold(vec![step(0, 0), step(250, 700), step(500, 1400), step(0, 0)]);
         let steps = &session.used.history.as_ref().unwrap().seconds;
         let text = rows(&session, steps, "seconds", ASCII).unwrap().to_string();

@@ -122,7 +122,7 @@ mod tests {
         assert!(worked.iter().all(|time| !time.is_zero()), "{worked:?}");
     }
     #[test]
-    fn what_one_side_seals_the_other_opens() {
+    fn sealed_packets_are_opened_by_the_other_side() {
         let took = sealing(64, 3).unwrap();
         assert!(took.iter().all(|time| !time.is_zero()), "{took:?}");
     }

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_heap_is_collected_by_whoever_has_a_packet_meanwhile() {
+    fn a_shared_heap_is_collected_during_the_packets_of_either_user() {
         let bytes = wat::parse_str(HEAP).unwrap();
         let checked = abi::Unverified(&bytes).check().unwrap();
         let start = || {

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_block_is_a_sessions_or_dropped() {
+    fn each_block_of_ports_has_one_rule_of_a_session_or_a_drop_rule() {
         let text = text("n0", "sha256:0", &Populated { sessions: 3, block: 8, blocks: 4 }).unwrap();
         for ports in ["1024-1031", "1032-1039", "1040-1047", "1048-1055"] {
             assert_eq!(

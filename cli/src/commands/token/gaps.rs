@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_never_be_used_is_said_with_what_to_add() {
+    fn rights_that_can_never_be_used_are_reported_with_what_to_add() {
         assert!(says(&Grant::none()).contains("grants nothing"));
         assert!(says(&Grant { until: Some(NOW), ..Grant::all() }).contains("it ended 0 s ago"));
         assert!(says(&Grant { operations: Extent::none(), ..deploys() }).contains("add --may"));

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_said() {
+    fn rows_that_do_not_fit_the_screen_are_counted() {
         let mut sample = sample();
         sample.services = vec![sample.services[0].clone(); 40];
         sample.ports = vec![sample.ports[0].clone(); 9];
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_do_not_fit_leave_a_sign() {
+    fn columns_that_do_not_fit_are_marked() {
         let text = drawn(&sample(), 24, 60);
         let lines: Vec<&str> = text.split("\r\n").collect();
         let with = |word: &str| *lines.iter().find(|line| line.contains(word)).unwrap();
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn no_size_makes_it_scroll() {
+    fn the_screen_never_scrolls_at_any_terminal_size() {
         for columns in [1, 20, 200] {
             for lines in [1, 2, 5, 60] {
                 let text = drawn(&sample(), lines, columns);

@@ -305,7 +305,7 @@ fn a_list_that_is_too_long_drops_by_the_other_fields_of_its_match() {
 }
 
 #[test]
-fn the_most_masks_leave_room_for_their_hidden_keys() {
+fn the_maximum_of_masks_fits_with_their_hidden_keys() {
     let drop = |id| {
         // The narrower rules are better: none takes another's packets.
         let length = MASKS_MAX as u32 - 1 - id;
@@ -672,7 +672,7 @@ fn a_list_of_flows_is_one_mask_and_keeps_its_place_among_the_rules() {
 }
 
 #[test]
-fn in_each_stage_the_best_rule_counts() {
+fn the_best_rule_of_each_stage_applies() {
     let of = |id: u32, priority: u16, session: &str, stage: Option<Stage>, action: Action| {
         let spec = RuleSpec::new("ip 4".parse().unwrap(), action);
         Rule { id: RuleId(id), spec: RuleSpec { priority, session: name(session), stage, ..spec } }

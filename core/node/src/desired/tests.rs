@@ -519,7 +519,7 @@ fn running(state: &DesiredState) -> World {
 }
 
 #[test]
-fn losses_of_state_are_predicted_exactly() {
+fn a_plan_predicts_exactly_which_services_lose_their_state() {
     let mut state = DesiredState::default();
     for service in SERVICES {
         state.deploy(name(service), self::service(), Vec::new());

@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_is_found_where_it_is() {
+    fn an_error_in_a_match_has_its_column() {
         assert!(matches!(fault("  "), (1, MatchFault::Empty)));
         assert!(matches!(fault("proto udp prot 1"), (11, MatchFault::Word { .. })));
         assert!(matches!(fault("äö udp"), (1, MatchFault::Word { .. })));

@@ -164,7 +164,7 @@ fn the_first_rules_of_a_resumed_node_include_those_of_closed_services_that_did_n
 }
 
 #[test]
-fn a_full_list_of_awaited_rules_can_come() {
+fn as_many_awaited_rules_as_fit_can_all_be_added() {
     let mut node = node();
     let mut state = DesiredState::default();
     let count = RULES_MAX - 10;

@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_that_is_lost_too_often_gives_up_who_never_ran() {
+    fn a_service_that_never_ran_is_given_up_after_too_many_lost_cells() {
         let mut managed = service(OnFailure::Open);
         for _ in 1..FIRST_STARTS_MAX {
             assert!(managed.start(true).is_some());

@@ -33,7 +33,7 @@ fn owners(node: &Node) -> Vec<Option<Owner>> {
 }
 
 #[test]
-fn a_packet_is_one_principals_whatever_the_session() {
+fn overlapping_rules_of_two_principals_are_refused_in_any_session() {
     let mut node = node();
     node.handle_command(NOW, drops("dst 10.1.0.0/16", ALICE)).unwrap();
     effects(&mut node);

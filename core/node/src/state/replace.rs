@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_versions_that_did_not_start_the_one_that_ran_comes_back() {
+    fn after_several_versions_that_did_not_start_the_one_that_ran_is_restored() {
         let (mut replacements, mut rules) = (Replacements::default(), Rules::default());
         let mut managed = running("monitor", 0, &[]);
         managed.lose();

@@ -140,7 +140,7 @@ fn a_node_that_is_adopted_while_a_version_is_tried_starts_the_one_before_anew() 
 }
 
 #[test]
-fn state_is_not_lost_by_accident() {
+fn a_replacement_that_would_lose_state_is_refused_without_discard_state() {
     let mut node = running();
     let other = ModuleInfo { image: MemoryImage(1), ..version("new") };
     let (class, message) = refused(&mut node, deploy(other.clone(), &[]));
@@ -156,7 +156,7 @@ fn state_is_not_lost_by_accident() {
 }
 
 #[test]
-fn hooks_come_before_memory() {
+fn state_hooks_are_preferred_to_the_memory_image() {
     let mut node = running();
     let hands_over = |digest| ModuleInfo { hands_state_over: true, ..version(digest) };
     node.handle_command(NOW, deploy(hands_over("a"), &[])).unwrap();
@@ -170,7 +170,7 @@ fn hooks_come_before_memory() {
 }
 
 #[test]
-fn one_at_a_time_and_a_lost_cell_takes_it_back() {
+fn one_replacement_runs_at_a_time_and_a_lost_cell_reverts_it() {
     let mut node = running();
     node.handle_command(NOW, deploy(version("new"), &["ip 6"])).unwrap();
     effects(&mut node);
@@ -191,7 +191,7 @@ fn one_at_a_time_and_a_lost_cell_takes_it_back() {
 }
 
 #[test]
-fn a_service_that_failed_begins_anew_as_another() {
+fn another_version_of_a_failed_service_starts_anew() {
     let mut node = running();
     node.handle_event(NOW, Event::ServiceFailed { entry: EntryId(0), reason: "trap".into() });
     effects(&mut node);
@@ -279,7 +279,7 @@ fn a_version_that_starts_after_the_cell_was_away_stays_through_another_loss() {
 }
 
 #[test]
-fn of_several_versions_that_have_not_started_the_one_that_ran_comes_back() {
+fn after_several_unstarted_versions_the_one_that_ran_is_restored() {
     let mut node = running();
     node.handle_event(NOW, lost());
     for (digest, rules) in [("second", &["ip 6"][..]), ("third", &["proto tcp"]), ("fourth", &[])] {

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn services_at_user_level_only_leave_low_entries_to_others() {
+    fn services_for_user_level_only_take_entries_for_lower_levels_last() {
         let (below, all) = (BELOW_MAX as u16, SERVICES_MAX as u16);
         let taken_until = |last: u16| move |entry: &EntryId| entry.0 >= last;
         let user = |last| next_free_entry(false, next(0, 0), taken_until(last));

@@ -185,7 +185,7 @@ fn an_impossible_session_is_refused_with_advice() {
 }
 
 #[test]
-fn there_is_room_for_ten_thousand_sessions_and_a_last_one() {
+fn a_node_holds_ten_thousand_sessions_and_refuses_more_than_the_maximum() {
     let mut node = node();
     let wanted = |count: usize| {
         let named = (0..count).map(|n| (name(&format!("s{n}")), DesiredSession::default()));
@@ -200,7 +200,7 @@ fn there_is_room_for_ten_thousand_sessions_and_a_last_one() {
 }
 
 #[test]
-fn sessions_that_are_not_wanted_are_promised_nothing_until_they_go() {
+fn sessions_no_longer_desired_lose_their_reservation_until_they_are_removed() {
     let mut node = with_gold();
     let silver = DesiredSession { reservation: reservation(r#"{"weight":5}"#), owner: None };
     let sessions = [(name("silver"), silver)].into();

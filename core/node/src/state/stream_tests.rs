@@ -56,7 +56,7 @@ fn rules_of_streams_lead_to_the_listener_for_as_long_as_it_is_there() {
 }
 
 #[test]
-fn rules_of_closed_streams_drop_what_the_listener_does_not_take() {
+fn rules_of_closed_stream_services_drop_packets_without_a_listener() {
     let mut node = node();
     let mut command = deploy("guard", "proto tcp dport 80");
     if let Command::Deploy { on_failure, .. } = &mut command {

@@ -447,7 +447,7 @@ fn a_service_starts_where_it_is_wanted_or_above() {
 }
 
 #[test]
-fn a_switch_takes_everything_to_user_level_and_keeps_it_there() {
+fn switching_bpf_off_moves_all_services_to_user_level_and_keeps_them_there() {
     let mut node = node();
     let (entry, nic, user) = (EntryId(0), abi::Level::Nic, abi::Level::User);
     node.handle_command(NOW, deploy_with("a", module("\"nic\", \"user\""), vec![])).unwrap();
@@ -512,7 +512,7 @@ fn as_many_rules_as_counters_and_no_more() {
 }
 
 #[test]
-fn of_too_many_rules_none_is_looked_at() {
+fn too_many_rules_are_refused_before_any_is_checked() {
     let mut node = node();
     // A principal's rule in a stage of the operator's.
     let mut wrong = RuleSpec::new("any".parse().unwrap(), Action::Forward);
@@ -639,7 +639,7 @@ fn a_graph_has_no_cycle_one_session_and_few_edges() {
 }
 
 #[test]
-fn an_edge_to_what_has_not_run_is_refused() {
+fn an_edge_to_a_service_that_has_not_run_is_refused() {
     let mut node = node();
     node.handle_command(NOW, deploy("monitor", "proto udp")).unwrap();
     effects(&mut node);
@@ -648,7 +648,7 @@ fn an_edge_to_what_has_not_run_is_refused() {
 }
 
 #[test]
-fn stages_are_the_operators_and_a_packet_is_one_principals() {
+fn only_the_operator_chooses_stages_and_a_packet_belongs_to_one_principal() {
     use crate::rule::Stage;
     let mut node = running();
     let of = |session: &str, stage: Option<Stage>, text: &str| {

@@ -20,7 +20,7 @@ fn fetch(digest: u32) -> Fetch<u32> {
 }
 
 #[test]
-fn ten_thousand_that_want_one_module_make_one_fetch_and_the_first_pays() {
+fn ten_thousand_requests_for_one_module_cause_one_fetch_and_the_first_pays() {
     let mut table = Table::default();
     let mut all = Vec::new();
     for number in 0..10_000_u32 {
@@ -36,7 +36,7 @@ fn ten_thousand_that_want_one_module_make_one_fetch_and_the_first_pays() {
 }
 
 #[test]
-fn ten_thousand_of_one_payer_find_room_and_another_payer_does_besides() {
+fn ten_thousand_requests_of_one_payer_fit_and_those_of_another_beside_them() {
     let mut table = Table::default();
     let mut taken = 0;
     while matches!(table.ask(Nanos(0), 1, FAR, 1), RequestOutcome::Waits(_)) {
@@ -73,7 +73,7 @@ fn a_module_that_no_request_waits_for_is_not_fetched() {
 }
 
 #[test]
-fn a_miss_is_remembered_and_forgotten_and_what_is_not_there_for_longer() {
+fn a_failed_fetch_is_remembered_for_a_while_and_a_missing_module_for_longer() {
     let mut table = Table::default();
     for (digest, miss, how_long) in
         [(1, Miss::NotThere, NOT_THERE_FOR), (2, Miss::Failed, FAILED_FOR)]
@@ -92,7 +92,7 @@ fn a_miss_is_remembered_and_forgotten_and_what_is_not_there_for_longer() {
 }
 
 #[test]
-fn a_miss_of_one_payer_is_not_anothers_and_one_that_came_is_no_miss() {
+fn a_miss_holds_for_its_payer_only_and_until_the_module_arrives() {
     let mut table = Table::default();
     table.remember(Nanos(0), fetch(1), Some(4), Miss::NotThere, "not yours");
     assert!(matches!(table.ask(Nanos(1), 1, FAR, 4), RequestOutcome::Missed { .. }));
@@ -102,7 +102,7 @@ fn a_miss_of_one_payer_is_not_anothers_and_one_that_came_is_no_miss() {
 }
 
 #[test]
-fn a_miss_with_few_nodes_is_none_for_who_may_ask_more() {
+fn a_miss_with_few_hops_does_not_answer_a_request_with_more_hops() {
     let mut table = Table::default();
     let near = Fetch { digest: 1, hops: Hops::new(1) };
     table.remember(Nanos(0), near, None, Miss::NotThere, "near");
@@ -112,7 +112,7 @@ fn a_miss_with_few_nodes_is_none_for_who_may_ask_more() {
 }
 
 #[test]
-fn one_payer_has_half_of_the_fetches_and_others_are_begun_before_its_next() {
+fn one_payer_has_at_most_half_of_the_fetches_and_others_come_before_its_next() {
     let mut table = Table::default();
     let mut digest = 0;
     while matches!(table.ask(Nanos(0), digest, FAR, 1), RequestOutcome::Waits(_)) {
@@ -178,7 +178,7 @@ proptest! {
     /// Every waiting request is answered once or cancelled, no module is fetched twice at a time,
     /// no miss is fetched again before it expires, and the limits hold.
     #[test]
-    fn everybody_is_answered_once_whatever_happens(steps in steps()) {
+    fn every_waiting_request_is_answered_once_in_any_history(steps in steps()) {
         let mut table = Table::default();
         let mut now = Nanos(0);
         let mut waiting: Vec<(Waiter, u32)> = Vec::new();

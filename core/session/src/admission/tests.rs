@@ -101,7 +101,7 @@ fn many_short_slices_are_refused_for_their_overruns() {
 }
 
 #[test]
-fn with_one_core_nothing_is_promised_below_100_ms() {
+fn with_one_core_no_period_below_100_ms_is_admitted() {
     let mut admission = Admission::new(Capacity { one_core: true, ..capacity() });
     for text in
         [r#"{"cpu":["10ms/99ms"]}"#, r#"{"below":"1ms/4ms"}"#, r#"{"send":{"left":"1ms/6ms"}}"#]

@@ -169,7 +169,7 @@ fn the_overhead_of_a_packet_counts() {
 }
 
 #[test]
-fn nothing_is_allocated_once_as_many_wait_as_ever_do() {
+fn sending_allocates_nothing_once_the_queues_have_reached_their_maximum() {
     let mut schedule = Schedule::new(port());
     for session in 2..100 {
         let share = (session % 2 == 0).then_some("120us/20ms");

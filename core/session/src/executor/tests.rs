@@ -149,7 +149,7 @@ fn a_change_begins_with_the_next_period_and_a_removed_handle_has_no_effect() {
 }
 
 #[test]
-fn nothing_is_allocated_once_everybody_is_there() {
+fn scheduling_allocates_nothing_once_all_processors_are_added() {
     let mut schedule = Schedule::new();
     let all: Vec<ProcessorId> = (0u16..200)
         .map(|n| {

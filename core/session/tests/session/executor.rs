@@ -61,7 +61,7 @@ fn reservations_that_change_in_use_are_kept_before_and_after() {
 /// RCANE, Figure 11: A has no reservation; B, C and D arrive every 3 s with 10, 20 and 30 % of 4 ms
 /// and no extra time. All of them are busy.
 #[test]
-fn three_promises_at_4_ms_beside_best_effort_are_kept_in_each_period() {
+fn three_reservations_of_4_ms_beside_best_effort_are_kept_in_each_period() {
     let promised = ["400us/4ms", "800us/4ms", "1200us/4ms"];
     let members = promised.map(|share| Member::busy(share.parse().unwrap()));
     let set = Set { members: members.to_vec(), stop_max: 22_000, ..Set::beside_best_effort() };

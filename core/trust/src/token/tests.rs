@@ -78,7 +78,7 @@ fn lacks(token: &Token, ask: &AccessRequest, now: UnixTime) -> String {
 }
 
 #[test]
-fn a_digest_of_which_nothing_else_is_known_may_be_granted_unless_only_others_are() {
+fn an_unknown_module_may_be_granted_unless_only_other_digests_are() {
     let modules = |texts: &[&str]| {
         let patterns = texts.iter().map(|text| text.parse().unwrap());
         Grant { modules: Extent::only(patterns), ..Grant::all() }

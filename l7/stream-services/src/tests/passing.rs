@@ -140,7 +140,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_arrives_is_what_was_sent(
+    fn messages_arrive_as_they_were_sent_wherever_they_are_cut(
         pairs in vec(pair(), 1..6),
         sizes in vec(1_usize..300, 1..6),
         has_callbacks: bool,
@@ -161,7 +161,7 @@ proptest! {
 
     /// Parts of messages in any order: no panic, and the output is valid.
     #[test]
-    fn whatever_both_ends_send_what_goes_on_is_valid(
+    fn forwarded_messages_are_valid_whatever_both_ends_send(
         turns in vec((any::<bool>(), pair(), vec((any::<prop::sample::Index>(), any::<u8>()), 0..2)), 1..6),
         size in 1_usize..80,
         has_callbacks: bool,

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn each_of_a_crowd_hears_what_is_played() {
+    fn every_listener_of_a_crowd_receives_what_is_played() {
         let here = NetNs::current().unwrap();
         let bound = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let at = bound.local_addr().unwrap();

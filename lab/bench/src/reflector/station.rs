@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_played_is_the_same_wherever_it_is_cut() {
+    fn a_station_plays_the_same_bytes_from_any_offset() {
         let all: Vec<u8> = (0..60).flat_map(frame).collect();
         let to = all.len() as u64;
         for from in [0, 1, 416, 417, 418, 20_000, to - 1] {
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_station_plays_whole_frames_to_who_asks_until_it_goes() {
+    fn a_station_plays_whole_frames_to_each_client_until_it_is_dropped() {
         let here = NetNs::current().unwrap();
         let at = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let station = Station::asked(&here, at, 1).unwrap();

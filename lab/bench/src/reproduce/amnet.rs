@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_go_beyond_what_one_pass_carries() {
+    fn offered_loads_exceed_the_capacity_of_one_pass() {
         let loads: Vec<f64> = steps(true).collect();
         assert_eq!((loads.len(), loads.last().copied()), (6, Some(1.5)));
     }

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_saved_is_of_the_time_without() {
+    fn savings_are_a_percentage_of_the_uncompressed_time() {
         let times =
             |rate, length, is_noise, with| Times { rate, length, is_noise, with, without: 100.0 };
         let drawn = drawn(&[

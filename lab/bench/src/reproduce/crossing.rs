@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_papers_values_stand_beside_the_same_size_of_ours() {
+    fn the_papers_values_are_compared_at_the_same_packet_size() {
         let point = |curve: &str, length, delay| Point {
             curve: curve.to_owned(),
             length,

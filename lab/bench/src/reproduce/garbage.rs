@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_has_what_was_looked_at_for_its_packets() {
+    fn scanned_objects_are_reported_per_packet_of_each_user() {
         let before = Counted { looked: [100, 10], packets: [10, 10] };
         let now = Counted { looked: [300, 15], packets: [20, 15] };
         let points = points_of("one heap", 1.0, &before, &now);

@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn dots_are_of_the_curves_that_a_panel_names_beside_its_line() {
+    fn a_scatter_panel_draws_its_named_curves_and_its_reference_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.svg");
         let point = |curve: &str, length, time| Point {

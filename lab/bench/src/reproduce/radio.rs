@@ -323,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_line_carries_is_what_nearly_all_hear() {
+    fn a_links_capacity_is_where_nearly_all_listeners_hear_everything() {
         let heard = |delivery, listeners: usize, whole, delivered, streams| ListenerResult {
             delivery,
             listeners,

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_received_is_found_by_period_and_queue() {
+    fn measured_reception_is_looked_up_by_period_and_queue() {
         let point = |curve: &str, buffer, throughput| Point {
             curve: curve.to_owned(),
             buffer: Some(buffer),

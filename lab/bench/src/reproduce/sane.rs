@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_three_hash_alike() {
+    fn all_three_hash_implementations_agree() {
         if !testbase::root_or_skip("BPF programs") {
             return;
         }
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_more_costs_what_lies_between_the_shortest_and_the_longest() {
+    fn the_cost_of_a_byte_is_the_slope_between_the_shortest_and_the_longest() {
         let point = |length, time_us| Point {
             curve: C.to_owned(),
             length,

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_is_of_the_time_between_two_looks() {
+    fn a_sessions_share_is_of_the_time_between_two_samples() {
         let begin = Instant::now();
         let ms = Duration::from_millis;
         let used = |a, b| [("a".to_owned(), ms(a)), ("b".to_owned(), ms(b))].into();

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_that_did_not_arrive_are_no_points_and_are_told() {
+    fn lost_packets_are_no_points_of_a_plot_and_are_counted_in_a_note() {
         let series = [Some(2.0), None, Some(4.0), Some(9.0)];
         assert_eq!(of(&series, |at| at < 3), Some(3.0));
         assert_eq!(of(&series, |at| at == 1), None);

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_between_two_looks_is_noticed() {
+    fn a_pause_between_two_polls_is_noticed() {
         let sockets = Watched::new().unwrap();
         assert_eq!(sockets.pause(), Duration::ZERO);
         sockets.ready(Duration::ZERO).unwrap();

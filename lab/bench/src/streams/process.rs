@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_uses_is_read() {
+    fn processor_time_and_memory_of_a_process_are_parsed() {
         let stat = "7 (a (strange) name) S 1 7 7 0 -1 4194304 1 2 3 4 150 25 0 0 20 0 1 0 9 1 1";
         assert_eq!(stat_ticks(stat), Some(175));
         assert_eq!(stat_ticks("7 (cut) S 1"), None);

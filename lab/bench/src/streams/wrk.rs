@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_script_prints_is_read() {
+    fn the_output_of_the_wrk_script_is_parsed() {
         let text = "Running 1s test @ http://10.201.0.1/1k\n  Requests/sec:  9.5k\n\
                     tamandua 1100000 33000 36000000 1900 4100 2\nrefused 3\n";
         let seen = Seen {

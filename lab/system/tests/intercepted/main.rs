@@ -201,7 +201,7 @@ impl Application for Upper {
 }
 
 #[test]
-fn bytes_that_somebody_wants_to_see_go_through_his_hands_both_ways() {
+fn a_handler_sees_and_edits_bytes_in_both_directions() {
     if !root_or_skip("handled connections") {
         return;
     }
@@ -267,7 +267,7 @@ fn a_server_that_refuses_resets_its_client() {
 }
 
 #[test]
-fn what_one_end_does_not_read_the_other_may_not_send() {
+fn a_peer_that_does_not_read_stops_the_other_from_sending() {
     if !root_or_skip("back-pressure") {
         return;
     }

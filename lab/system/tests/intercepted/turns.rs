@@ -101,7 +101,7 @@ fn sent_to(lab: &Intercepting, peer: &str) -> (u64, u64) {
 const ROUNDS: u64 = 50;
 
 #[test]
-fn what_both_ends_are_told_goes_together_when_they_talk_by_turns() {
+fn in_request_response_traffic_data_and_acknowledgements_share_segments() {
     if !root_or_skip("packets of intercepted connections") {
         return;
     }
@@ -140,7 +140,7 @@ fn what_both_ends_are_told_goes_together_when_they_talk_by_turns() {
 }
 
 #[test]
-fn an_end_goes_with_the_bytes_in_front_of_it() {
+fn a_fin_is_sent_with_the_last_bytes() {
     if !root_or_skip("packets of intercepted connections") {
         return;
     }

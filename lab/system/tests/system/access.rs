@@ -136,7 +136,7 @@ impl World {
 }
 
 #[test]
-fn a_principal_sees_his_own_and_nothing_of_others() {
+fn a_principal_sees_only_its_own_services_rules_and_events() {
     if !root_or_skip("access") {
         return;
     }
@@ -179,7 +179,7 @@ fn a_principal_sees_his_own_and_nothing_of_others() {
 }
 
 #[test]
-fn revocation_stops_what_ran_within_a_second_and_for_good() {
+fn revocation_stops_services_within_a_second_and_permanently() {
     if !root_or_skip("access") {
         return;
     }
@@ -235,7 +235,7 @@ fn revocation_stops_what_ran_within_a_second_and_for_good() {
 }
 
 #[test]
-fn what_runs_ends_with_its_capability_and_outlives_daemons_until_then() {
+fn a_service_ends_when_its_capability_expires_also_under_the_next_daemon() {
     if !root_or_skip("access") {
         return;
     }
@@ -304,7 +304,7 @@ where
 }
 
 #[test]
-fn over_the_network_it_takes_the_nodes_key_and_a_token() {
+fn network_access_needs_the_nodes_key_and_a_token() {
     if !root_or_skip("access") {
         return;
     }
@@ -382,7 +382,7 @@ fn over_the_network_it_takes_the_nodes_key_and_a_token() {
 }
 
 #[test]
-fn without_a_token_there_is_only_what_the_operator_lets_anyone_run() {
+fn without_a_token_only_modules_that_the_operator_allows_anyone_run() {
     if !root_or_skip("access") {
         return;
     }
@@ -411,7 +411,7 @@ fn without_a_token_there_is_only_what_the_operator_lets_anyone_run() {
 }
 
 #[test]
-fn who_fills_all_connections_of_the_network_keeps_nobody_from_the_socket() {
+fn filling_all_network_connections_does_not_block_the_local_socket() {
     if !root_or_skip("access") {
         return;
     }
@@ -438,7 +438,7 @@ fn who_fills_all_connections_of_the_network_keeps_nobody_from_the_socket() {
 }
 
 #[test]
-fn a_node_made_of_a_backup_is_that_node() {
+fn a_node_restored_from_a_backup_has_its_key_state_owners_and_revocations() {
     if !root_or_skip("backup") {
         return;
     }

@@ -162,7 +162,7 @@ fn packets_of_an_association_call_modules_and_are_answered() {
 }
 
 #[test]
-fn nobody_calls_what_he_may_not() {
+fn modules_cannot_be_called_without_a_token_for_them() {
     if !root_or_skip("associations") {
         return;
     }
@@ -212,7 +212,7 @@ fn nobody_calls_what_he_may_not() {
 }
 
 #[test]
-fn what_is_revoked_calls_nothing_any_more_within_a_second() {
+fn a_revoked_token_calls_nothing_after_a_second() {
     if !root_or_skip("associations") {
         return;
     }

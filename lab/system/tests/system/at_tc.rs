@@ -57,7 +57,7 @@ fn connections_at_tc_have_their_addresses_and_every_byte_and_count_as_their_fram
 }
 
 #[test]
-fn what_is_for_no_stream_goes_by_the_kernel_or_is_dropped_by_a_rule() {
+fn at_tc_packets_of_no_stream_are_left_to_the_kernel_or_dropped_by_a_rule() {
     if !root_or_skip("ports at tc") {
         return;
     }

@@ -15,7 +15,7 @@ const MUTATIONS: usize = 3000;
 const SEED: u64 = 2;
 
 #[test]
-fn every_bad_frame_is_counted_under_its_reason() {
+fn every_malformed_frame_is_counted_under_its_reason() {
     if !root_or_skip("bad frames") {
         return;
     }
@@ -25,7 +25,7 @@ fn every_bad_frame_is_counted_under_its_reason() {
 }
 
 #[test]
-fn bad_frames_reach_no_service_and_odd_ones_do_no_harm() {
+fn malformed_frames_reach_no_service_and_unusual_ones_do_no_harm() {
     if !root_or_skip("bad frames and a service") {
         return;
     }

@@ -73,7 +73,7 @@ fn rate(line: &Line, session: &str, time: Duration, speed: u64) -> (f64, f64) {
 }
 
 #[test]
-fn a_session_is_held_to_its_time_below_and_others_lose_nothing() {
+fn a_session_is_limited_to_its_in_kernel_time_and_others_lose_no_packet() {
     if !root_or_skip("time below user level") {
         return;
     }
@@ -152,7 +152,7 @@ fn a_session_is_held_to_its_time_below_and_others_lose_nothing() {
 }
 
 #[test]
-fn without_a_promise_there_is_a_limit_only_where_somebody_has_one_and_a_new_daemon_keeps_it() {
+fn unreserved_in_kernel_time_is_limited_only_beside_a_reservation_also_by_the_next_daemon() {
     if !root_or_skip("time below user level") {
         return;
     }

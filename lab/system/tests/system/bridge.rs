@@ -113,7 +113,7 @@ fn router_has_neighbours(line: &Line) -> bool {
 }
 
 #[test]
-fn two_hosts_of_one_network_meet_through_a_node_in_line() {
+fn two_hosts_of_one_network_communicate_through_a_bridged_pair() {
     if !root_or_skip("a bridged pair") {
         return;
     }
@@ -220,7 +220,7 @@ fn frames_of_any_kind_cross_unchanged_and_reach_no_kernel() {
 }
 
 #[test]
-fn a_service_in_line_has_its_verdicts_at_each_level() {
+fn a_service_on_a_bridged_pair_has_its_verdicts_at_each_level() {
     if !root_or_skip("a service in line") {
         return;
     }
@@ -266,7 +266,7 @@ fn a_service_in_line_has_its_verdicts_at_each_level() {
 }
 
 #[test]
-fn a_bridge_whose_cell_dies_goes_on_and_one_whose_other_end_is_gone_says_so() {
+fn a_bridge_forwards_without_its_cell_and_counts_frames_for_a_missing_end() {
     if !root_or_skip("a bridge in trouble") {
         return;
     }

@@ -311,7 +311,7 @@ mod alone {
     use super::*;
 
     #[test]
-    fn what_modules_below_user_level_make_of_packets_is_captured_with_their_verdict() {
+    fn packets_handled_below_user_level_are_captured_with_their_verdict() {
         if !root_or_skip("captures behind modules at nic and kernel") {
             return;
         }

@@ -59,7 +59,7 @@ fn charged(line: &Line) -> Vec<(String, Duration)> {
 }
 
 #[test]
-fn what_sessions_are_charged_is_what_the_kernel_says_that_their_cell_used() {
+fn time_charged_to_sessions_is_what_the_kernel_accounts_to_the_cell() {
     if !root_or_skip("accounts of processor time") {
         return;
     }

@@ -79,7 +79,7 @@ fn forward_udp() -> RulesRequest {
 }
 
 #[test]
-fn a_killed_cell_is_replaced_within_a_second_and_packets_go_plainly_meanwhile() {
+fn a_killed_cell_is_replaced_within_a_second_and_packets_are_forwarded_meanwhile() {
     if !root_or_skip("a killed cell") {
         return;
     }

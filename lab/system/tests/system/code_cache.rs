@@ -77,7 +77,7 @@ fn neither_the_next_cell_nor_the_next_daemon_compiles_what_ran_before() {
 }
 
 #[test]
-fn code_that_somebody_else_wrote_is_not_run_but_compiled_anew() {
+fn cached_code_that_does_not_verify_is_compiled_anew() {
     if !root_or_skip("code that was changed on the disk") {
         return;
     }

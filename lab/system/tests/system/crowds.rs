@@ -149,7 +149,7 @@ fn a_thousand_listeners_at_a_node_outlive_their_origin_and_each_other() {
 }
 
 #[test]
-fn who_pauses_at_a_node_skips_whole_frames_and_others_miss_none() {
+fn a_paused_listener_skips_whole_frames_and_others_miss_none() {
     const LISTENERS: usize = 10;
     if !root_or_skip("listeners who pause") {
         return;

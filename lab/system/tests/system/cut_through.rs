@@ -42,7 +42,7 @@ fn rule(text: &str, action: &str, session: &str) -> RulesRequest {
 }
 
 #[test]
-fn a_rule_sends_packets_straight_out_by_a_port_on_its_sessions_share() {
+fn a_cut_through_rule_forwards_within_its_sessions_port_share() {
     if !root_or_skip("cut-through") {
         return;
     }
@@ -97,7 +97,7 @@ fn a_rule_sends_packets_straight_out_by_a_port_on_its_sessions_share() {
 }
 
 #[test]
-fn whoever_may_not_send_by_a_port_adds_no_rule_that_does() {
+fn a_cut_through_rule_needs_a_port_share_and_the_right_to_its_traffic() {
     if !root_or_skip("cut-through") {
         return;
     }
@@ -126,7 +126,7 @@ fn whoever_may_not_send_by_a_port_adds_no_rule_that_does() {
 }
 
 #[test]
-fn a_rule_of_a_file_that_sends_out_by_a_port_is_there_as_it_was_written() {
+fn a_cut_through_rule_of_a_file_is_installed_as_written() {
     if !root_or_skip("cut-through") {
         return;
     }

@@ -72,7 +72,7 @@ fn ended(line: &Line, service: &str, frames: u64) -> ServiceStats {
 }
 
 #[test]
-fn a_frame_that_a_module_sends_round_and_round_ends_with_a_reason() {
+fn a_frame_that_a_module_sends_in_a_loop_is_dropped_with_a_reason() {
     if !root_or_skip("redirect cycles") {
         return;
     }
@@ -103,7 +103,7 @@ fn a_frame_that_a_module_sends_round_and_round_ends_with_a_reason() {
 }
 
 #[test]
-fn a_frame_that_is_bounced_between_two_ports_ends_with_a_reason() {
+fn a_frame_bounced_between_two_ports_is_dropped_with_a_reason() {
     if !root_or_skip("bounce cycles") {
         return;
     }

@@ -318,7 +318,7 @@ fn a_registry_sends_a_node_to_other_machines_and_never_to_itself() {
 }
 
 #[test]
-fn what_nobody_has_signed_whom_the_node_believes_is_not_kept_and_what_somebody_has_is() {
+fn fetched_modules_are_kept_only_with_a_signature_of_a_trusted_signer() {
     if !root_or_skip("demand loading") {
         return;
     }
@@ -360,7 +360,7 @@ fn what_nobody_has_signed_whom_the_node_believes_is_not_kept_and_what_somebody_h
 }
 
 #[test]
-fn what_a_capability_does_not_reach_is_not_there_and_is_not_even_fetched_if_that_is_plain() {
+fn modules_beyond_a_capability_are_not_found_and_not_fetched_where_that_is_certain() {
     if !root_or_skip("demand loading") {
         return;
     }

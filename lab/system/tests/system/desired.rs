@@ -159,7 +159,7 @@ fn no_packet_is_lost_while_states_are_applied() {
 }
 
 #[test]
-fn what_nobody_confirms_is_taken_back_in_time_and_at_a_restart() {
+fn an_unconfirmed_change_is_reverted_after_its_time_and_at_a_restart() {
     if !root_or_skip("confirmations") {
         return;
     }
@@ -232,7 +232,7 @@ fn assert_everything(line: &Line) {
 }
 
 #[test]
-fn a_node_that_starts_again_runs_what_it_ran() {
+fn a_restarted_node_runs_everything_that_it_ran_before() {
     if !root_or_skip("a restart") {
         return;
     }
@@ -249,7 +249,7 @@ fn a_node_that_starts_again_runs_what_it_ran() {
 }
 
 #[test]
-fn a_node_killed_at_any_moment_has_what_it_said_was_done() {
+fn a_node_killed_at_any_moment_keeps_every_acknowledged_change() {
     if !root_or_skip("kills at random") {
         return;
     }

@@ -173,7 +173,7 @@ fn assert_near(parts: [f64; 3], expected: [f64; 3]) {
 }
 
 #[test]
-fn each_session_sends_its_share_of_a_port_and_those_without_one_the_rest() {
+fn each_session_sends_its_port_share_and_sessions_without_one_divide_the_rest() {
     if !root_or_skip("shares of ports") {
         return;
     }
@@ -213,7 +213,7 @@ pub fn of_rate(counts: [f64; 3], took: Duration, rate: f64) -> [f64; 3] {
 }
 
 #[test]
-fn below_user_level_no_session_sends_more_than_its_share_and_the_others_what_is_left() {
+fn below_user_level_sessions_are_held_to_their_port_shares_and_others_to_the_rest() {
     if !root_or_skip("shares of ports") {
         return;
     }
@@ -280,7 +280,7 @@ fn a_session_has_one_share_of_a_port_wherever_its_packets_leave_from() {
 }
 
 #[test]
-fn what_waits_for_its_share_leaves_when_the_share_is_given_up_and_is_lost_for_no_reason() {
+fn packets_waiting_for_a_port_share_are_sent_without_loss_when_it_is_removed() {
     if !root_or_skip("shares of ports") {
         return;
     }
@@ -370,7 +370,7 @@ fn at_kernel_a_burst_waits_for_its_share_and_is_sent_in_order_without_a_loss() {
 }
 
 #[test]
-fn what_waits_at_kernel_leaves_when_the_share_or_the_session_goes() {
+fn packets_waiting_at_kernel_are_sent_when_the_share_or_session_is_removed() {
     if !root_or_skip("shares of ports") {
         return;
     }

@@ -95,7 +95,7 @@ fn try_all(it: &mut Hostile, scene: &Scene, expected: fn(&Attempt) -> Expected) 
 }
 
 #[test]
-fn hostile_native_code_in_a_cell_or_compiler_gets_nowhere_that_root_would() {
+fn hostile_native_code_in_a_cell_or_compiler_is_refused_every_way_out() {
     if !root_or_skip("escape") {
         return;
     }

@@ -38,7 +38,7 @@ const DROPPING: &str = r#"
 (func (export "on_packet") (result i32) (i32.const 0x00070001))"#;
 
 #[test]
-fn drops_come_by_reason_with_service_rule_module_and_session_and_none_is_uncounted() {
+fn drops_are_reported_by_reason_with_service_rule_module_and_session() {
     if !root_or_skip("events of drops") {
         return;
     }
@@ -89,7 +89,7 @@ const TELLING: &str = r#"
   (i32.const 0))"#;
 
 #[test]
-fn events_of_modules_come_with_their_count_and_what_is_left_out_is_counted() {
+fn events_of_modules_have_their_count_and_omitted_ones_are_counted() {
     if !root_or_skip("events of modules") {
         return;
     }
@@ -124,7 +124,7 @@ fn events_of_modules_come_with_their_count_and_what_is_left_out_is_counted() {
 }
 
 #[test]
-fn a_cell_that_does_not_answer_is_told_of() {
+fn a_hanging_cell_is_reported_by_an_event() {
     if !root_or_skip("a cell that hangs") {
         return;
     }
@@ -152,7 +152,7 @@ fn a_cell_that_does_not_answer_is_told_of() {
 }
 
 #[test]
-fn who_follows_hears_of_the_cell_of_services_and_of_rules_in_order() {
+fn followed_events_report_cell_services_and_rules_in_order() {
     if !root_or_skip("following events") {
         return;
     }

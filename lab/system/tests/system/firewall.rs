@@ -26,7 +26,7 @@ fn addresses(line: &Line, host: &str) -> [std::net::IpAddr; 2] {
 }
 
 #[test]
-fn who_is_inside_gets_answers_and_nobody_else_gets_in() {
+fn the_firewall_admits_replies_and_refuses_connections_from_outside() {
     if !root_or_skip("the firewall") {
         return;
     }
@@ -53,7 +53,7 @@ fn who_is_inside_gets_answers_and_nobody_else_gets_in() {
 }
 
 #[test]
-fn what_is_allowed_gets_in() {
+fn the_firewall_admits_allowed_traffic_from_outside() {
     if !root_or_skip("the firewall") {
         return;
     }
@@ -90,7 +90,7 @@ fn a_connection_lives_while_the_firewall_moves() {
 }
 
 #[test]
-fn what_it_knows_can_be_flushed() {
+fn the_firewalls_connections_are_flushed_by_a_message() {
     if !root_or_skip("messages to the firewall") {
         return;
     }

@@ -245,7 +245,7 @@ fn tcp_crosses_a_link_with_delay_loss_and_a_rate_whole_and_no_faster() {
 }
 
 #[test]
-fn a_lab_says_what_its_links_do_and_leaves_nothing_of_them() {
+fn a_lab_shows_the_properties_of_its_links_and_removes_them() {
     if !root_or_skip("links of a lab") {
         return;
     }

@@ -1,6 +1,6 @@
 //! Kernel state that a node follows: each change, made while packets of a cached flow and of new
 //! ones pass, applies to the next packets, and so does its end. [`TABLE`] is the list of
-//! docs/reference/kernel.md, which `the_page_lists_what_is_followed` generates.
+//! docs/reference/kernel.md, which `the_page_on_the_kernel_lists_everything_that_is_followed` generates.
 //!
 //! ```text
 //!  client ── left  r1  right ── server, with 10.99.0.1 and fd99::1 on its loopback
@@ -621,7 +621,7 @@ impl Flows {
         Ok(())
     }
 
-    fn look_at(&self, it: &Change) -> Result<(), String> {
+    fn check_change(&self, it: &Change) -> Result<(), String> {
         let ran = it.given.iter().try_for_each(|command| self.run(command));
         let changed = match it.becomes {
             Elsewhere(test) => {
@@ -662,7 +662,7 @@ fn sockets(line: &Line, host: &str, own: [IpAddr; 2], port: u16) -> [UdpSocket; 
 }
 
 #[test]
-fn the_page_lists_what_is_followed() {
+fn the_page_on_the_kernel_lists_everything_that_is_followed() {
     const PAGE: &str = include_str!("../../../../docs/reference/kernel.md");
     const HEAD: &str = "| in the kernel | what it decides | noticed |\n|---|---|---|\n";
     let row = |it: &Followed| {
@@ -685,7 +685,7 @@ fn each_change_in_the_kernel_is_followed_and_its_end_too() {
     let flows = Flows::up();
     for followed in TABLE {
         for change in followed.changes {
-            if let Err(problem) = flows.look_at(change) {
+            if let Err(problem) = flows.check_change(change) {
                 skip_this(&format!("{}: {problem}", followed.what));
             }
         }

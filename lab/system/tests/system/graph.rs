@@ -175,7 +175,7 @@ fn a_packet_never_goes_down_a_graph() {
 }
 
 #[test]
-fn a_module_tells_the_one_before_it_what_to_do() {
+fn a_module_controls_the_previous_one_of_its_graph_by_messages() {
     if !root_or_skip("messages in graphs") {
         return;
     }
@@ -253,7 +253,7 @@ fn services_of_a_graph_move_under_traffic_and_each_packet_meets_both_once_in_ord
 }
 
 #[test]
-fn a_graph_of_eight_and_no_more() {
+fn a_graph_has_at_most_eight_services() {
     if !root_or_skip("long graphs") {
         return;
     }
@@ -283,7 +283,7 @@ fn a_graph_of_eight_and_no_more() {
 }
 
 #[test]
-fn without_what_comes_after_it_a_service_forwards() {
+fn a_service_forwards_after_its_next_service_was_removed() {
     if !root_or_skip("graphs that end") {
         return;
     }

@@ -25,7 +25,7 @@ const STEPS_MAX: u32 = 20_000;
 const SUSPECTS: u64 = 5000;
 /// Source prefix of the flood; the next constant is its form in events.
 const FLOODER: [u8; 3] = [198, 51, 100];
-const FLOODER_TOLD: &str = "0418c633640000000000";
+const FLOODER_EVENT: &str = "0418c633640000000000";
 /// Crafted sources, and those of a soak run: each a prefix of its own.
 const CRAFTED: u32 = 100_000;
 const CRAFTED_SOAK: u32 = 1_000_000;
@@ -119,19 +119,19 @@ impl Guarded {
 
     fn events(&self, code: u32) -> Vec<Event> {
         let events = self.line.node.client().events(0, 0).unwrap().events;
-        let told = events.into_iter().filter(|event| {
+        let found = events.into_iter().filter(|event| {
             event.kind == EventKind::ModuleEvent
                 && event.service.as_deref() == Some("guard-limit")
                 && event.reason == Some(format!("code {code}"))
         });
-        told.collect()
+        found.collect()
     }
 
     /// Waits for an event about the flooder.
-    fn assert_told(&self, code: u32) {
-        let told = wait_for(4 * SOON, || self.events(code).pop());
-        let told = told.unwrap_or_else(|| panic!("no event {code}\n{}", self.line.node.log()));
-        assert!(told.text.contains(FLOODER_TOLD), "{told:?}");
+    fn assert_event(&self, code: u32) {
+        let found = wait_for(4 * SOON, || self.events(code).pop());
+        let found = found.unwrap_or_else(|| panic!("no event {code}\n{}", self.line.node.log()));
+        assert!(found.text.contains(FLOODER_EVENT), "{found:?}");
     }
 
     /// Waits until the ledger has this many packets of a service, and no more.
@@ -167,7 +167,7 @@ fn drain(socket: &UdpSocket) -> u32 {
 }
 
 #[test]
-fn a_flood_of_ten_times_the_load_wakes_the_second_part_and_leaves_the_others_alone() {
+fn a_flood_of_ten_times_the_load_wakes_guard_limit_and_spares_legitimate_senders() {
     if !root_or_skip("the guard under a flood") {
         return;
     }
@@ -195,8 +195,8 @@ fn a_flood_of_ten_times_the_load_wakes_the_second_part_and_leaves_the_others_alo
         assert_eq!(limit.packets, limit.counters["passed"] + dropped);
         assert_eq!(limit.counters["strangers"], 0);
         println!("{levels:?}: {arrived} of {sent} arrived, {flooded} of {} flooded", sent * 10);
-        guarded.assert_told(1);
-        guarded.assert_told(4);
+        guarded.assert_event(1);
+        guarded.assert_event(4);
         guarded.quiet(200);
         assert_eq!(guarded.counter("guard-limit", "woken"), limit.counters["woken"]);
         assert_eq!(guarded.counter("guard-limit", "asleep"), limit.counters["woken"]);

@@ -138,7 +138,7 @@ fn pins(line: &Line) -> Vec<String> {
 }
 
 #[test]
-fn a_killed_daemon_stops_nothing_and_the_next_one_goes_on_with_all_of_it() {
+fn services_run_on_without_a_killed_daemon_and_the_next_one_adopts_them() {
     if !root_or_skip("a killed daemon under load") {
         return;
     }
@@ -273,7 +273,7 @@ fn when_cell_and_daemon_are_both_gone_services_start_anew_and_forwarding_never_s
 }
 
 #[test]
-fn what_another_version_left_is_taken_down_and_begins_anew() {
+fn objects_of_another_version_are_removed_and_services_start_anew() {
     if !root_or_skip("another version") {
         return;
     }
@@ -288,7 +288,7 @@ fn what_another_version_left_is_taken_down_and_begins_anew() {
     line.node.start_again(&line.net, "r1").unwrap();
     assert!(line.node.log().contains("of another version"), "{}", line.node.log());
     assert!(gone(cell), "its cell runs on");
-    run_anew(&line);
+    wait_restarted(&line);
     line.resolve_neighbours();
 
     // A record that cannot be read is no better.
@@ -297,12 +297,12 @@ fn what_another_version_left_is_taken_down_and_begins_anew() {
     std::fs::write(&record, &text[..text.len() / 2]).unwrap();
     line.node.start_again(&line.net, "r1").unwrap();
     assert!(gone(cell));
-    run_anew(&line);
+    wait_restarted(&line);
     line.resolve_neighbours();
 }
 
 /// Waits until the services of the node's state run with counters that begin at zero.
-fn run_anew(line: &Line) {
+fn wait_restarted(line: &Line) {
     for name in ["up", "low", "mid"] {
         let runs = || line.node.service(name).ok().filter(|it| it.state == "running");
         let service = wait_for(SOON, runs).expect("it is desired");
@@ -324,7 +324,7 @@ fn cleanup_ends_the_cell_of_a_dead_daemon_too() {
     let refused = line.net.run("r1", &argv, SOON).unwrap();
     assert!(!refused.status.success(), "a node that runs is not cleaned up: {refused:?}");
     line.node.kill().unwrap();
-    assert!(!gone_now(cell), "the cell goes on without a daemon");
+    assert!(!has_ended(cell), "the cell goes on without a daemon");
     let output = line.net.run("r1", &argv, SOON * 4).unwrap();
     assert!(output.status.success(), "{output:?}");
     assert!(output.stdout.contains(&format!("cell {cell}")), "{}", output.stdout);
@@ -337,7 +337,7 @@ fn cleanup_ends_the_cell_of_a_dead_daemon_too() {
     line.resolve_neighbours();
 }
 
-fn gone_now(pid: u32) -> bool {
+fn has_ended(pid: u32) -> bool {
     !Path::new(&format!("/proc/{pid}")).exists()
 }
 

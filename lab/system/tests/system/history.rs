@@ -50,7 +50,7 @@ fn sum(steps: &[SessionStep], of: fn(&SessionStep) -> u64) -> u64 {
 }
 
 #[test]
-fn what_a_session_used_is_seen_by_the_second_and_that_it_is_idle_then() {
+fn a_sessions_use_and_idleness_are_shown_by_the_second() {
     if !root_or_skip("what sessions used over time") {
         return;
     }

@@ -120,7 +120,7 @@ fn beside_traffic(line: &Line, act: impl FnOnce(&AtomicU32)) {
 }
 
 #[test]
-fn hooks_take_turns_and_others_work_meanwhile() {
+fn long_hooks_are_suspended_and_other_sessions_run_meanwhile() {
     if !root_or_skip("hooks that take turns") {
         return;
     }

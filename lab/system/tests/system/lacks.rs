@@ -79,7 +79,7 @@ fn memory_and_host_functions_beyond_a_capability_are_refused_and_named() {
 }
 
 #[test]
-fn who_may_run_what_somebody_has_signed_may_run_that_and_nothing_else() {
+fn a_capability_for_a_signers_modules_runs_no_others() {
     if !root_or_skip("access") {
         return;
     }

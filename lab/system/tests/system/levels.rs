@@ -117,7 +117,7 @@ const COUNTS_ON: &str = r#"
   (i32.const 0))"#;
 
 #[test]
-fn a_module_that_runs_again_begins_anew() {
+fn a_removed_and_redeployed_module_keeps_no_state_at_any_level() {
     if !root_or_skip("a module that runs again") {
         return;
     }
@@ -220,7 +220,7 @@ fn hooks_run_in_the_lane_wherever_the_packets_are() {
 }
 
 #[test]
-fn a_trap_below_costs_its_packet_and_the_memory() {
+fn a_trap_below_user_level_costs_its_packet_and_the_instances_memory() {
     if !root_or_skip("traps below user level") {
         return;
     }
@@ -274,7 +274,7 @@ fn what_does_not_fit_runs_at_the_next_level_up_and_says_why() {
 }
 
 #[test]
-fn one_switch_takes_everything_to_user_level_at_once() {
+fn one_switch_moves_all_services_to_user_level_at_once() {
     if !root_or_skip("the switch") {
         return;
     }
@@ -308,7 +308,7 @@ fn one_switch_takes_everything_to_user_level_at_once() {
 }
 
 #[test]
-fn beyond_its_budget_below_a_service_is_raised_or_dropped_and_all_is_counted() {
+fn packets_beyond_a_services_in_kernel_budget_are_raised_or_dropped_and_counted() {
     if !root_or_skip("budgets below user level") {
         return;
     }

@@ -28,7 +28,7 @@ impl Line {
 }
 
 #[test]
-fn a_thousand_sessions_come_and_go_by_one_change_and_each_has_its_packets() {
+fn a_thousand_sessions_are_added_and_removed_by_one_change_and_each_gets_its_packets() {
     if !root_or_skip("a thousand sessions") {
         return;
     }

@@ -94,7 +94,7 @@ fn resident(pid: u32) -> u64 {
 }
 
 #[test]
-fn a_session_is_held_to_its_memory_and_told_before_it_is_used_up() {
+fn a_session_is_limited_to_its_memory_and_notified_before_it_is_used_up() {
     if !root_or_skip("memory of sessions") {
         return;
     }
@@ -200,7 +200,7 @@ fn a_service_that_does_not_fit_is_refused_with_what_it_needs_and_leaves_nothing(
 }
 
 #[test]
-fn a_module_below_user_level_is_told_too_and_pays_for_all_of_its_memory() {
+fn a_module_below_user_level_is_notified_and_charged_for_all_of_its_memory() {
     if !root_or_skip("memory of sessions") {
         return;
     }
@@ -237,7 +237,7 @@ const BOMB_FIELDS: &str = r#"(memory (export "memory") 1 256)
       (i32.const 0))"#;
 
 #[test]
-fn memory_bombs_get_what_was_promised_and_their_neighbour_notices_nothing() {
+fn memory_bombs_get_their_reservation_and_their_neighbour_loses_nothing() {
     if !root_or_skip("memory of sessions") {
         return;
     }
@@ -311,7 +311,7 @@ fn memory_bombs_get_what_was_promised_and_their_neighbour_notices_nothing() {
 }
 
 #[test]
-fn what_is_charged_is_what_the_processes_have_in_memory() {
+fn memory_charges_match_the_resident_memory_of_cell_and_daemon() {
     if !root_or_skip("memory of sessions") {
         return;
     }

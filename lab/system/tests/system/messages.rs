@@ -93,7 +93,7 @@ const HEARS: &str = r#"
   (i32.const 0))"#;
 
 #[test]
-fn each_message_that_was_taken_is_delivered_or_counted_also_in_a_storm_with_pools() {
+fn each_accepted_message_is_delivered_or_counted_also_in_a_storm_with_pools() {
     if !root_or_skip("a storm of messages") {
         return;
     }

@@ -129,7 +129,7 @@ fn generic_ports_take_frames_of_several_buffers_at_each_level() {
 }
 
 #[test]
-fn who_asks_for_native_xdp_gets_it_or_the_reason() {
+fn native_mode_is_refused_with_the_reason_where_a_device_lacks_it() {
     if !root_or_skip("native or nothing") {
         return;
     }

@@ -44,7 +44,7 @@ fn translated_to_routed(level: &str) -> (Line, IpAddr) {
 }
 
 #[test]
-fn the_server_sees_the_address_and_the_client_gets_its_answers() {
+fn the_server_sees_the_external_address_and_the_client_gets_its_answers() {
     if !root_or_skip("NAT") {
         return;
     }
@@ -139,7 +139,7 @@ fn forget_routes(line: &Line) {
 }
 
 #[test]
-fn what_the_kernel_has_to_finish_is_translated_as_by_its_own_masquerading() {
+fn packets_that_the_kernel_finishes_are_translated_as_by_its_masquerading() {
     if !root_or_skip("NAT by the kernel") {
         return;
     }
@@ -169,7 +169,7 @@ fn what_the_kernel_has_to_finish_is_translated_as_by_its_own_masquerading() {
 }
 
 #[test]
-fn an_address_that_is_routed_to_the_router_serves_as_its_own() {
+fn an_address_routed_to_the_router_works_as_external_address() {
     if !root_or_skip("NAT with a routed address") {
         return;
     }
@@ -217,7 +217,7 @@ fn two_inside_reach_each_other(line: &Line, address: IpAddr, level: &str) {
 }
 
 #[test]
-fn two_inside_reach_each_other_by_the_routers_own_address() {
+fn two_inside_hosts_reach_each_other_by_the_routers_own_address() {
     if !root_or_skip("hairpinning") {
         return;
     }
@@ -228,7 +228,7 @@ fn two_inside_reach_each_other_by_the_routers_own_address() {
 }
 
 #[test]
-fn two_inside_reach_each_other_by_an_address_that_is_routed_to_the_router() {
+fn two_inside_hosts_reach_each_other_by_an_address_routed_to_the_router() {
     if !root_or_skip("hairpinning with a routed address") {
         return;
     }

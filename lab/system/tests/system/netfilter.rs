@@ -161,7 +161,7 @@ fn the_kernels_nat_beside_a_node_translates_every_packet() {
 }
 
 #[test]
-fn a_rule_of_nftables_drops_its_flow_from_the_next_look_on() {
+fn a_rule_of_nftables_drops_its_flow_from_the_next_poll_on() {
     if !root_or_skip("nftables beside a node") {
         return;
     }

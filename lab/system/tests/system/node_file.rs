@@ -74,7 +74,7 @@ fn a_node_that_cannot_start_leaves_what_a_dead_one_left() {
 }
 
 #[test]
-fn a_file_that_wants_what_cannot_be_stops_nothing_that_runs_and_nothing_that_a_dead_node_left() {
+fn a_node_file_with_an_impossible_service_stops_no_running_node_and_no_remains() {
     if !root_or_skip("a mistake in what a file wants") {
         return;
     }
@@ -137,7 +137,7 @@ fn a_second_node_of_the_same_name_is_refused() {
 }
 
 #[test]
-fn a_device_with_an_xdp_program_of_somebody_else_is_refused() {
+fn a_device_with_a_foreign_xdp_program_is_refused() {
     if !root_or_skip("a device twice") {
         return;
     }

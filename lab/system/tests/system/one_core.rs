@@ -13,7 +13,7 @@ fn request(cpu: &str) -> SessionRequest {
 }
 
 #[test]
-fn with_one_core_a_node_promises_long_periods_only_and_forwards() {
+fn with_one_core_a_node_admits_long_periods_only_and_forwards() {
     if !root_or_skip("a node on one core") {
         return;
     }

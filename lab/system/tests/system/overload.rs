@@ -76,7 +76,7 @@ const WORK: &str = r#"
   (i32.const 0))"#;
 
 #[test]
-fn a_service_comes_down_from_a_user_level_that_is_overloaded() {
+fn a_service_moves_down_from_an_overloaded_user_level() {
     if !root_or_skip("moves under overload") {
         return;
     }

@@ -115,7 +115,7 @@ fn each_packet_of_a_packet_port_is_handled_once_and_counted() {
 }
 
 #[test]
-fn rules_why_and_refusals_of_packet_ports() {
+fn packet_ports_support_rules_and_tam_why_and_refuse_the_rest_with_reasons() {
     if !root_or_skip("rules of packet ports") {
         return;
     }
@@ -147,7 +147,7 @@ fn rules_why_and_refusals_of_packet_ports() {
 }
 
 #[test]
-fn a_packet_port_bounces() {
+fn a_module_on_a_packet_port_bounces_packets() {
     if !root_or_skip("verdicts of packet ports") {
         return;
     }
@@ -168,7 +168,7 @@ fn a_packet_port_bounces() {
 }
 
 #[test]
-fn long_packets_of_a_sender_that_leaves_them_to_its_device_are_served() {
+fn packet_ports_serve_segments_of_senders_with_tso_and_checksum_offload() {
     if !root_or_skip("segments of packet ports") {
         return;
     }
@@ -191,7 +191,7 @@ fn long_packets_of_a_sender_that_leaves_them_to_its_device_are_served() {
 }
 
 #[test]
-fn without_cell_or_daemon_the_kernel_has_the_frames_of_a_packet_port() {
+fn without_cell_or_daemon_the_kernel_receives_the_frames_of_a_packet_port() {
     if !root_or_skip("failures of packet ports") {
         return;
     }
@@ -238,7 +238,7 @@ fn without_cell_or_daemon_the_kernel_has_the_frames_of_a_packet_port() {
 }
 
 #[test]
-fn a_device_with_somebody_elses_program_is_a_packet_port_beside_others_when_asked() {
+fn a_device_with_a_foreign_xdp_program_is_a_packet_port_on_request() {
     if !root_or_skip("packet sockets beside somebody else's XDP program") {
         return;
     }

@@ -33,7 +33,7 @@ fn all_run(line: &Line, dead: u32) -> Option<()> {
 }
 
 #[test]
-fn no_packet_goes_past_a_closed_service_and_none_is_kept_by_an_open_one() {
+fn a_closed_service_that_is_down_lets_no_packet_past_and_an_open_one_all() {
     if !root_or_skip("failure policies") {
         return;
     }
@@ -82,7 +82,7 @@ fn no_packet_goes_past_a_closed_service_and_none_is_kept_by_an_open_one() {
 }
 
 #[test]
-fn while_a_closed_service_is_down_its_rules_say_so_and_why_does() {
+fn rule_list_and_tam_why_show_that_a_closed_service_is_down() {
     if !root_or_skip("closed services") {
         return;
     }
@@ -224,7 +224,7 @@ fn a_node_that_starts_forwards_nothing_of_a_closed_service_before_it_runs() {
 }
 
 #[test]
-fn what_a_closed_service_that_cannot_start_should_have_seen_is_dropped() {
+fn packets_of_a_closed_service_that_cannot_start_are_dropped() {
     if !root_or_skip("a closed service that cannot start") {
         return;
     }
@@ -243,7 +243,7 @@ fn what_a_closed_service_that_cannot_start_should_have_seen_is_dropped() {
 }
 
 #[test]
-fn nothing_goes_past_a_closed_service_while_another_version_takes_the_place_of_this_one() {
+fn no_packet_bypasses_a_closed_service_while_a_daemon_that_cannot_adopt_takes_over() {
     if !root_or_skip("an upgrade that cannot adopt") {
         return;
     }

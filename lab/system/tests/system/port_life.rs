@@ -106,7 +106,7 @@ fn numbers(sink: &UdpSocket) -> Vec<u64> {
 }
 
 #[test]
-fn a_device_that_comes_back_under_its_name_is_served_as_before() {
+fn a_device_recreated_under_its_name_is_served_as_before() {
     if !root_or_skip("a device that vanishes") {
         return;
     }
@@ -179,7 +179,7 @@ fn comes_and_goes(line: &Line, third: &str, round: usize) {
 }
 
 #[test]
-fn a_device_with_another_name_is_left_alone_until_it_has_its_own_again() {
+fn a_renamed_device_gets_its_settings_back_and_is_served_when_it_has_its_name_again() {
     if !root_or_skip("a device with another name") {
         return;
     }

@@ -63,7 +63,7 @@ fn send(sender: &UdpSocket, numbers: std::ops::Range<u32>) {
 }
 
 #[test]
-fn a_flood_in_front_of_a_cell_that_stands_still_takes_nobody_elses_room() {
+fn a_flood_before_a_stopped_cell_takes_no_queue_credit_of_other_sessions() {
     if !root_or_skip("queues in front of the cell") {
         return;
     }
@@ -95,7 +95,7 @@ fn a_flood_in_front_of_a_cell_that_stands_still_takes_nobody_elses_room() {
 }
 
 #[test]
-fn beside_a_flood_of_more_than_ten_times_as_much_nothing_is_lost_of_what_was_promised() {
+fn a_reserved_queue_loses_nothing_beside_a_flood_of_over_ten_times_its_rate() {
     if !root_or_skip("queues in front of the cell") {
         return;
     }
@@ -120,7 +120,7 @@ fn beside_a_flood_of_more_than_ten_times_as_much_nothing_is_lost_of_what_was_pro
 }
 
 #[test]
-fn what_a_dead_cell_had_waiting_takes_no_room_of_the_next_one() {
+fn packets_lost_with_a_dead_cell_take_no_queue_credit_of_the_next_one() {
     if !root_or_skip("queues in front of the cell") {
         return;
     }
@@ -188,7 +188,7 @@ const WATCHING: &str = r#"
       (i64.load8_u (i32.const 0x8127)))))))"#;
 
 #[test]
-fn a_module_that_watches_its_queue_hears_when_it_is_long_and_what_was_dropped() {
+fn a_module_that_watches_its_queue_is_notified_of_its_length_and_of_drops() {
     if !root_or_skip("queues that are watched") {
         return;
     }

@@ -195,7 +195,7 @@ impl<'line> Icecast<'line> {
 }
 
 #[test]
-fn icecast_and_ffmpeg_are_heard_by_mpg123_and_shared_where_the_operator_says_so() {
+fn mpg123_plays_icecast_and_ffmpeg_shared_only_where_the_operator_allows_it() {
     if !root_or_skip("Icecast") {
         return;
     }

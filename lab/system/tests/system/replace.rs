@@ -16,7 +16,7 @@ const PACKETS: u32 = 6000;
 const CHANGES: u32 = 10;
 
 #[test]
-fn no_packet_is_lost_or_overtaken_while_a_service_comes_and_goes() {
+fn no_packet_is_lost_or_overtaken_while_a_service_is_deployed_and_removed() {
     if !root_or_skip("replacement under traffic") {
         return;
     }
@@ -24,7 +24,7 @@ fn no_packet_is_lost_or_overtaken_while_a_service_comes_and_goes() {
 }
 
 #[test]
-fn packets_that_a_slow_service_still_has_are_not_overtaken_when_it_goes() {
+fn packets_queued_at_a_slow_service_are_not_overtaken_when_it_is_removed() {
     if !root_or_skip("removal of a slow service") {
         return;
     }
@@ -241,7 +241,7 @@ fn a_new_version_takes_what_the_old_one_hands_over_at_every_level() {
 }
 
 #[test]
-fn a_version_that_fails_at_once_is_put_back() {
+fn a_version_that_fails_at_once_is_replaced_by_the_previous_one() {
     if !root_or_skip("replacement that fails") {
         return;
     }
@@ -282,7 +282,7 @@ fn a_version_that_fails_at_once_is_put_back() {
 }
 
 #[test]
-fn state_is_lost_only_when_it_was_asked_for() {
+fn state_is_discarded_only_on_request() {
     if !root_or_skip("replacement without state") {
         return;
     }
@@ -310,7 +310,7 @@ fn file(digest: &str, more: &str) -> String {
 }
 
 #[test]
-fn an_applied_version_takes_over_what_the_one_before_knows() {
+fn an_applied_version_takes_over_the_state_of_the_previous_one() {
     if !root_or_skip("versions applied") {
         return;
     }
@@ -364,7 +364,7 @@ fn an_applied_version_takes_over_what_the_one_before_knows() {
 }
 
 #[test]
-fn an_applied_version_that_fails_at_once_takes_the_whole_change_back() {
+fn an_applied_version_that_fails_at_once_reverts_the_whole_change() {
     if !root_or_skip("an applied version that fails") {
         return;
     }
@@ -413,7 +413,7 @@ fn an_applied_version_that_fails_at_once_takes_the_whole_change_back() {
 }
 
 #[test]
-fn an_applied_state_makes_nothing_forget_unless_it_may() {
+fn an_applied_file_discards_service_state_only_where_allowed() {
     if !root_or_skip("applied without state") {
         return;
     }

@@ -117,7 +117,7 @@ fn a_session_is_made_used_shown_and_changed_while_its_service_runs() {
 }
 
 #[test]
-fn more_than_there_is_is_refused_with_what_is_left() {
+fn reservations_beyond_capacity_are_refused_with_the_remainder() {
     if !root_or_skip("sessions") {
         return;
     }
@@ -153,7 +153,7 @@ fn more_than_there_is_is_refused_with_what_is_left() {
 }
 
 #[test]
-fn who_asks_at_the_same_time_is_not_promised_the_same_twice() {
+fn concurrent_reservations_are_not_granted_the_same_capacity_twice() {
     if !root_or_skip("sessions") {
         return;
     }

@@ -210,7 +210,7 @@ fn a_share_of_a_tun_port_is_held() {
 }
 
 #[test]
-fn where_nothing_could_hold_a_share_of_a_port_none_is_promised() {
+fn a_share_of_a_port_is_refused_where_it_could_not_be_enforced() {
     if !root_or_skip("shares of packet ports") {
         return;
     }

@@ -37,7 +37,7 @@ fn request(module: &str) -> DeployRequest {
 }
 
 #[test]
-fn only_what_somebody_has_signed_whom_the_node_believes_runs() {
+fn only_modules_signed_by_a_trusted_signer_run() {
     if !root_or_skip("signatures") {
         return;
     }
@@ -69,7 +69,7 @@ fn only_what_somebody_has_signed_whom_the_node_believes_runs() {
 }
 
 #[test]
-fn versions_do_not_go_back_unless_an_administrator_says_so() {
+fn an_older_module_version_is_refused_unless_an_administrator_allows_it() {
     if !root_or_skip("signatures") {
         return;
     }

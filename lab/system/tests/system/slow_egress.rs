@@ -6,7 +6,7 @@ use testkit::{Net, NodeUnderTest, Service, root_or_skip, service_module, wait_fo
 use crate::common::{Line, PROGRAM_TIME_MAX, SOON};
 
 #[test]
-fn an_egress_without_redirect_is_served_by_the_kernel_and_named() {
+fn an_egress_device_without_redirects_is_served_by_the_kernel_and_reported() {
     if !root_or_skip("an egress without redirect") {
         return;
     }

@@ -28,7 +28,7 @@ fn bytes_of(digits: &str) -> Vec<u8> {
 }
 
 #[test]
-fn what_the_kernel_drops_of_what_packet_ports_leave_it_is_counted_without_a_front_door() {
+fn kernel_drops_behind_packet_ports_are_counted_without_a_front_door() {
     if !root_or_skip("drops of the kernel's") {
         return;
     }
@@ -53,7 +53,7 @@ fn what_the_kernel_drops_of_what_packet_ports_leave_it_is_counted_without_a_fron
 }
 
 #[test]
-fn what_the_kernel_drops_of_what_it_is_left_is_counted_named_told_and_captured() {
+fn kernel_drops_are_counted_by_reason_reported_and_captured() {
     if !root_or_skip("drops of the kernel's") {
         return;
     }

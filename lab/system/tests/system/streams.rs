@@ -130,7 +130,7 @@ fn connections_go_through_a_service_with_their_addresses_and_every_byte() {
 }
 
 #[test]
-fn a_service_of_streams_goes_with_its_connections_and_leaves_nothing() {
+fn removing_a_service_of_streams_ends_its_connections_and_leaves_nothing() {
     if !root_or_skip("services of streams") {
         return;
     }
@@ -171,7 +171,7 @@ pub fn talks(client: &mut TcpStream, server: &mut TcpStream) {
 }
 
 #[test]
-fn a_new_version_has_what_comes_and_open_connections_stay() {
+fn a_new_version_gets_new_connections_and_open_ones_stay() {
     if !root_or_skip("services of streams") {
         return;
     }
@@ -260,7 +260,7 @@ fn a_node_that_ends_or_dies_leaves_nothing_of_its_streams() {
 }
 
 #[test]
-fn segments_are_joined_for_streams_and_not_for_services_at_kernel_level() {
+fn gro_is_on_for_stream_services_and_off_while_a_service_is_at_kernel_level() {
     if !root_or_skip("services of streams") {
         return;
     }
@@ -484,7 +484,7 @@ fn a_filter_for_tcp_is_shown_every_byte() {
 }
 
 #[test]
-fn requests_of_a_filter_that_falls_go_by_its_services_policy() {
+fn requests_of_a_trapping_filter_follow_its_services_failure_policy() {
     if !root_or_skip("filters that fall") {
         return;
     }

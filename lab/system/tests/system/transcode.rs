@@ -405,7 +405,7 @@ fn a_codec_has_no_rights_and_ends_with_its_stream_its_cell_and_its_node() {
 }
 
 #[test]
-fn a_session_without_the_time_for_a_stream_is_told_so_at_once() {
+fn a_stream_beyond_its_sessions_processor_time_is_refused_at_once() {
     if !can_run("codecs of a session") {
         return;
     }

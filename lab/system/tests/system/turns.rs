@@ -92,7 +92,7 @@ pub fn numbers(receiver: &UdpSocket) -> Vec<u32> {
 }
 
 #[test]
-fn who_was_promised_time_loses_no_packet_beside_modules_that_never_end() {
+fn a_session_with_reserved_time_loses_no_packet_beside_endless_modules() {
     if !root_or_skip("sessions that take turns") {
         return;
     }
@@ -132,7 +132,7 @@ fn who_was_promised_time_loses_no_packet_beside_modules_that_never_end() {
 }
 
 #[test]
-fn a_call_whose_turn_is_over_goes_on_where_it_was_also_for_messages_and_another_version() {
+fn a_suspended_call_resumes_before_messages_and_a_new_version_are_handled() {
     if !root_or_skip("sessions that take turns") {
         return;
     }
@@ -166,7 +166,7 @@ fn a_call_whose_turn_is_over_goes_on_where_it_was_also_for_messages_and_another_
 }
 
 #[test]
-fn what_its_queue_has_no_room_for_is_dropped_on_its_account_and_nobody_elses() {
+fn packets_beyond_a_sessions_queue_are_dropped_and_counted_for_that_session_only() {
     if !root_or_skip("sessions that take turns") {
         return;
     }
@@ -204,7 +204,7 @@ fn what_its_queue_has_no_room_for_is_dropped_on_its_account_and_nobody_elses() {
 }
 
 #[test]
-fn a_session_that_goes_in_the_middle_of_a_call_leaves_no_packet_memory_behind() {
+fn removing_a_session_during_a_call_leaks_no_packet_memory() {
     if !root_or_skip("sessions that take turns") {
         return;
     }

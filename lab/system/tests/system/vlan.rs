@@ -57,7 +57,7 @@ fn a_frame_of_a_vlan_that_the_router_lacks_is_dropped_at_each_level() {
 }
 
 #[test]
-fn tags_beyond_what_rules_can_be_asked_about_are_the_kernels_without_rules() {
+fn frames_with_over_two_vlan_tags_go_to_the_kernel_or_are_dropped_if_there_are_rules() {
     if !root_or_skip("VLAN depth") {
         return;
     }
@@ -82,7 +82,7 @@ fn tags_beyond_what_rules_can_be_asked_about_are_the_kernels_without_rules() {
 }
 
 #[test]
-fn two_tags_without_a_rule_are_the_kernels() {
+fn a_frame_with_two_vlan_tags_and_no_rule_is_left_to_the_kernel() {
     if !root_or_skip("two tags") {
         return;
     }

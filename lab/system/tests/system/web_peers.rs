@@ -315,7 +315,7 @@ fn clients_of_one_address_share_connections_to_nginx_where_the_operator_says_so(
 }
 
 #[test]
-fn one_connection_of_curl_has_many_files_through_a_filter_and_many_connections_have_them_at_once() {
+fn one_connection_of_curl_and_many_at_once_get_many_files_through_a_filter() {
     if !root_or_skip("connections of curl") {
         return;
     }

@@ -20,7 +20,7 @@ fn rule(line: &Line, text: &str, action: &str) -> u32 {
 }
 
 #[test]
-fn what_would_become_of_a_packet_is_what_becomes_of_it_and_the_question_counts_nothing() {
+fn tam_why_predicts_the_outcome_of_a_packet_and_counts_nothing() {
     if !root_or_skip("why of a packet") {
         return;
     }

@@ -290,7 +290,7 @@ fn way<'plan>(plan: &'plan Plan, from: &'plan PlannedNode, to: IpAddr) -> Vec<&'
 
 proptest! {
     #[test]
-    fn every_pair_of_nodes_has_a_way_without_a_loop(text in topology()) {
+    fn every_pair_of_nodes_has_a_loop_free_path(text in topology()) {
         let plan = Lab::parse(&text, "random.toml").unwrap();
         for from in &plan.nodes {
             for (_, end) in plan.nodes.iter().flat_map(|node| plan.ends_at(node.name.as_str())) {

@@ -44,8 +44,8 @@ impl Nic {
 }
 
 #[test]
-fn who_has_used_up_an_account_is_not_run_and_what_was_too_much_is_owed() {
-    if !enter("who_has_used_up_an_account_is_not_run_and_what_was_too_much_is_owed") {
+fn a_lane_with_a_spent_account_is_not_run_and_its_overdraft_is_owed() {
+    if !enter("a_lane_with_a_spent_account_is_not_run_and_its_overdraft_is_owed") {
         return;
     }
     let mut nic = Nic::load(Some(add_way_out()));

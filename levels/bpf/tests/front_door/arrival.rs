@@ -78,8 +78,8 @@ fn a_frame_whose_inner_header_claims_more_than_is_there_is_not_received() {
 }
 
 #[test]
-fn a_frame_arrives_whole_by_its_port_and_meets_the_node_no_second_time() {
-    if !enter("a_frame_arrives_whole_by_its_port_and_meets_the_node_no_second_time") {
+fn an_injected_frame_arrives_whole_at_its_ports_device_and_skips_the_nodes_programs() {
+    if !enter("an_injected_frame_arrives_whole_at_its_ports_device_and_skips_the_nodes_programs") {
         return;
     }
     let mut asked = Asked::load("tt-arrive");
@@ -120,8 +120,8 @@ fn a_frame_arrives_whole_by_its_port_and_meets_the_node_no_second_time() {
 }
 
 #[test]
-fn what_arrives_for_a_vlan_that_the_port_lacks_is_dropped_and_counted_once() {
-    if !enter("what_arrives_for_a_vlan_that_the_port_lacks_is_dropped_and_counted_once") {
+fn an_injected_frame_for_a_vlan_that_its_port_lacks_is_dropped_and_counted_once() {
+    if !enter("an_injected_frame_for_a_vlan_that_its_port_lacks_is_dropped_and_counted_once") {
         return;
     }
     let mut asked = Asked::load("tt-arrivevlan");
@@ -134,8 +134,8 @@ fn what_arrives_for_a_vlan_that_the_port_lacks_is_dropped_and_counted_once() {
 }
 
 #[test]
-fn the_kernel_judges_what_arrives_by_its_port() {
-    if !enter("the_kernel_judges_what_arrives_by_its_port") {
+fn the_kernel_judges_injected_frames_by_their_ports_device() {
+    if !enter("the_kernel_judges_injected_frames_by_their_ports_device") {
         return;
     }
     let mut asked = Asked::load("tt-arriveby");
@@ -169,8 +169,8 @@ fn the_kernel_judges_what_arrives_by_its_port() {
 }
 
 #[test]
-fn nothing_arrives_where_the_node_would_meet_it_again_or_no_port_is() {
-    if !enter("nothing_arrives_where_the_node_would_meet_it_again_or_no_port_is") {
+fn no_frame_is_injected_at_an_unknown_port_or_where_the_node_would_handle_it_again() {
+    if !enter("no_frame_is_injected_at_an_unknown_port_or_where_the_node_would_handle_it_again") {
         return;
     }
     let mut asked = Asked::load("tt-arrivenot");

@@ -166,8 +166,8 @@ fn at_tc_frames_are_read_and_decided_as_in_the_driver() {
 }
 
 #[test]
-fn what_needs_the_driver_goes_on_plainly_and_what_is_down_is_dropped() {
-    if !enter("what_needs_the_driver_goes_on_plainly_and_what_is_down_is_dropped") {
+fn at_tc_rules_that_need_the_driver_forward_plainly_and_those_of_down_services_drop() {
+    if !enter("at_tc_rules_that_need_the_driver_forward_plainly_and_those_of_down_services_drop") {
         return;
     }
     let frame = segment(address("192.0.2.7:40000"), address("203.0.113.9:80"), SYN);
@@ -217,8 +217,8 @@ fn connections_get_the_mark_of_their_listener() {
 }
 
 #[test]
-fn what_was_joined_counts_as_the_frames_that_it_was() {
-    if !enter("what_was_joined_counts_as_the_frames_that_it_was") {
+fn segments_joined_by_the_kernel_are_counted_as_their_original_frames() {
+    if !enter("segments_joined_by_the_kernel_are_counted_as_their_original_frames") {
         return;
     }
     let _listen = listeners();

@@ -42,8 +42,8 @@ fn with(rules: ([Mask; 1], [(Key, Rule); 1])) -> FrontDoor {
 }
 
 #[test]
-fn what_no_rule_names_is_the_kernels() {
-    if !enter("what_no_rule_names_is_the_kernels") {
+fn frames_of_an_ethertype_without_a_rule_are_left_to_the_kernel() {
+    if !enter("frames_of_an_ethertype_without_a_rule_are_left_to_the_kernel") {
         return;
     }
     let mut everything = with(one_rule(Key::default(), Key::default(), ACTION_DROP));
@@ -78,8 +78,8 @@ fn what_lies_behind_more_tags_than_are_read_is_dropped_if_there_are_rules() {
 }
 
 #[test]
-fn what_a_rule_names_is_counted_dropped_or_left_to_the_kernel() {
-    if !enter("what_a_rule_names_is_counted_dropped_or_left_to_the_kernel") {
+fn frames_of_an_ethertype_with_a_rule_are_counted_and_dropped_or_left_to_the_kernel() {
+    if !enter("frames_of_an_ethertype_with_a_rule_are_counted_and_dropped_or_left_to_the_kernel") {
         return;
     }
     for (action, outcomes, xdp) in [
@@ -112,8 +112,8 @@ fn all_lengths_are_one_ethertype() {
 }
 
 #[test]
-fn a_service_gets_what_its_rule_names_with_all_that_is_known() {
-    if !enter("a_service_gets_what_its_rule_names_with_all_that_is_known") {
+fn a_service_gets_frames_of_its_rules_ethertype_with_complete_metadata() {
+    if !enter("a_service_gets_frames_of_its_rules_ethertype_with_complete_metadata") {
         return;
     }
     let mut door = with(named(ARP, ACTION_USER));
@@ -134,8 +134,8 @@ fn a_service_gets_what_its_rule_names_with_all_that_is_known() {
 }
 
 #[test]
-fn tcp_flags_are_matched_and_cached_as_far_as_a_rule_looks_at_them() {
-    if !enter("tcp_flags_are_matched_and_cached_as_far_as_a_rule_looks_at_them") {
+fn tcp_flags_are_matched_and_cached_by_the_bits_that_rules_use() {
+    if !enter("tcp_flags_are_matched_and_cached_by_the_bits_that_rules_use") {
         return;
     }
     let bits = Key { protocol: 0xff, tcp_flags: 0x12, ..Key::default() };

@@ -28,13 +28,13 @@ fn bridge(door: &FrontDoor, out: u32, slow: u32) {
     door.map("tam_ports").update(&other, &port, Update::Any).unwrap();
 }
 
-fn to_somebody() -> FrameBuilder {
+fn to_foreign_macs() -> FrameBuilder {
     let macs = ([2, 9, 9, 9, 9, 1], [2, 9, 9, 9, 9, 2]);
     FrameBuilder::new().ethernet(macs.0, macs.1).ipv4([10, 0, 0, 1], [10, 0, 0, 2], 1)
 }
 
 fn udp() -> Vec<u8> {
-    to_somebody().udp(1, 2).payload(&[7; 100]).build()
+    to_foreign_macs().udp(1, 2).payload(&[7; 100]).build()
 }
 
 /// Makes a frame of this ethertype or length to this address.
@@ -46,7 +46,7 @@ fn raw(destination: [u8; 6], ethertype: u16) -> Vec<u8> {
 
 /// Starts a packet with more VLAN tags than the front door parses.
 fn tagged() -> FrameBuilder {
-    (1..=5).fold(to_somebody(), |frame, id| frame.vlan(id))
+    (1..=5).fold(to_foreign_macs(), |frame, id| frame.vlan(id))
 }
 
 /// Returns frames of all kinds: some that a rule can match, some that none can.
@@ -57,7 +57,7 @@ fn frames() -> Vec<Vec<u8>> {
     cut.truncate(20);
     vec![
         udp(),
-        to_somebody().tcp(1, 2, 2).build(),
+        to_foreign_macs().tcp(1, 2, 2).build(),
         // ARP, LLDP, STP, and an unassigned type.
         raw([0xff; 6], 0x0806),
         raw([1, 0x80, 0xc2, 0, 0, 0x0e], 0x88cc),
@@ -70,8 +70,8 @@ fn frames() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn whatever_enters_leaves_by_the_other_end_as_it_came() {
-    if !enter("whatever_enters_leaves_by_the_other_end_as_it_came") {
+fn every_frame_crosses_a_bridge_unchanged() {
+    if !enter("every_frame_crosses_a_bridge_unchanged") {
         return;
     }
     let out = add_way_out();

@@ -43,8 +43,8 @@ const WHY: [(&str, u32, u32, u32); 5] = [
 ];
 
 #[test]
-fn what_a_module_at_nic_leaves_to_the_kernel_pays_where_it_will_leave() {
-    if !enter("what_a_module_at_nic_leaves_to_the_kernel_pays_where_it_will_leave") {
+fn packets_left_to_the_kernel_at_nic_use_the_share_of_their_egress_port() {
+    if !enter("packets_left_to_the_kernel_at_nic_use_the_share_of_their_egress_port") {
         return;
     }
     let mut nic = Nic::load(Some(add_way_out()));
@@ -77,9 +77,8 @@ fn what_a_module_at_nic_leaves_to_the_kernel_pays_where_it_will_leave() {
 }
 
 #[test]
-fn what_the_kernel_answers_or_keeps_pays_nothing_and_neither_do_the_nodes_own_services() {
-    if !enter("what_the_kernel_answers_or_keeps_pays_nothing_and_neither_do_the_nodes_own_services")
-    {
+fn packets_for_the_kernel_itself_and_of_the_nodes_own_services_use_no_port_share() {
+    if !enter("packets_for_the_kernel_itself_and_of_the_nodes_own_services_use_no_port_share") {
         return;
     }
     let mut nic = Nic::load(Some(add_way_out()));
@@ -99,8 +98,8 @@ fn what_the_kernel_answers_or_keeps_pays_nothing_and_neither_do_the_nodes_own_se
 }
 
 #[test]
-fn at_kernel_it_waits_to_be_routed_when_it_is_its_sessions_turn() {
-    if !enter("at_kernel_it_waits_to_be_routed_when_it_is_its_sessions_turn") {
+fn at_kernel_a_packet_beyond_its_share_waits_unrouted_for_its_sessions_turn() {
+    if !enter("at_kernel_a_packet_beyond_its_share_waits_unrouted_for_its_sessions_turn") {
         return;
     }
     let kernel = Kernel::load("tt-bykernel");
@@ -125,8 +124,8 @@ fn at_kernel_it_waits_to_be_routed_when_it_is_its_sessions_turn() {
 }
 
 #[test]
-fn a_cell_is_told_by_which_port_the_kernel_would_send_a_packet() {
-    if !enter("a_cell_is_told_by_which_port_the_kernel_would_send_a_packet") {
+fn a_cell_learns_the_egress_port_that_the_kernel_would_choose() {
+    if !enter("a_cell_learns_the_egress_port_that_the_kernel_would_choose") {
         return;
     }
     let mut kernel = Kernel::load("tt-answers");

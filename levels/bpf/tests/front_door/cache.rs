@@ -104,8 +104,8 @@ fn many(count: u32) -> impl Iterator<Item = Vec<u8>> {
 }
 
 #[test]
-fn the_large_cache_keeps_what_the_small_one_has_no_room_for() {
-    if !enter("the_large_cache_keeps_what_the_small_one_has_no_room_for") {
+fn the_large_cache_keeps_flows_that_do_not_fit_the_small_one() {
+    if !enter("the_large_cache_keeps_flows_that_do_not_fit_the_small_one") {
         return;
     }
     const FLOWS: u32 = 40_000;
@@ -141,8 +141,8 @@ fn cached(door: &mut FrontDoor, flows: u32, outcome: &str) -> u32 {
 }
 
 #[test]
-fn a_large_cache_that_is_too_small_is_right_all_the_same() {
-    if !enter("a_large_cache_that_is_too_small_is_right_all_the_same") {
+fn an_overfull_large_cache_gives_no_packet_another_flows_rule() {
+    if !enter("an_overfull_large_cache_gives_no_packet_another_flows_rule") {
         return;
     }
     let mut door = with_two_sets(FrontDoor::load_large(3));
@@ -206,8 +206,8 @@ fn beside(door: &mut FrontDoor, others: impl Iterator<Item = Vec<u8>>, each: usi
 /// Tests the best attack on a hash with unknown random factors: to fill all slots; of 8,192 each of
 /// 100 flows takes one.
 #[test]
-fn a_million_flows_change_no_verdict_of_a_victim_and_hardly_what_his_packets_cost() {
-    if !enter("a_million_flows_change_no_verdict_of_a_victim_and_hardly_what_his_packets_cost") {
+fn a_million_flows_change_no_verdict_of_a_victim_and_rarely_evict_it() {
+    if !enter("a_million_flows_change_no_verdict_of_a_victim_and_rarely_evict_it") {
         return;
     }
     let mut door = with_victim(FrontDoor::load(None));
@@ -218,8 +218,8 @@ fn a_million_flows_change_no_verdict_of_a_victim_and_hardly_what_his_packets_cos
 /// Tests flows that share the victim's slot: they cost it the cache and nothing else, for the
 /// verdict is computed anew for each of its packets. A large cache still holds its flow.
 #[test]
-fn flows_in_the_victims_place_cost_him_the_cache_and_nothing_else() {
-    if !enter("flows_in_the_victims_place_cost_him_the_cache_and_nothing_else") {
+fn flows_in_a_victims_cache_slot_cost_it_the_cache_and_change_no_verdict() {
+    if !enter("flows_in_a_victims_cache_slot_cost_it_the_cache_and_change_no_verdict") {
         return;
     }
     let mut small = with_victim(FrontDoor::load(None));

@@ -35,7 +35,7 @@ fn rules_of_a_service_that_is_down_drop() {
 }
 
 #[test]
-fn without_a_socket_packets_of_a_closed_service_are_dropped_and_of_another_go_plainly() {
+fn without_a_socket_packets_of_a_closed_service_are_dropped_and_others_forwarded() {
     if !enter("without_a_socket_packets_of_a_closed_service_are_dropped") {
         return;
     }
@@ -62,7 +62,7 @@ fn without_a_socket_packets_of_a_closed_service_are_dropped_and_of_another_go_pl
 }
 
 #[test]
-fn a_closed_module_that_trapped_has_its_packets_dropped_until_it_is_fresh() {
+fn packets_of_a_trapped_closed_module_are_dropped_until_its_instance_is_replaced() {
     if !enter("a_closed_module_that_trapped_has_its_packets_dropped") {
         return;
     }

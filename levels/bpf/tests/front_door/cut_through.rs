@@ -51,8 +51,8 @@ fn own_port_share(door: &FrontDoor) -> PortShare {
 }
 
 #[test]
-fn a_packet_whose_route_leads_there_is_one_hop_further_and_another_leaves_as_it_is() {
-    if !enter("a_packet_whose_route_leads_there_is_one_hop_further_and_another_leaves_as_it_is") {
+fn cut_through_routes_a_packet_whose_route_uses_that_port_and_sends_others_unchanged() {
+    if !enter("cut_through_routes_a_packet_whose_route_uses_that_port_and_sends_others_unchanged") {
         return;
     }
     let mut door = door_with_rule_out(OUT_PORT);
@@ -74,8 +74,8 @@ fn a_packet_whose_route_leads_there_is_one_hop_further_and_another_leaves_as_it_
 }
 
 #[test]
-fn a_packet_that_leaves_by_its_route_leaves_without_its_trailer_and_pays_for_the_rest() {
-    if !enter("a_packet_that_leaves_by_its_route_leaves_without_its_trailer_and_pays_for_the_rest")
+fn a_cut_through_packet_with_a_route_leaves_without_its_trailer_and_pays_for_the_rest() {
+    if !enter("a_cut_through_packet_with_a_route_leaves_without_its_trailer_and_pays_for_the_rest")
     {
         return;
     }
@@ -114,8 +114,9 @@ fn what_is_beyond_the_sessions_share_is_dropped() {
 }
 
 #[test]
-fn what_the_kernel_has_to_route_pays_as_well_and_what_it_answers_does_not() {
-    if !enter("what_the_kernel_has_to_route_pays_as_well_and_what_it_answers_does_not") {
+fn cut_through_packets_routed_by_the_kernel_use_the_port_share_and_answered_ones_none() {
+    if !enter("cut_through_packets_routed_by_the_kernel_use_the_port_share_and_answered_ones_none")
+    {
         return;
     }
     let mut door = door_with_rule_out(OUT_PORT);

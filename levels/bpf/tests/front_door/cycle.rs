@@ -34,7 +34,7 @@ fn rounds(nic: &mut Nic, frame: &[u8]) -> u64 {
 }
 
 #[test]
-fn a_frame_that_comes_round_at_nic_is_dropped_when_its_rounds_are_used_up() {
+fn a_looping_frame_is_dropped_at_nic_when_its_rounds_are_used_up() {
     if !enter("a_frame_that_comes_round_at_nic_is_dropped") {
         return;
     }
@@ -81,8 +81,8 @@ fn a_frame_that_comes_round_at_nic_is_dropped_when_its_rounds_are_used_up() {
 }
 
 #[test]
-fn a_frame_that_is_bounced_to_and_fro_ends_too() {
-    if !enter("a_frame_that_is_bounced_to_and_fro_ends_too") {
+fn a_frame_bounced_back_and_forth_is_dropped() {
+    if !enter("a_frame_bounced_back_and_forth_is_dropped") {
         return;
     }
     let mut nic = Nic::load(Some(add_way_out()));
@@ -97,7 +97,7 @@ fn a_frame_that_is_bounced_to_and_fro_ends_too() {
 }
 
 #[test]
-fn a_frame_that_comes_round_at_kernel_is_dropped_when_its_rounds_are_used_up() {
+fn a_looping_frame_is_dropped_at_kernel_when_its_rounds_are_used_up() {
     if !enter("a_frame_that_comes_round_at_kernel_is_dropped") {
         return;
     }

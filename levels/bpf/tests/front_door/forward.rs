@@ -156,8 +156,8 @@ fn ipv6_is_left_to_a_kernel_that_does_not_forward_it() {
 }
 
 #[test]
-fn what_lies_behind_a_packet_does_not_leave_with_it() {
-    if !enter("what_lies_behind_a_packet_does_not_leave_with_it") {
+fn a_forwarded_packet_leaves_without_its_trailer() {
+    if !enter("a_forwarded_packet_leaves_without_its_trailer") {
         return;
     }
     let mut front_door = FrontDoor::load(Some(add_way_out()));

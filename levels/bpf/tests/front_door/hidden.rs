@@ -67,8 +67,8 @@ fn install(door: &mut FrontDoor, rules: &[(Key, Key, u8)], hidden: &[(Key, Key, 
 }
 
 #[test]
-fn a_router_forwards_what_hides_its_l4() {
-    if !enter("a_router_forwards_what_hides_its_l4") {
+fn a_router_forwards_packets_with_hidden_l4_headers() {
+    if !enter("a_router_forwards_packets_with_hidden_l4_headers") {
         return;
     }
     let mut door = FrontDoor::load(Some(add_way_out()));
@@ -86,8 +86,8 @@ fn a_router_forwards_what_hides_its_l4() {
 }
 
 #[test]
-fn a_better_rule_that_needs_what_is_hidden_stops_a_packet() {
-    if !enter("a_better_rule_that_needs_what_is_hidden_stops_a_packet") {
+fn a_packet_is_dropped_if_a_better_rule_needs_its_hidden_fields() {
+    if !enter("a_packet_is_dropped_if_a_better_rule_needs_its_hidden_fields") {
         return;
     }
     let mut door = FrontDoor::load(Some(add_way_out()));
@@ -127,8 +127,8 @@ fn a_better_rule_that_needs_what_is_hidden_stops_a_packet() {
 }
 
 #[test]
-fn later_fragments_follow_what_their_first_one_hides() {
-    if !enter("later_fragments_follow_what_their_first_one_hides") {
+fn later_fragments_are_matched_with_the_hidden_fields_of_their_first() {
+    if !enter("later_fragments_are_matched_with_the_hidden_fields_of_their_first") {
         return;
     }
     let mut door = FrontDoor::load_taking_apart();

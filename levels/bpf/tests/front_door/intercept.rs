@@ -63,8 +63,8 @@ pub fn address(text: &str) -> SocketAddr {
 }
 
 #[test]
-fn a_client_that_begins_is_intercepted_and_what_was_there_before_goes_on() {
-    if !enter("a_client_that_begins_is_intercepted_and_what_was_there_before_goes_on") {
+fn new_tcp_connections_are_intercepted_and_existing_ones_forwarded() {
+    if !enter("new_tcp_connections_are_intercepted_and_existing_ones_forwarded") {
         return;
     }
     let mut door = door(ACTION_INTERCEPT);
@@ -89,8 +89,8 @@ fn a_client_that_begins_is_intercepted_and_what_was_there_before_goes_on() {
 }
 
 #[test]
-fn what_comes_back_is_intercepted_only_with_a_connection() {
-    if !enter("what_comes_back_is_intercepted_only_with_a_connection") {
+fn replies_are_intercepted_only_with_a_local_connection() {
+    if !enter("replies_are_intercepted_only_with_a_local_connection") {
         return;
     }
     let mut door = door(ACTION_INTERCEPT_BACK);
@@ -101,8 +101,8 @@ fn what_comes_back_is_intercepted_only_with_a_connection() {
 }
 
 #[test]
-fn packets_of_a_connection_that_is_here_are_intercepted_both_ways() {
-    if !enter("packets_of_a_connection_that_is_here_are_intercepted_both_ways") {
+fn packets_of_a_connection_with_a_local_socket_are_intercepted_both_ways() {
+    if !enter("packets_of_a_connection_with_a_local_socket_are_intercepted_both_ways") {
         return;
     }
     for (action, here) in
@@ -132,8 +132,10 @@ fn packets_of_a_connection_that_is_here_are_intercepted_both_ways() {
 }
 
 #[test]
-fn while_nobody_listens_a_client_that_begins_goes_past_an_open_service_and_no_closed_one() {
-    if !enter("while_nobody_listens_a_client_that_begins_goes_past_an_open_service") {
+fn without_a_listener_new_connections_bypass_an_open_service_and_are_dropped_at_a_closed_one() {
+    if !enter(
+        "without_a_listener_new_connections_bypass_an_open_service_and_are_dropped_at_a_closed_one",
+    ) {
         return;
     }
     let mut open = door(ACTION_INTERCEPT);
@@ -167,8 +169,8 @@ fn while_nobody_listens_a_client_that_begins_goes_past_an_open_service_and_no_cl
 }
 
 #[test]
-fn pieces_of_a_segment_are_put_together_behind_no_closed_service() {
-    if !enter("pieces_of_a_segment_are_put_together_behind_no_closed_service") {
+fn fragments_of_a_segment_are_dropped_at_a_closed_stream_service() {
+    if !enter("fragments_of_a_segment_are_dropped_at_a_closed_stream_service") {
         return;
     }
     let _here = listeners();

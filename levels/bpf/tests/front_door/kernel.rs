@@ -49,8 +49,8 @@ fn routed(frame: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn each_verdict_has_its_end_at_kernel() {
-    if !enter("each_verdict_has_its_end_at_kernel") {
+fn each_verdict_has_its_outcome_at_kernel() {
+    if !enter("each_verdict_has_its_outcome_at_kernel") {
         return;
     }
     let kernel = Kernel::load("tt-tcverdict");
@@ -86,8 +86,8 @@ fn each_verdict_has_its_end_at_kernel() {
 }
 
 #[test]
-fn what_a_module_at_kernel_passes_leaves_without_its_trailer() {
-    if !enter("what_a_module_at_kernel_passes_leaves_without_its_trailer") {
+fn a_packet_passed_at_kernel_leaves_without_its_trailer() {
+    if !enter("a_packet_passed_at_kernel_leaves_without_its_trailer") {
         return;
     }
     let kernel = Kernel::load("tt-tctrail");
@@ -160,8 +160,8 @@ fn the_kernel_answers_after_pass_at_tc() {
 }
 
 #[test]
-fn what_a_module_made_longer_goes_as_it_is_now() {
-    if !enter("what_a_module_made_longer_goes_as_it_is_now") {
+fn a_packet_lengthened_at_kernel_leaves_with_its_new_headers() {
+    if !enter("a_packet_lengthened_at_kernel_leaves_with_its_new_headers") {
         return;
     }
     const TAG: u32 = 1;
@@ -191,8 +191,8 @@ fn what_a_module_made_longer_goes_as_it_is_now() {
 }
 
 #[test]
-fn what_a_module_broke_at_kernel_is_dropped_when_it_is_to_be_forwarded() {
-    if !enter("what_a_module_broke_at_kernel_is_dropped_when_it_is_to_be_forwarded") {
+fn a_packet_corrupted_at_kernel_is_dropped_when_it_is_to_be_forwarded() {
+    if !enter("a_packet_corrupted_at_kernel_is_dropped_when_it_is_to_be_forwarded") {
         return;
     }
     let kernel = Kernel::load("tt-tcbroken");
@@ -229,8 +229,8 @@ fn the_egress_tag_is_put_on_at_kernel() {
 }
 
 #[test]
-fn a_packet_raised_at_tc_carries_its_way_to_the_tap() {
-    if !enter("a_packet_raised_at_tc_carries_its_way_to_the_tap") {
+fn a_packet_raised_at_tc_carries_its_metadata_to_the_tap() {
+    if !enter("a_packet_raised_at_tc_carries_its_metadata_to_the_tap") {
         return;
     }
     let kernel = Kernel::load("tt-tcraise");
@@ -265,8 +265,8 @@ fn raised(kernel: &Kernel) -> (PacketMeta, Vec<u8>) {
 }
 
 #[test]
-fn a_tagged_frame_goes_up_with_its_tags() {
-    if !enter("a_tagged_frame_goes_up_with_its_tags") {
+fn a_tagged_frame_is_raised_at_tc_with_its_tags() {
+    if !enter("a_tagged_frame_is_raised_at_tc_with_its_tags") {
         return;
     }
     let kernel = Kernel::load("tt-tctags");
@@ -295,8 +295,8 @@ fn a_tagged_frame_goes_up_with_its_tags() {
 }
 
 #[test]
-fn without_a_tap_a_raised_packet_goes_as_if_there_were_no_rule() {
-    if !enter("without_a_tap_a_raised_packet_goes_as_if_there_were_no_rule") {
+fn without_a_tap_a_raised_packet_is_forwarded_as_without_a_rule() {
+    if !enter("without_a_tap_a_raised_packet_is_forwarded_as_without_a_rule") {
         return;
     }
     let kernel = Kernel::load("tt-tcnotap");
@@ -308,8 +308,8 @@ fn without_a_tap_a_raised_packet_goes_as_if_there_were_no_rule() {
 }
 
 #[test]
-fn what_is_not_run_at_kernel_goes_as_if_there_were_no_rule() {
-    if !enter("what_is_not_run_at_kernel_goes_as_if_there_were_no_rule") {
+fn packets_of_a_module_not_run_at_kernel_are_forwarded_as_without_a_rule() {
+    if !enter("packets_of_a_module_not_run_at_kernel_are_forwarded_as_without_a_rule") {
         return;
     }
     let kernel = Kernel::load("tt-tcplain");

@@ -27,8 +27,8 @@ fn at_user() -> Nic {
 }
 
 #[test]
-fn a_lane_goes_below_at_the_first_packet_that_finds_all_gone() {
-    if !enter("a_lane_goes_below_at_the_first_packet_that_finds_all_gone") {
+fn a_lane_moves_to_nic_at_the_first_packet_after_all_earlier_ones_left_the_cell() {
+    if !enter("a_lane_moves_to_nic_at_the_first_packet_after_all_earlier_ones_left_the_cell") {
         return;
     }
     let mut nic = at_user();
@@ -52,8 +52,8 @@ fn a_lane_goes_below_at_the_first_packet_that_finds_all_gone() {
 }
 
 #[test]
-fn a_lane_goes_up_with_the_next_packet() {
-    if !enter("a_lane_goes_up_with_the_next_packet") {
+fn a_lane_moves_to_user_level_with_the_next_packet() {
+    if !enter("a_lane_moves_to_user_level_with_the_next_packet") {
         return;
     }
     let mut nic = at_user();
@@ -165,8 +165,8 @@ fn a_packet_that_finds_the_lane_taken_for_long_is_dropped_and_counted() {
 }
 
 #[test]
-fn a_packet_of_a_lane_that_rests_at_user_level_waits_for_nobody() {
-    if !enter("a_packet_of_a_lane_that_rests_at_user_level_waits_for_nobody") {
+fn a_packet_of_a_lane_settled_at_user_level_does_not_wait_for_another_cpu() {
+    if !enter("a_packet_of_a_lane_settled_at_user_level_does_not_wait_for_another_cpu") {
         return;
     }
     let mut nic = at_user();
@@ -288,9 +288,9 @@ fn all_arrive(nic: &Nic) {
 }
 
 #[test]
-fn the_way_to_tc_is_left_when_nothing_is_on_it() {
+fn a_lane_leaves_the_path_to_tc_when_no_packet_is_under_way_there() {
     for (target, outcome) in [(LEVEL_NIC, "to_nic"), (LEVEL_USER, "to_user")] {
-        if !enter("the_way_to_tc_is_left_when_nothing_is_on_it") {
+        if !enter("a_lane_leaves_the_path_to_tc_when_no_packet_is_under_way_there") {
             return;
         }
         let mut nic = at_user();
@@ -334,8 +334,8 @@ fn a_lane_at_user_goes_to_tc_when_all_that_was_sent_up_is_gone() {
 }
 
 #[test]
-fn from_nic_to_kernel_a_packet_goes_by_the_cell() {
-    if !enter("from_nic_to_kernel_a_packet_goes_by_the_cell") {
+fn a_lane_moves_from_nic_to_kernel_through_the_cell() {
+    if !enter("a_lane_moves_from_nic_to_kernel_through_the_cell") {
         return;
     }
     let mut nic = at_user();
@@ -349,8 +349,8 @@ fn from_nic_to_kernel_a_packet_goes_by_the_cell() {
 }
 
 #[test]
-fn what_the_stack_shows_otherwise_is_for_the_cell() {
-    if !enter("what_the_stack_shows_otherwise_is_for_the_cell") {
+fn frames_whose_vlan_tag_the_stack_removes_go_to_the_cell() {
+    if !enter("frames_whose_vlan_tag_the_stack_removes_go_to_the_cell") {
         return;
     }
     let mut nic = at_user();
@@ -365,8 +365,8 @@ fn what_the_stack_shows_otherwise_is_for_the_cell() {
 }
 
 #[test]
-fn packets_lost_on_the_way_to_tc_do_not_hold_the_lane_for_ever() {
-    if !enter("packets_lost_on_the_way_to_tc_do_not_hold_the_lane_for_ever") {
+fn packets_lost_before_tc_do_not_hold_the_lane_for_ever() {
+    if !enter("packets_lost_before_tc_do_not_hold_the_lane_for_ever") {
         return;
     }
     let mut nic = at_user();
@@ -390,8 +390,8 @@ fn packets_lost_on_the_way_to_tc_do_not_hold_the_lane_for_ever() {
 }
 
 #[test]
-fn a_packet_lost_on_the_way_to_tc_is_given_up_while_the_lane_stays_there() {
-    if !enter("a_packet_lost_on_the_way_to_tc_is_given_up_while_the_lane_stays_there") {
+fn a_packet_lost_before_tc_is_given_up_while_the_lane_stays_at_kernel() {
+    if !enter("a_packet_lost_before_tc_is_given_up_while_the_lane_stays_at_kernel") {
         return;
     }
     let mut nic = at_user();

@@ -37,8 +37,8 @@ fn routed(frame: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn each_verdict_has_its_end() {
-    if !enter("each_verdict_has_its_end") {
+fn each_verdict_has_its_outcome_at_nic() {
+    if !enter("each_verdict_has_its_outcome_at_nic") {
         return;
     }
     let mut nic = Nic::load(Some(add_way_out()));
@@ -125,8 +125,8 @@ fn what_only_the_kernel_can_answer_goes_to_it_after_pass() {
 }
 
 #[test]
-fn what_a_module_passes_leaves_without_its_trailer() {
-    if !enter("what_a_module_passes_leaves_without_its_trailer") {
+fn a_packet_passed_at_nic_leaves_without_its_trailer() {
+    if !enter("a_packet_passed_at_nic_leaves_without_its_trailer") {
         return;
     }
     let mut nic = Nic::load(Some(add_way_out()));
@@ -141,8 +141,8 @@ fn what_a_module_passes_leaves_without_its_trailer() {
 }
 
 #[test]
-fn what_a_module_broke_is_dropped_when_it_is_to_be_forwarded() {
-    if !enter("what_a_module_broke_is_dropped_when_it_is_to_be_forwarded") {
+fn a_packet_that_its_module_corrupted_is_dropped_when_it_is_to_be_forwarded() {
+    if !enter("a_packet_that_its_module_corrupted_is_dropped_when_it_is_to_be_forwarded") {
         return;
     }
     let mut nic = Nic::load(Some(add_way_out()));
@@ -211,8 +211,8 @@ fn tags_are_taken_off_and_put_on_after_a_module() {
 }
 
 #[test]
-fn a_module_that_trapped_is_not_run_again_until_it_is_fresh() {
-    if !enter("a_module_that_trapped_is_not_run_again_until_it_is_fresh") {
+fn a_trapped_module_is_not_run_until_its_instance_is_replaced() {
+    if !enter("a_trapped_module_is_not_run_until_its_instance_is_replaced") {
         return;
     }
     let mut nic = Nic::load(Some(add_way_out()));
@@ -237,8 +237,8 @@ fn a_module_that_trapped_is_not_run_again_until_it_is_fresh() {
 }
 
 #[test]
-fn what_is_not_run_goes_as_if_there_were_no_rule() {
-    if !enter("what_is_not_run_goes_as_if_there_were_no_rule") {
+fn packets_of_a_module_not_run_at_nic_are_forwarded_as_without_a_rule() {
+    if !enter("packets_of_a_module_not_run_at_nic_are_forwarded_as_without_a_rule") {
         return;
     }
     let mut nic = Nic::load(Some(add_way_out()));
@@ -278,8 +278,8 @@ fn every_index_has_its_program() {
 }
 
 #[test]
-fn a_raised_packet_carries_its_way_to_the_socket() {
-    if !enter("a_raised_packet_carries_its_way_to_the_socket") {
+fn a_packet_raised_at_nic_carries_its_metadata_to_the_socket() {
+    if !enter("a_packet_raised_at_nic_carries_its_metadata_to_the_socket") {
         return;
     }
     let mut nic = Nic::load(Some(add_way_out()));
@@ -306,8 +306,8 @@ fn a_raised_packet_carries_its_way_to_the_socket() {
 }
 
 #[test]
-fn a_packet_raised_without_a_cell_goes_as_if_there_were_no_rule() {
-    if !enter("a_packet_raised_without_a_cell_goes_as_if_there_were_no_rule") {
+fn without_a_cell_a_raised_packet_is_forwarded_as_without_a_rule() {
+    if !enter("without_a_cell_a_raised_packet_is_forwarded_as_without_a_rule") {
         return;
     }
     let mut nic = Nic::load(Some(add_way_out()));

@@ -70,8 +70,8 @@ fn mutated_frames_are_read_as_in_rust() {
 }
 
 #[test]
-fn headers_far_behind_hide_what_is_in_them() {
-    if !enter("headers_far_behind_hide_what_is_in_them") {
+fn l4_headers_beyond_the_parsers_reach_are_hidden() {
+    if !enter("l4_headers_beyond_the_parsers_reach_are_hidden") {
         return;
     }
     let mut comparison = Comparison::new();

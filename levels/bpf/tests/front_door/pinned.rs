@@ -99,8 +99,8 @@ fn a_module_runs_on_frames_that_arrive() {
 }
 
 #[test]
-fn the_next_daemon_goes_on_with_all_that_one_left() {
-    if !enter("the_next_daemon_goes_on_with_all_that_one_left") {
+fn the_next_daemon_adopts_the_pinned_front_door() {
+    if !enter("the_next_daemon_adopts_the_pinned_front_door") {
         return;
     }
     let out = add_way_out();

@@ -52,8 +52,8 @@ impl Nic {
 }
 
 #[test]
-fn a_queue_takes_what_it_was_promised_and_the_rest_is_dropped_on_its_account() {
-    if !enter("a_queue_takes_what_it_was_promised_and_the_rest_is_dropped_on_its_account") {
+fn a_queue_takes_its_reserved_bytes_and_the_excess_is_dropped_on_its_account() {
+    if !enter("a_queue_takes_its_reserved_bytes_and_the_excess_is_dropped_on_its_account") {
         return;
     }
     let mut nic = Nic::load(Some(add_way_out()));
@@ -108,8 +108,8 @@ fn a_packet_takes_the_frames_of_memory_that_it_needs_and_says_where_it_is_counte
 }
 
 #[test]
-fn those_without_a_queue_share_one() {
-    if !enter("those_without_a_queue_share_one") {
+fn sessions_without_a_queue_share_one() {
+    if !enter("sessions_without_a_queue_share_one") {
         return;
     }
     let mut nic = Nic::load(Some(add_way_out()));
@@ -127,8 +127,8 @@ fn those_without_a_queue_share_one() {
 }
 
 #[test]
-fn a_packet_without_room_leaves_its_head_if_somebody_wants_one() {
-    if !enter("a_packet_without_room_leaves_its_head_if_somebody_wants_one") {
+fn the_head_of_a_packet_beyond_the_queue_is_kept_when_wanted() {
+    if !enter("the_head_of_a_packet_beyond_the_queue_is_kept_when_wanted") {
         return;
     }
     let mut nic = Nic::load(Some(add_way_out()));
@@ -159,8 +159,9 @@ fn a_packet_without_room_leaves_its_head_if_somebody_wants_one() {
 }
 
 #[test]
-fn without_a_cell_no_room_is_taken_and_packets_go_as_if_there_were_no_rule() {
-    if !enter("without_a_cell_no_room_is_taken_and_packets_go_as_if_there_were_no_rule") {
+fn without_a_cell_no_queue_credit_is_taken_and_packets_are_forwarded_as_without_a_rule() {
+    if !enter("without_a_cell_no_queue_credit_is_taken_and_packets_are_forwarded_as_without_a_rule")
+    {
         return;
     }
     let mut nic = Nic::load(Some(add_way_out()));

@@ -69,8 +69,8 @@ fn rules(first: u32) -> (Vec<Mask>, Vec<(Key, Rule)>) {
 }
 
 #[test]
-fn no_packet_meets_a_rule_set_that_is_half_made() {
-    if !enter("no_packet_meets_a_rule_set_that_is_half_made") {
+fn no_packet_is_matched_by_a_partially_installed_rule_set() {
+    if !enter("no_packet_is_matched_by_a_partially_installed_rule_set") {
         return;
     }
     let mut this = Door::new("tt-replaced");

@@ -61,8 +61,8 @@ impl Nic {
 }
 
 #[test]
-fn what_is_beyond_a_share_is_dropped_however_it_would_leave() {
-    if !enter("what_is_beyond_a_share_is_dropped_however_it_would_leave") {
+fn packets_beyond_a_port_share_are_dropped_by_route_and_by_redirect() {
+    if !enter("packets_beyond_a_port_share_are_dropped_by_route_and_by_redirect") {
         return;
     }
     let mut nic = Nic::load(Some(add_way_out()));
@@ -103,10 +103,8 @@ fn what_is_beyond_a_share_is_dropped_however_it_would_leave() {
 }
 
 #[test]
-fn those_without_a_share_have_what_is_left_together_and_the_nodes_own_services_pay_nothing() {
-    if !enter(
-        "those_without_a_share_have_what_is_left_together_and_the_nodes_own_services_pay_nothing",
-    ) {
+fn sessions_without_a_port_share_use_one_unreserved_account_and_node_services_none() {
+    if !enter("sessions_without_a_port_share_use_one_unreserved_account_and_node_services_none") {
         return;
     }
     let mut nic = Nic::load(Some(add_way_out()));
@@ -128,8 +126,8 @@ fn those_without_a_share_have_what_is_left_together_and_the_nodes_own_services_p
 
 /// Tests every pair of kinds, at `nic`: a packet that is charged is sent.
 #[test]
-fn what_a_module_redirects_leaves_by_each_kind_of_port_and_pays_only_then() {
-    if !enter("what_a_module_redirects_leaves_by_each_kind_of_port_and_pays_only_then") {
+fn redirected_packets_leave_by_each_kind_of_port_and_use_the_share_only_if_sent() {
+    if !enter("redirected_packets_leave_by_each_kind_of_port_and_use_the_share_only_if_sent") {
         return;
     }
     let mut nic = Nic::load(Some(add_way_out()));

@@ -52,8 +52,8 @@ fn dropped(kernel: &Kernel, arrival: Arrival, frames: u64) -> StackDrops {
 const AT_PORT: Arrival = Arrival::Port(PortId(PORT));
 
 #[test]
-fn what_the_kernel_drops_counts_once_by_its_own_reason_and_where_it_came_in() {
-    if !enter("what_the_kernel_drops_counts_once_by_its_own_reason_and_where_it_came_in") {
+fn a_kernel_drop_is_counted_once_by_its_reason_and_arrival_port() {
+    if !enter("a_kernel_drop_is_counted_once_by_its_reason_and_arrival_port") {
         return;
     }
     let mut kernel = Kernel::load("tt-stack");
@@ -154,8 +154,8 @@ fn what_another_network_namespace_drops_is_not_counted() {
 }
 
 #[test]
-fn the_next_daemon_goes_on_counting() {
-    if !enter("the_next_daemon_goes_on_counting") {
+fn the_next_daemon_continues_the_counts_of_kernel_drops() {
+    if !enter("the_next_daemon_continues_the_counts_of_kernel_drops") {
         return;
     }
     let mut kernel = Kernel::load("tt-stack-next");
@@ -169,8 +169,8 @@ fn the_next_daemon_goes_on_counting() {
 }
 
 #[test]
-fn a_tap_has_the_bytes_of_what_the_kernel_drops_and_why() {
-    if !enter("a_tap_has_the_bytes_of_what_the_kernel_drops_and_why") {
+fn a_capture_has_the_bytes_and_the_reason_of_kernel_drops() {
+    if !enter("a_capture_has_the_bytes_and_the_reason_of_kernel_drops") {
         return;
     }
     let mut kernel = Kernel::load("tt-stack-tap");

@@ -41,8 +41,8 @@ fn install(nic: &mut Nic, actions: Actions) {
 }
 
 #[test]
-fn the_first_rule_that_decides_comes_first_and_each_is_counted() {
-    if !enter("the_first_rule_that_decides_comes_first_and_each_is_counted") {
+fn stages_are_evaluated_up_to_the_first_deciding_rule_and_each_rule_is_counted() {
+    if !enter("stages_are_evaluated_up_to_the_first_deciding_rule_and_each_rule_is_counted") {
         return;
     }
     let mut nic = Nic::load(Some(add_way_out()));
@@ -99,8 +99,8 @@ fn what_a_service_passes_meets_the_rules_of_the_next_stages() {
 }
 
 #[test]
-fn nothing_goes_past_what_a_further_stage_keeps() {
-    if !enter("nothing_goes_past_what_a_further_stage_keeps") {
+fn without_a_cell_packets_are_dropped_if_a_later_stage_drops_or_is_closed() {
+    if !enter("without_a_cell_packets_are_dropped_if_a_later_stage_drops_or_is_closed") {
         return;
     }
     let mut nic = Nic::load(Some(add_way_out()));

@@ -298,8 +298,8 @@ fn fragments_that_the_kernel_makes_all_have_the_modules_source() {
 }
 
 #[test]
-fn a_cell_has_noted_what_a_packet_leaves_with() {
-    if !enter("a_cell_has_noted_what_a_packet_leaves_with") {
+fn a_cell_announces_the_source_with_which_a_packet_leaves() {
+    if !enter("a_cell_announces_the_source_with_which_a_packet_leaves") {
         return;
     }
     let kernel = translating("tt-trcell", LEVEL_NIC);

@@ -74,9 +74,8 @@ impl Kernel {
 }
 
 #[test]
-fn what_is_beyond_a_share_at_kernel_goes_up_as_it_would_leave_whatever_its_verdict_was() {
-    if !enter("what_is_beyond_a_share_at_kernel_goes_up_as_it_would_leave_whatever_its_verdict_was")
-    {
+fn a_packet_beyond_its_share_at_kernel_is_queued_as_it_would_leave_for_any_verdict() {
+    if !enter("a_packet_beyond_its_share_at_kernel_is_queued_as_it_would_leave_for_any_verdict") {
         return;
     }
     let kernel = Kernel::load("tt-tcwait");
@@ -117,8 +116,8 @@ fn what_is_beyond_a_share_at_kernel_goes_up_as_it_would_leave_whatever_its_verdi
 }
 
 #[test]
-fn others_queue_behind_what_waits_and_no_longer_when_it_has_left() {
-    if !enter("others_queue_behind_what_waits_and_no_longer_when_it_has_left") {
+fn packets_queue_behind_waiting_ones_of_their_share_until_those_have_left() {
+    if !enter("packets_queue_behind_waiting_ones_of_their_share_until_those_have_left") {
         return;
     }
     let kernel = Kernel::load("tt-tcbehind");
@@ -151,8 +150,8 @@ fn others_queue_behind_what_waits_and_no_longer_when_it_has_left() {
 }
 
 #[test]
-fn without_room_or_without_a_cell_it_is_dropped_as_beyond_the_share() {
-    if !enter("without_room_or_without_a_cell_it_is_dropped_as_beyond_the_share") {
+fn a_packet_beyond_its_share_is_dropped_when_the_queue_is_full_or_there_is_no_cell() {
+    if !enter("a_packet_beyond_its_share_is_dropped_when_the_queue_is_full_or_there_is_no_cell") {
         return;
     }
     let kernel = Kernel::load("tt-tcfull");

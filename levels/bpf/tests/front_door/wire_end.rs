@@ -106,7 +106,7 @@ impl WireEnd {
                     frame.truncate(length);
                     Some(None)
                 }
-                Err(error) => none_is_there(&error),
+                Err(error) => none_on_would_block(&error),
             };
         }
         let mut control = Control([0; 64]);
@@ -120,7 +120,7 @@ impl WireEnd {
         // SAFETY: all that the message points at lives across the call and is as long as said.
         let length = unsafe { libc::recvmsg(self.file.as_raw_fd(), &raw mut message, 0) };
         if length < 0 {
-            return none_is_there(&std::io::Error::last_os_error());
+            return none_on_would_block(&std::io::Error::last_os_error());
         }
         frame.truncate(length as usize);
         // SAFETY: the kernel has filled the message in.
@@ -156,7 +156,7 @@ impl WireEnd {
     }
 }
 
-fn none_is_there<T>(error: &std::io::Error) -> Option<T> {
+fn none_on_would_block<T>(error: &std::io::Error) -> Option<T> {
     assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock, "{error}");
     None
 }

@@ -13,18 +13,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Pace that answers from a script, each time that its [`Alarm`] has fired.
-struct Told {
+struct ScriptedPace {
     answers: RefCell<Vec<PaceDecision>>,
     calls: RefCell<Vec<u64>>,
 }
 
-impl std::fmt::Debug for Told {
+impl std::fmt::Debug for ScriptedPace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Told")
+        f.write_str("ScriptedPace")
     }
 }
 
-impl Pace for Told {
+impl Pace for ScriptedPace {
     fn decide(&self, call: u64) -> PaceDecision {
         if call.trailing_zeros() >= 40 {
             // No packet has begun: the loop around them cannot be suspended, so an answer would be
@@ -59,7 +59,7 @@ impl Drop for Alarm {
     }
 }
 
-type Ready = (Box<Instance<OwnedPacket>>, Rc<Told>, Alarm);
+type Ready = (Box<Instance<OwnedPacket>>, Rc<ScriptedPace>, Alarm);
 
 fn program(engine: &Engine, body: &str, kind: MemoryKind) -> Program<OwnedPacket> {
     let text = format!(r#"(module {body} (memory (export "memory") 1))"#);
@@ -68,15 +68,16 @@ fn program(engine: &Engine, body: &str, kind: MemoryKind) -> Program<OwnedPacket
 
 fn start(body: &str, answers: Vec<PaceDecision>, kind: MemoryKind) -> Ready {
     let engine = Engine::new().unwrap();
-    let (spec, told) = spec(answers);
+    let (spec, script) = spec(answers);
     let instance = program(&engine, body, kind).start(&engine, &spec).unwrap();
-    (Box::new(instance), told, Alarm::new(engine))
+    (Box::new(instance), script, Alarm::new(engine))
 }
 
-fn spec(mut answers: Vec<PaceDecision>) -> (InstanceSpec, Rc<Told>) {
+fn spec(mut answers: Vec<PaceDecision>) -> (InstanceSpec, Rc<ScriptedPace>) {
     answers.reverse();
-    let told = Rc::new(Told { answers: RefCell::new(answers), calls: RefCell::default() });
-    let pace: Rc<dyn Pace> = told.clone();
+    let script =
+        Rc::new(ScriptedPace { answers: RefCell::new(answers), calls: RefCell::default() });
+    let pace: Rc<dyn Pace> = script.clone();
     let spec = InstanceSpec {
         window: 64,
         memory_pages_max: 1,
@@ -84,7 +85,7 @@ fn spec(mut answers: Vec<PaceDecision>) -> (InstanceSpec, Rc<Told>) {
         pace: Some(pace),
         ..InstanceSpec::default()
     };
-    (spec, told)
+    (spec, script)
 }
 
 /// Module that adds the first byte of the packet to byte 0 of memory, loops four million times as
@@ -141,7 +142,7 @@ fn packets_are_handled_in_order_by_one_memory() {
 }
 
 #[test]
-fn counters_are_read_while_a_call_stands_still() {
+fn counters_are_read_while_a_call_is_suspended() {
     let counter = r#"(global (export "tam_counter_sum") i32 (i32.const 0))"#;
     for kind in [MemoryKind::Own, MemoryKind::OwnPacked] {
         // The first decision may be requested before the module has begun.
@@ -158,36 +159,36 @@ fn counters_are_read_while_a_call_stands_still() {
 }
 
 #[test]
-fn a_call_that_stands_still_goes_on_where_it_was() {
+fn a_suspended_call_resumes_where_it_was() {
     let answers = vec![
         PaceDecision::Continue,
         PaceDecision::Suspend,
         PaceDecision::Continue,
         PaceDecision::Suspend,
     ];
-    let (mut instance, told, _alarm) = start(SUM, answers, MemoryKind::Own);
+    let (mut instance, script, _alarm) = start(SUM, answers, MemoryKind::Own);
     for first in [1, 100, 3] {
         push(&mut instance, first);
     }
-    let (mut ran, mut stood, mut seen) = (instance.run(), 0, Vec::new());
+    let (mut ran, mut suspensions, mut seen) = (instance.run(), 0, Vec::new());
     let mut instance = loop {
         match ran {
             Ran::Rest(instance, _) => break instance,
             Ran::Suspended(mut suspended) => {
-                stood += 1;
+                suspensions += 1;
                 seen.extend(sums(|| suspended.pop()));
                 ran = suspended.resume();
             }
         }
     };
     seen.extend(sums(|| instance.pop()));
-    assert_eq!((stood, seen), (2, vec![1, 101, 104]));
-    assert!(told.calls.borrow().is_sorted(), "calls have rising numbers");
+    assert_eq!((suspensions, seen), (2, vec![1, 101, 104]));
+    assert!(script.calls.borrow().is_sorted(), "calls have rising numbers");
 }
 
 /// No alarm is set: the answer alone causes the repeated requests.
 #[test]
-fn a_call_that_is_looked_at_closely_is_asked_at_each_loop() {
+fn a_closely_polled_call_asks_for_a_decision_at_each_loop() {
     let engine = Engine::new().unwrap();
     let (mut spec, _) = spec(vec![]);
     let close = Rc::new(Close { left: Cell::new(1000) });
@@ -230,8 +231,8 @@ impl Pace for Close {
 }
 
 #[test]
-fn a_call_that_is_to_stop_ends_with_its_packet_and_its_place() {
-    let (mut instance, told, _alarm) = start(
+fn a_stopped_call_ends_with_its_packet_and_its_place_in_the_code() {
+    let (mut instance, script, _alarm) = start(
         r#"(func $for_ever (loop (br 0)))
            (func (export "on_packet") (result i32)
              (if (i32.eq (i32.load8_u (i32.const 0x8102)) (i32.const 7)) (then (call $for_ever)))
@@ -239,7 +240,7 @@ fn a_call_that_is_to_stop_ends_with_its_packet_and_its_place() {
         vec![PaceDecision::Continue; 3],
         MemoryKind::Own,
     );
-    told.answers.borrow_mut().insert(0, PaceDecision::Suspend);
+    script.answers.borrow_mut().insert(0, PaceDecision::Suspend);
     for first in [1, 7, 2] {
         push(&mut instance, first);
     }
@@ -281,7 +282,7 @@ fn a_trap_ends_the_batch_and_leaves_what_waits() {
 }
 
 #[test]
-fn what_calls_leave_beside_their_verdicts_comes_with_their_packets() {
+fn events_of_a_call_are_returned_with_its_packet() {
     let (mut instance, _, _alarm) = start(
         r#"(import "tam" "event" (func $event (param i32 i32 i32) (result i32)))
            (func (export "on_packet") (result i32)
@@ -303,7 +304,7 @@ fn what_calls_leave_beside_their_verdicts_comes_with_their_packets() {
 }
 
 #[test]
-fn two_calls_stand_still_at_a_time_and_go_on_in_any_order() {
+fn two_calls_are_suspended_at_once_and_resume_in_any_order() {
     let answers = || vec![PaceDecision::Suspend, PaceDecision::Continue, PaceDecision::Suspend];
     let (mut one, _, _alarm_one) = start(SUM, answers(), MemoryKind::Own);
     let (mut other, _, _alarm_other) = start(SUM, answers(), MemoryKind::Own);
@@ -342,60 +343,60 @@ const HOOKS: &str = r#"
     (func (export "state_in") (param i32) (result i32) (call $work) (i32.const 0))"#;
 
 fn started(mut starting: Starting<OwnedPacket>) -> (Box<Instance<OwnedPacket>>, usize) {
-    let mut stood = 0;
+    let mut suspensions = 0;
     loop {
         match starting.resume() {
-            Started::Ended(ended) => return (ended.unwrap(), stood),
-            Started::Suspended(again) => (starting, stood) = (again, stood + 1),
+            Started::Ended(ended) => return (ended.unwrap(), suspensions),
+            Started::Suspended(again) => (starting, suspensions) = (again, suspensions + 1),
         }
     }
 }
 
 fn called(mut ran: Ran<OwnedPacket>) -> (Box<Instance<OwnedPacket>>, Ended, usize) {
-    let mut stood = 0;
+    let mut suspensions = 0;
     loop {
         match ran {
-            Ran::Rest(instance, Done::Call(ended)) => return (instance, ended, stood),
+            Ran::Rest(instance, Done::Call(ended)) => return (instance, ended, suspensions),
             Ran::Rest(_, Done::Packets) => panic!("packets were not asked for"),
-            Ran::Suspended(suspended) => (ran, stood) = (suspended.resume(), stood + 1),
+            Ran::Suspended(suspended) => (ran, suspensions) = (suspended.resume(), suspensions + 1),
         }
     }
 }
 
 #[test]
-fn hooks_stand_still_and_go_on_where_they_were() {
+fn suspended_hooks_resume_where_they_were() {
     let engine = Engine::new().unwrap();
     let program = program(&engine, HOOKS, MemoryKind::Own);
     let _alarm = Alarm::new(engine.clone());
-    let (spec, told) = spec(vec![]);
+    let (spec, script) = spec(vec![]);
     // Once each, and once more for the second half of a start.
-    let once = || told.answers.borrow_mut().push(PaceDecision::Suspend);
+    let once = || script.answers.borrow_mut().push(PaceDecision::Suspend);
     once();
-    let (instance, stood) = started(program.begin(&engine, &spec, None, 0).unwrap());
-    assert_eq!(stood, 1, "on_start");
+    let (instance, suspensions) = started(program.begin(&engine, &spec, None, 0).unwrap());
+    assert_eq!(suspensions, 1, "on_start");
     once();
-    let (instance, ended, stood) = called(instance.call(Call::Timer { now_ms: 0 }));
-    assert!(matches!((ended, stood), (Ended::Timer(Ok(())), 1)));
+    let (instance, ended, suspensions) = called(instance.call(Call::Timer { now_ms: 0 }));
+    assert!(matches!((ended, suspensions), (Ended::Timer(Ok(())), 1)));
     once();
     let message = Call::Message { message: [1, 2, 3].into(), now_ms: 0 };
-    let (mut instance, ended, stood) = called(instance.call(message));
-    assert!(matches!((ended, stood), (Ended::Message(Ok(Some(303))), 1)));
+    let (mut instance, ended, suspensions) = called(instance.call(message));
+    assert!(matches!((ended, suspensions), (Ended::Message(Ok(Some(303))), 1)));
     push(&mut instance, 1);
     let mut instance = at_rest(instance.run());
     assert!(instance.pop().unwrap().verdict.is_ok(), "packets come between");
     once();
-    let (_, ended, stood) = called(instance.call(Call::StateOut { now_ms: 0 }));
+    let (_, ended, suspensions) = called(instance.call(Call::StateOut { now_ms: 0 }));
     let Ended::State(Ok(kept)) = ended else { panic!("{ended:?}") };
-    assert_eq!(stood, 1, "state_out");
+    assert_eq!(suspensions, 1, "state_out");
     once();
     once();
     let starting = program.begin(&engine, &spec, Some(kept), 0).unwrap();
-    let (_, stood) = started(starting);
-    assert_eq!(stood, 2, "with what was kept");
+    let (_, suspensions) = started(starting);
+    assert_eq!(suspensions, 2, "with what was kept");
 }
 
 #[test]
-fn hooks_end_when_they_are_to_stop() {
+fn hooks_trap_with_the_time_limit_when_they_are_stopped() {
     let endless = "(loop (br 0))";
     let body = format!(
         r#"(func (export "on_packet") (result i32) (i32.const 0))
@@ -403,14 +404,14 @@ fn hooks_end_when_they_are_to_stop() {
            (func (export "on_timer") {endless})"#
     );
     for call in [Call::Timer { now_ms: 0 }, Call::Message { message: Rc::default(), now_ms: 0 }] {
-        let (instance, told, _alarm) =
+        let (instance, script, _alarm) =
             start(&body, vec![PaceDecision::Continue, PaceDecision::Stop], MemoryKind::Own);
-        let (_, ended, stood) = called(instance.call(call));
+        let (_, ended, suspensions) = called(instance.call(call));
         let (Ended::Timer(Err(trap)) | Ended::Message(Err(trap))) = ended else {
             panic!("{ended:?}")
         };
-        assert_eq!((trap.kind, stood), (TrapKind::TimeLimit, 0));
-        assert_eq!(told.calls.borrow().len(), 2);
+        assert_eq!((trap.kind, suspensions), (TrapKind::TimeLimit, 0));
+        assert_eq!(script.calls.borrow().len(), 2);
     }
     let body = format!(
         r#"(func (export "on_packet") (result i32) (i32.const 0))

@@ -81,7 +81,7 @@ const GROWS: &str = r#"(memory (export "memory") 1 6)
       (i32.or (i32.const 1) (i32.shl (memory.grow (i32.load8_u (i32.const 0))) (i32.const 16))))"#;
 
 #[test]
-fn growth_asks_and_is_refused_as_wasm_says() {
+fn memory_growth_is_charged_and_refused_with_minus_one() {
     let room = Has::new(3 * 65_536);
     let mut instance = start(GROWS, &room).unwrap();
     assert_eq!(room.of(Part::Memory), 65_536, "what it begins with");
@@ -102,7 +102,7 @@ fn growth_beyond_its_own_maximum_takes_nothing() {
 }
 
 #[test]
-fn one_that_does_not_fit_does_not_start_and_leaves_nothing() {
+fn an_instance_beyond_its_memory_does_not_start_and_leaves_no_charge() {
     let room = Has::new(65_535);
     assert!(matches!(start(GROWS, &room), Err(StartError::Instantiate(_))));
     assert_eq!((room.of(Part::Memory), room.left.get()), (0, 65_535));

@@ -17,7 +17,7 @@ const FILLS: &str = r#"(module (memory (export "memory") 1)
       (i32.or (i32.const 1) (i32.shl (local.get $before) (i32.const 16)))))"#;
 
 #[test]
-fn memories_next_to_each_other_are_each_their_own() {
+fn packed_memories_are_isolated_from_each_other() {
     let engine = Engine::new().unwrap();
     let program = engine.program(&wat::parse_str(FILLS).unwrap(), MemoryKind::OwnPacked).unwrap();
     let mut all: Vec<_> = (0..40).map(|_| program.start(&engine, &spec()).unwrap()).collect();

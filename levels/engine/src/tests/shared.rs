@@ -92,7 +92,7 @@ const FIXED: &str = r#"(memory (export "memory") 1 1) (data (i32.const 0x9008) "
 const GROWING: &str = r#"(memory (export "memory") 1 3) (data (i32.const 0x9008) "data")"#;
 
 #[test]
-fn an_instance_lives_in_the_memory_that_it_was_given() {
+fn an_instance_runs_in_the_shared_memory_that_it_is_given() {
     for (kind, text) in [(MemoryKind::SharedFixed, FIXED), (MemoryKind::SharedGrowing, GROWING)] {
         let pages = Pages::new(3 * PAGE);
         let mut instance = start(kind, text, &pages).unwrap();

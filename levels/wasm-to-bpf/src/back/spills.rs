@@ -194,7 +194,7 @@ mod tests {
     use crate::ir::Place;
 
     #[test]
-    fn what_is_in_the_frame_already_is_not_saved_again() {
+    fn a_register_that_is_on_the_stack_already_is_not_spilled_again() {
         // A constant, a copy of it, and a number that is added to the copy.
         let mut vcode = VCode::default();
         let block = vcode.block();

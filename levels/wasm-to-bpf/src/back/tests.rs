@@ -144,7 +144,7 @@ fn all_subprograms_assemble_at_each_level() {
 /// Tests branches on conditions that the passes find to be constant so late that both successors
 /// remain: seeds 31471 (a value of the path never taken) and 43939 (its instructions) of lab/wasm.
 #[test]
-fn a_constant_condition_leaves_both_ways_in_place() {
+fn a_condition_found_constant_late_keeps_both_successors() {
     let to = |block| Edge { target: BlockId(block), arguments: Vec::new() };
     let ways = |constant| {
         let mut one = function(0, 0, vec![Op::Const(constant), Op::GlobalGet(0)], Vec::new());

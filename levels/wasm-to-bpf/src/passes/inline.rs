@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn room_for_many_calls_in_one_block_grows_with_their_number() {
+    fn inlining_many_calls_takes_memory_linear_in_their_number() {
         for count in [500, 1_000, 2_000, 4_000] {
             let mut unit = caller_of(count);
             let sites = call_sites(&unit);
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_between_calls_stays_there() {
+    fn instructions_between_inlined_calls_keep_their_position() {
         let mut unit = caller_of(3);
         let between = Instruction { results: vec![Value(0)], op: Op::Const(9), place: Place(0) };
         unit.functions[0].types.push(crate::ir::Type::I32);

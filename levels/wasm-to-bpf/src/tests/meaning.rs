@@ -121,7 +121,7 @@ fn code_that_cannot_be_reached_is_left_out() {
 }
 
 #[test]
-fn a_loop_whose_cost_is_known_is_not_asked_for_its_fuel() {
+fn a_loop_with_a_small_known_cost_has_no_fuel_check() {
     // 11 operators per iteration: 5,000 iterations cost less than every budget, 9,000 do not.
     let rounds = |rounds: u32, begin: &str| {
         let text = format!(
@@ -180,7 +180,7 @@ fn sums_up(begin: &str, step: i32, go_on: &str) -> (usize, bool) {
 }
 
 #[test]
-fn what_a_counted_loop_costs_is_added_up_behind_it() {
+fn the_fuel_of_a_counted_loop_is_charged_once_after_it() {
     let cases = [
         ("(i32.const 0)", 1, "i32.ne (i32.const 9)"),
         ("(i32.const 2)", 3, "i32.ne (i32.const 11)"),
@@ -233,7 +233,7 @@ fn as_many_flags_are_left_to_the_verifier_as_it_can_walk() {
 }
 
 #[test]
-fn a_counter_that_begins_with_a_sign_is_hidden_on_the_way_into_its_loop() {
+fn a_loop_counter_that_begins_as_a_sign_is_made_opaque_before_its_loop() {
     let text = r#"(module (func (export "f") (param i32) (result i32) (local $i i32) (local $s i32)
         (local.set $i (i32.or (i32.shr_s (local.get 0) (i32.const 31)) (i32.const 1)))
         (loop $next
@@ -262,7 +262,7 @@ fn masks_in(expression: &str) -> (usize, usize) {
 }
 
 #[test]
-fn a_mask_goes_to_no_number_that_may_be_known_as_minus_one_or_zero() {
+fn no_mask_is_applied_to_a_value_that_may_be_known_as_minus_one_or_zero() {
     for expression in [
         "(i32.and (i32.shr_s (local.get 0) (i32.const 31)) (i32.const 40))",
         "(i32.or (i32.const 40) (i32.shr_s (local.get 0) (i32.const 31)))",

@@ -59,7 +59,7 @@ fn a_compared_offset_needs_no_other_check() {
 }
 
 #[test]
-fn an_offset_that_nobody_compared_is_decided_when_it_runs() {
+fn an_offset_without_a_comparison_is_checked_at_run_time() {
     let text = r#"(module (memory (export "memory") 1)
         (func (export "on_packet") (result i32)
             (i32.load8_u offset=0x8102 (i32.load16_u (i32.const 0x8008)))))"#;
@@ -110,7 +110,7 @@ fn a_stack_that_is_kept_is_at_known_addresses() {
 }
 
 #[test]
-fn a_stack_that_sinks_is_only_probably_below() {
+fn accesses_by_a_sinking_stack_pointer_have_an_unknown_region() {
     let cases = [
         "",
         "(global.set $stack (i32.add (local.get $frame) (i32.const 8)))",
@@ -247,7 +247,7 @@ fn a_counter_of_any_width_goes_round_as_often_as_it_is_written() {
 }
 
 #[test]
-fn a_loop_that_may_go_too_far_is_decided_when_it_runs() {
+fn a_loop_that_may_leave_the_window_is_checked_at_run_time() {
     let cases = [
         // One beyond the window; past the number; around all 32 bits.
         (-1, "i32.ne", "(i32.const 64)"),
@@ -322,7 +322,7 @@ fn an_offset_stays_below_the_limit_that_it_is_compared_with_each_time_round() {
 }
 
 #[test]
-fn a_store_that_is_certainly_elsewhere_leaves_the_length_what_it_was() {
+fn a_store_that_cannot_reach_the_metadata_keeps_the_known_length() {
     let cases = [
         ("(i32.store8 offset=0x8102 (local.get $at) (i32.const 1))", true),
         ("(i32.store8 (i32.load (i32.const 0x9000)) (i32.const 1))", false),
@@ -348,7 +348,7 @@ proptest! {
     /// Tests loops with arbitrary counts and conditions: regions and removed checks are right, or
     /// the interpreter panics.
     #[test]
-    fn loops_go_where_ranges_say(
+    fn random_loops_stay_within_the_computed_ranges(
         begin in edge(), other in edge(), end in edge(), end_2 in edge(),
         step in -3..9_i32, step_2 in -3..4_i32,
         compare in prop::sample::select(&["ne", "lt_u", "gt_u", "lt_s", "ge_s", "eq", "le_u"][..]),
@@ -523,7 +523,7 @@ fn casts(numbers: [u32; 3]) -> usize {
 }
 
 #[test]
-fn what_lies_close_together_has_one_base() {
+fn nearby_constant_addresses_share_one_base() {
     assert_eq!(casts([0x9200, 0x9204, 0x9206]), 1);
     // Farther apart than an instruction's offset reaches; the loop is unrolled by two.
     assert_eq!(casts([0x7000, 0x9204, 0x9206]), 3);
@@ -563,7 +563,7 @@ fn asked(at: &str, bytes_asked: i32, offsets: &[u32]) -> (usize, usize) {
 }
 
 #[test]
-fn what_the_module_has_asked_for_is_not_asked_again() {
+fn a_length_check_of_the_module_is_not_repeated() {
     let at = "(i32.and (i32.load (i32.const 0x9000)) (i32.const 31))";
     assert_eq!(asked(at, 8, &[0, 3, 7]), (1, 1), "the module's question is the only one");
     let (lengths, compares) = asked(at, 8, &[0, 8]);
@@ -573,7 +573,7 @@ fn what_the_module_has_asked_for_is_not_asked_again() {
 }
 
 #[test]
-fn a_question_for_what_may_be_beyond_the_window_stays_as_it_is() {
+fn a_length_check_that_may_reach_beyond_the_window_is_left_unchanged() {
     // 31 + 33 is the window's length, and one more is not in it, though it may be in the packet.
     let at = "(i32.and (i32.load (i32.const 0x9000)) (i32.const 31))";
     assert_eq!(asked(at, 33, &[0]).0, 1);

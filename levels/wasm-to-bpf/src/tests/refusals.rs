@@ -21,7 +21,7 @@ fn bytes_that_are_no_module_are_invalid() {
 }
 
 #[test]
-fn a_float_is_named_with_its_place() {
+fn a_float_is_refused_with_its_function_and_position() {
     let text = r#"(module (func $half (export "f") (result i32)
         (i32.trunc_f64_s (f64.mul (f64.const 3) (f64.const 0.5)))))"#;
     let refusal = refusals(text, &export("f")).remove(0);
@@ -120,7 +120,7 @@ fn imports_are_host_functions_or_refused() {
 }
 
 #[test]
-fn recursion_names_the_way_around() {
+fn a_refused_recursion_names_its_cycle() {
     let text = r#"(module
         (func (export "f") (call $a))
         (func $a (call $b)) (func $b (call $c)) (func $c (call $a)))"#;
@@ -133,7 +133,7 @@ fn recursion_names_the_way_around() {
 }
 
 #[test]
-fn what_could_not_move_between_levels_is_refused_for_packets_only() {
+fn instance_state_that_cannot_move_between_levels_is_refused_for_packet_modules_only() {
     let module = |body: &str| {
         format!(
             r#"(module (memory 1) (table $kept 2 funcref) (table $changing 2 funcref)

@@ -41,7 +41,7 @@ const ALL: &str = r#"(local $at i32) (local $sum i32)
     (local.get $sum)"#;
 
 #[test]
-fn a_call_goes_where_the_place_points_and_traps_by_its_reason() {
+fn an_indirect_call_goes_to_its_table_entry_or_traps_with_the_reason() {
     let body = "(call_indirect $t (type $number) (local.get $i))";
     let results = [
         Ok(vec![1]),

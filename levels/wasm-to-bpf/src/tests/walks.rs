@@ -68,7 +68,7 @@ fn headers(more: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_walk_carries_what_it_loads_and_not_its_address() {
+fn a_loop_over_headers_carries_the_loaded_value_and_not_its_address() {
     let carries = |module: &[u8]| {
         let (unit, _) = unit(module, &packet(WINDOW)).expect("it compiles");
         assert!(unit.functions[0].blocks.iter().any(|block| block.is_loop_header));
@@ -102,7 +102,7 @@ fn to_end(begin: u32, rounds: u32) -> Vec<u8> {
 }
 
 #[test]
-fn a_loop_that_never_passes_the_end_asks_for_it_once() {
+fn a_loop_that_stays_within_the_packet_checks_for_its_end_once() {
     // Counts the comparisons with the packet's end, and whether the module's own are among them.
     let questions = |module: &[u8]| {
         let program = crate::compile(module, &packet(WINDOW)).expect("it compiles");

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_has_a_speed_that_is_no_bound() {
+    fn the_measured_speed_lies_within_its_bounds() {
         if !testbase::root_or_skip("the speed of programs") {
             return;
         }

@@ -45,7 +45,7 @@ mod tests {
     use engine::{Engine, MemoryKind};
 
     #[test]
-    fn a_trap_below_reads_as_the_same_trap_in_the_sandbox() {
+    fn a_trap_below_user_level_is_reported_like_the_same_trap_in_the_sandbox() {
         let wasm = wat::parse_str(
             r#"(module (memory (export "memory") 1)
                  (func $inner unreachable)

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_comes_round_again_and_again_ends_and_others_do_not() {
+    fn a_looping_frame_is_dropped_and_others_are_not() {
         let mut all = Rounds::default();
         all.set_time(CoarseInstant::from_millis(1_000));
         assert!(all.allow(b"the first frame", false));

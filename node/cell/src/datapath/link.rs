@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_of_a_vlan_that_the_port_lacks_is_told_from_others() {
+    fn a_tag_of_a_vlan_that_the_port_lacks_is_recognised() {
         let mut meta = PacketMeta { egress_vlan: VLAN_UNKNOWN, ..PacketMeta::default() };
         assert!(is_of_unknown_vlan(&TAGGED, &meta));
         // The module has removed the tag.
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_behind_an_ip_packet_is_taken_off() {
+    fn the_trailer_of_an_ip_packet_is_removed() {
         let builder = wire::FrameBuilder::new().ipv4([10, 0, 0, 1], [10, 0, 1, 2], 64).udp(1, 2);
         let whole = builder.payload(&[7; 100]).build();
         // Trailers within one frame of memory, and across two.

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_is_put_back_with_its_checksums_and_given_again() {
+    fn a_source_is_restored_with_its_checksums_and_applied_again() {
         for (inside, outside) in [(v4(1, 77), v4(9, 0xf003)), (v6(1, 77), v6(9, 0xf003))] {
             let of = |source: End| {
                 let payload = |builder: FrameBuilder| builder.payload(b"some").build();
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_put_back_stays_as_its_module_left_it() {
+    fn a_source_that_cannot_be_restored_stays_as_its_module_left_it() {
         let options = |source: End| {
             from(source)
                 .extension(wire::protocol::DESTINATION_OPTIONS, &[1, 4, 0, 0, 0, 0])
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_a_module_below_has_changed_is_the_one_before() {
+    fn a_source_changed_below_user_level_is_restored_from_the_metadata() {
         let of = |source: End| from(source).udp(port(source), 9).build();
         let (inside, outside) = (v4(1, 77), v4(9, 78));
         let parsed = parse_frame(&of(outside)).unwrap();
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_destination_is_told_that_its_module_changed() {
+    fn a_destination_changed_by_a_module_is_reported_with_the_original() {
         let of = |last: u8, port: u16| {
             FrameBuilder::new().ipv4([203, 0, 113, 9], [10, 0, 0, last], 64).udp(9, port).build()
         };

@@ -208,7 +208,7 @@ fn a_bridged_packet_leaves_by_the_other_end_if_that_takes_it() {
 }
 
 #[test]
-fn without_a_route_the_kernel_has_it_by_the_port_that_it_came_in_by() {
+fn a_packet_without_a_route_returns_to_the_kernel_by_its_arrival_port() {
     let mut rig = Rig::new();
     let packet = rig.packet(&frame());
     assert_eq!(rig.egress_path(GOLD).forward(packet, &meta()), End::ToKernel);
@@ -221,7 +221,7 @@ fn without_a_route_the_kernel_has_it_by_the_port_that_it_came_in_by() {
 }
 
 #[test]
-fn between_cabled_ports_a_frame_does_not_go_round_for_ever() {
+fn a_frame_does_not_loop_for_ever_between_cabled_ports() {
     for bounces in [false, true] {
         let mut rig = Rig::new();
         for port in [LEFT, RIGHT] {
@@ -323,7 +323,7 @@ fn waiting_packets_leave_at_once_when_the_last_share_is_gone() {
 }
 
 #[test]
-fn what_a_module_below_is_through_with_leaves_by_its_port() {
+fn packets_handled_below_user_level_leave_the_cell_by_their_port() {
     let mut rig = Rig::new();
     rig.share("{}");
     let from = PacketMeta { arrival_port: GOLD.0, egress_port: RIGHT.0, ..meta() };
@@ -361,7 +361,7 @@ fn a_capture_sees_departures_up_to_its_snap_length() {
 }
 
 #[test]
-fn keys_that_are_none_are_refused_and_all_can_be_forgotten() {
+fn invalid_association_keys_are_refused_and_all_can_be_removed() {
     let mut rig = Rig::new();
     let keys = SecretBytes(zeroize::Zeroizing::new(vec![1, 2, 3]));
     assert!(rig.path.associate(&keys).is_err());

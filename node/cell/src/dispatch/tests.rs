@@ -278,7 +278,7 @@ fn an_edge_leads_to_the_next_service_and_one_that_is_down_nowhere() {
 }
 
 #[test]
-fn a_packet_whose_service_is_gone_goes_where_it_was_going() {
+fn a_packet_whose_service_was_removed_is_counted_as_without_a_service() {
     let mut rig = Rig::new();
     rig.give(ENTRY, Verdict::PASS);
     // The payload of an active packet has no other path.
@@ -380,7 +380,7 @@ fn with_another_session_packets_wait_for_their_turn() {
 }
 
 #[test]
-fn a_full_queue_drops_and_counts_and_what_waits_goes_past_when_its_service_stops() {
+fn a_full_queue_drops_and_counts_and_queued_packets_bypass_a_stopped_service() {
     let mut rig = Rig::new();
     rig.add_session(2, r#"{"queue":"16KiB"}"#);
     rig.start(ServiceSpec { session: SessionId(2), ..facts(ENTRY) }, OBEYS);
@@ -453,7 +453,7 @@ fn a_version_with_other_lanes_cannot_have_the_state_and_the_old_one_goes_on() {
 }
 
 #[test]
-fn the_front_door_asks_for_room_of_the_session_whose_service_a_packet_is_for() {
+fn queue_credit_is_taken_from_the_session_of_a_packets_service() {
     let mut rig = Rig::new();
     rig.start(facts(ENTRY), OBEYS);
     assert!(!rig.dispatcher.set_level(ENTRY, 1, &mut round(&mut rig.link)).unwrap());
@@ -505,7 +505,7 @@ fn pools_have_their_own_events_and_turns() {
 }
 
 #[test]
-fn a_graph_goes_on_in_turns_and_a_packet_waits_in_each_of_its_services() {
+fn a_packet_of_a_graph_is_queued_at_each_service_for_its_turn() {
     let mut rig = Rig::new();
     rig.add_session(2, "{}");
     rig.start(facts(ENTRY), OBEYS);

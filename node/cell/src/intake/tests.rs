@@ -50,7 +50,7 @@ fn receive(intake: &mut Intake, rig: &mut Rig, most: usize) -> bool {
 }
 
 #[test]
-fn what_comes_up_goes_to_its_service_with_and_without_a_mark() {
+fn raised_packets_reach_their_service_with_and_without_a_mark() {
     let (mut rig, (mut intake, kernel)) = (serving(), intake());
     for flags in [0, META_MARK] {
         kernel.send(&frame(&mut rig, ENTRY, flags, Verdict::Drop { reason: 5 })).unwrap();
@@ -61,7 +61,7 @@ fn what_comes_up_goes_to_its_service_with_and_without_a_mark() {
 }
 
 #[test]
-fn no_more_comes_at_a_time_than_has_its_turn() {
+fn at_most_a_batch_of_raised_packets_is_received_at_a_time() {
     let (mut rig, (mut intake, kernel)) = (serving(), intake());
     for _ in 0..3 {
         kernel.send(&frame(&mut rig, ENTRY, 0, Verdict::Raise)).unwrap();
@@ -86,7 +86,7 @@ fn what_is_too_short_for_metadata_is_counted_also_behind_another_device() {
 }
 
 #[test]
-fn what_its_module_is_through_with_only_leaves_and_is_lost_without_its_port() {
+fn a_raised_packet_that_only_has_to_leave_is_dropped_without_its_port() {
     let (mut rig, (mut intake, kernel)) = (serving(), intake());
     kernel.send(&frame(&mut rig, ENTRY, META_LEAVES, Verdict::PASS)).unwrap();
     assert!(receive(&mut intake, &mut rig, BATCH));
@@ -109,7 +109,7 @@ fn without_memory_for_it_a_packet_is_dropped_and_counted_by_where_it_was_going()
 }
 
 #[test]
-fn packets_for_no_service_go_past_and_no_socket_has_any() {
+fn raised_packets_without_a_service_are_counted_and_bypass_it() {
     let (mut rig, (mut intake, kernel)) = (serving(), intake());
     kernel.send(&frame(&mut rig, NEXT, 0, Verdict::PASS)).unwrap();
     receive(&mut intake, &mut rig, BATCH);

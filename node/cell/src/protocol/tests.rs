@@ -523,7 +523,7 @@ fn keys_are_not_shown() {
 }
 
 #[test]
-fn each_count_of_a_service_is_one_end_of_a_packet_or_says_something_else() {
+fn each_counter_of_a_service_is_a_packet_outcome_or_a_listed_exception() {
     let others = ["packets", "bytes", "sent", "sent_dropped", "memory_bytes", "lanes_running"];
     let empty = serde_json::to_value(ServiceReport::default()).unwrap();
     for (name, value) in empty.as_object().unwrap() {

@@ -272,7 +272,7 @@ mod tests {
     const NEVER: Nanos = Nanos(u64::MAX);
 
     #[test]
-    fn a_call_stops_by_what_it_ran_however_often_it_stood_still() {
+    fn a_call_is_stopped_by_its_total_run_time_over_all_suspensions() {
         let clocks = &ManualClocks::default();
         let pacer = Pacer::new(clocks);
         let mut state = CallState::default();
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn another_call_begins_with_nothing() {
+    fn each_call_begins_with_zero_run_time() {
         let clocks = &ManualClocks::default();
         let pacer = Pacer::new(clocks);
         pacer.begin_unlimited();
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_turn_is_looked_at_closely() {
+    fn a_call_is_polled_closely_near_the_end_of_its_turn() {
         let clocks = &ManualClocks::default();
         clocks.run(millis(1));
         let pacer = Pacer::new(clocks);
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_that_is_over_before_it_began_gets_on_a_little() {
+    fn a_call_whose_turn_is_already_over_runs_for_a_minimum_time() {
         let clocks = &ManualClocks::default();
         let pacer = Pacer::new(clocks);
         pacer.begin(Nanos::ZERO, CallState::default());
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_whose_turns_are_over_before_they_begin_runs_as_fast_as_it_can_in_the_third() {
+    fn after_two_late_turns_a_call_runs_without_close_polling_in_the_third() {
         let clocks = &ManualClocks::default();
         let pacer = Pacer::new(clocks);
         let mut state = CallState::default();

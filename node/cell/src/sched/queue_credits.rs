@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_comes_has_no_room_for_longer_than_two_epochs() {
+    fn queue_credit_of_lost_packets_is_released_after_two_epochs() {
         let mut credits = QueueCredits::new(None, SHARED);
         let mut all = queues(&mut credits, &[(4, false), (8, true)]);
         for at in [0, 1] {
@@ -490,7 +490,7 @@ mod tests {
     /// Packets of four sessions arrive, are lost, wait and leave, and their queues change: never
     /// more bytes wait than the limits allow, and at the end none do.
     #[test]
-    fn nothing_waits_beyond_a_queue_and_nothing_is_forgotten() {
+    fn in_any_history_queues_stay_within_their_limits_and_leak_no_credit() {
         for seed in 1..200 {
             let mut chance = Chance(seed | 0x9e37_79b9_7f4a_0000);
             let mut credits = QueueCredits::new(None, SHARED);

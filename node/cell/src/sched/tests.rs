@@ -66,7 +66,7 @@ fn a_short_slice_leaves_time_to_send_what_fits_and_no_more_than_a_quarter() {
 }
 
 #[test]
-fn what_a_turn_leaves_is_sent_on_its_account_and_owed_by_its_next_turn() {
+fn sending_after_a_turn_is_charged_to_it_and_deducted_from_its_next_turn() {
     let mut scheduler = scheduler(r#"{"cpu":["150us/4ms"]}"#);
     let next = scheduler.next(Nanos::ZERO).unwrap();
     scheduler.end_turn((Nanos::ZERO, Nanos(20_000)), next, false, 2);
@@ -117,7 +117,7 @@ fn the_timer_runs_on_behind_a_turn_that_it_may_have_to_interrupt_and_rests_behin
 }
 
 #[test]
-fn calls_on_streams_are_looked_at_more_often_where_somebody_waits() {
+fn stream_calls_are_polled_more_often_while_others_wait() {
     let mut scheduler = scheduler("{}");
     let turn = (Nanos::ZERO, TURN_MAX);
     scheduler.begin_calls(turn, CallState::default(), false);
@@ -130,7 +130,7 @@ fn calls_on_streams_are_looked_at_more_often_where_somebody_waits() {
 }
 
 #[test]
-fn hooks_beside_the_turns_are_on_their_sessions_account() {
+fn hooks_outside_turns_are_charged_to_their_session() {
     let mut scheduler = scheduler("{}");
     scheduler.begin_hook(SessionId(2));
     scheduler.run_for(SessionId::BEST_EFFORT);

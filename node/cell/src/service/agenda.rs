@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn of_low_memory_only_the_last_word_waits_and_always_finds_room() {
+    fn only_the_latest_low_memory_notice_is_queued_and_it_always_fits() {
         let mut agenda = Agenda::new();
         (0..CONTROLS_MAX).for_each(|_| assert!(agenda.request(message())));
         assert!(
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_queue_the_last_length_and_the_first_drop_wait() {
+    fn the_last_queue_length_and_the_first_drop_are_queued_as_notices() {
         let mut agenda = Agenda::new();
         let dropped = || Control::Queue(QueueEvent::Dropped([7].into()));
         assert!(agenda.request(Control::Queue(QueueEvent::Long(1))) && agenda.request(dropped()));
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_is_new_once() {
+    fn a_service_is_new_once_and_at_work_during_a_hook() {
         let mut agenda = Agenda::new();
         assert!(agenda.is_new() && agenda.has_work());
         assert!(agenda.take_new() && !agenda.take_new());

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_letter_is_counted_once_wherever_it_ends_and_the_daemons_never() {
+    fn each_message_of_a_module_is_counted_once_wherever_it_ends_and_the_daemons_never() {
         let counts = Rc::new(MessageCounts::default());
         let message = || PendingMessage::of_module([1, 2].into(), &counts);
         let mut delivered = message();

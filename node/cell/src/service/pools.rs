@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_without_pools_is_one_whose_processor_goes_by_its_number() {
+    fn a_service_without_pools_has_one_pool_on_the_processor_of_its_entry() {
         for lanes in [1, 3] {
             let pools = Pools::new(ENTRY, lanes, &[], &[]);
             assert_eq!((pools.count(), pools.lanes(0), pools.lanes(1).len()), (1, 0..lanes, 0));

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_due_once_at_the_time_that_was_said_last() {
+    fn each_service_is_due_once_at_its_last_set_time() {
         let mut watch = Watch::default();
         assert_eq!(watch.next_at(), CoarseInstant::NEVER);
         watch.set(ONE, at(10));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn those_with_a_lane_are_listed_once() {
+    fn services_with_a_lane_are_listed_once() {
         let mut watch = Watch::default();
         for entry in [TWO, ONE, TWO] {
             watch.has_lane(entry);

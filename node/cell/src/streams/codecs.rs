@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_codecs_take_is_on_the_account_of_their_service_once() {
+    fn codec_time_is_charged_to_its_service_once() {
         let codecs = codecs(1);
         let own = codecs.of(SESSION, ENTRY);
         let share = own.admit().unwrap();

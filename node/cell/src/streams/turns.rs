@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn another_daemon_keeps_those_that_it_knows() {
+    fn stream_services_unknown_to_the_next_daemon_are_removed() {
         let mut rig = Rig::new();
         start(&mut rig, descriptors(code(BLIND))).unwrap();
         rig.streams.retain(|entry| entry == ENTRY);
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_polled_each_time_or_at_an_interval_while_connections_work() {
+    fn other_work_is_polled_always_or_at_an_interval_while_connections_work() {
         let mut beside = PollSchedule::default();
         assert!(beside.poll() && beside.poll(), "nothing is worked for");
         let mut at = |now: u64| {

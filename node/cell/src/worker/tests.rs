@@ -110,7 +110,7 @@ fn a_replacement_without_a_service_is_refused_and_one_with_another_counts_as_unk
 }
 
 #[test]
-fn what_a_command_lacks_ends_the_cell_with_its_name() {
+fn a_command_that_lacks_a_descriptor_ends_the_cell_with_its_name() {
     for (message, missing) in [
         (ToCell::Start(Box::new(facts(ENTRY))), "Start came without its code"),
         (ToCell::Counts, "Counts came without their memory"),
@@ -125,7 +125,7 @@ fn what_a_command_lacks_ends_the_cell_with_its_name() {
 }
 
 #[test]
-fn code_that_is_none_is_refused_and_the_cell_goes_on() {
+fn invalid_code_is_refused_and_the_cell_continues() {
     let mut pair = Pair::new();
     let code = fd_passing::sealed_memory("code", b"no code").unwrap();
     let reported = pair.ask(&ToCell::Start(Box::new(facts(ENTRY))), &[&code]);
@@ -189,7 +189,7 @@ fn a_report_on_everything_has_the_sessions_that_were_asked_for_meanwhile() {
 }
 
 #[test]
-fn another_daemon_keeps_what_it_knows_and_gets_the_device() {
+fn an_adopting_daemon_gets_the_tap_and_unknown_services_are_removed() {
     let mut pair = Pair::new();
     pair.start(ENTRY);
     pair.start(NEXT);
@@ -243,7 +243,7 @@ fn the_cell_stays_awake_while_somebody_is_expected() {
 }
 
 #[test]
-fn eight_busy_rounds_at_most_go_by_without_a_look_at_the_daemon() {
+fn the_daemon_is_polled_after_at_most_eight_busy_rounds() {
     for (busy, rounds, asked) in [(0, 0, 1), (3, 3, 4), (7, 7, 8), (8, 8, 8), (100, 8, 8)] {
         let mut calls = 0;
         let seen = busy_rounds(|| {

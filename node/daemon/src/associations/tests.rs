@@ -72,7 +72,7 @@ impl World {
     }
 
     /// Handles one datagram at the node, and returns whether cells got keys of an association.
-    async fn node_hears(&mut self) -> bool {
+    async fn node_receives(&mut self) -> bool {
         let news = receive(&self.node.sockets, &mut self.node.buffer).await;
         self.node.handle_news(&mut self.control, &self.cells, news);
         self.cell.turn();
@@ -80,7 +80,7 @@ impl World {
     }
 
     /// Handles one datagram at the neighbour.
-    async fn neighbour_hears(&mut self) {
+    async fn neighbour_receives(&mut self) {
         let mut buffer = [0; 2048];
         let (length, from) = self.socket.recv_from(&mut buffer).await.unwrap();
         let effects = self.neighbour.handle(now(), from, &buffer[..length], &mut random);
@@ -90,9 +90,9 @@ impl World {
     /// Does the handshake as far as the node's decision.
     async fn shake_hands(&mut self) -> bool {
         self.connect().await;
-        self.node_hears().await;
-        self.neighbour_hears().await;
-        self.node_hears().await
+        self.node_receives().await;
+        self.neighbour_receives().await;
+        self.node_receives().await
     }
 }
 
@@ -106,7 +106,7 @@ async fn a_neighbour_may_send_when_cells_have_the_keys_and_no_sooner() {
     assert!(world.socket.try_recv(&mut [0; 2048]).is_err(), "nothing is confirmed yet");
     let id = *world.node.live.keys().next().unwrap();
     world.node.handle_associated(id);
-    world.neighbour_hears().await;
+    world.neighbour_receives().await;
     assert_eq!(world.established.len(), 1);
     world.node.handle_associated(id);
     assert!(world.socket.try_recv(&mut [0; 2048]).is_err(), "it is confirmed once");
@@ -123,7 +123,7 @@ async fn a_neighbour_may_send_when_cells_have_the_keys_and_no_sooner() {
     world.cell.turn();
     assert_eq!(world.cell.count(|it| matches!(it, ToCell::Disassociate(of) if *of == id)), 1);
     assert!(world.node.list().is_empty() && world.node.sender_of(question(Some(id))).is_none());
-    world.neighbour_hears().await;
+    world.neighbour_receives().await;
     assert_eq!(world.ended, world.established, "the other side hears of the end");
 }
 
@@ -161,7 +161,7 @@ async fn what_is_no_handshake_is_counted_and_not_answered() {
     let datagrams: [&[u8]; 3] = [&[], &[0xff; 40], &active];
     for datagram in datagrams {
         world.socket.send_to(datagram, address).await.unwrap();
-        world.node_hears().await;
+        world.node_receives().await;
     }
     let report = AssociationReport { received: 9, stale: 2, ..AssociationReport::default() };
     let stats = world.node.stats(&report);

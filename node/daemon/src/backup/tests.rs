@@ -96,7 +96,7 @@ fn only_files_of_a_backup_are_read_and_only_where_they_belong() {
 }
 
 #[test]
-fn every_byte_counts() {
+fn a_backup_with_any_byte_changed_missing_or_added_is_refused() {
     let good = written();
     assert!(read(good.as_slice()).is_ok());
     for at in 0..good.len() {

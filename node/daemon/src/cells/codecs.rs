@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_codec_is_told_to_the_cell_that_wants_it_and_to_no_later_one() {
+    fn the_end_of_a_codec_is_reported_to_its_cell_and_to_no_later_one() {
         let mut codecs = codecs(Some("/bin/false"));
         let ended = || CodecNews::Ended { why: "status 1".to_owned(), took: Duration::ZERO };
         let which = CodecNumber { cell: CELL, life: 0, number: 1 };

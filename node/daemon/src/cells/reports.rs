@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn one_question_answers_all_who_ask_before_the_last_cell_has_reported() {
+    fn one_report_request_serves_all_that_ask_before_the_last_cell_has_reported() {
         let mut reports = Reports::default();
         let first = reports.ask(AfterReport::Bill, CELLS.into_iter());
         assert!(first.is_some(), "it is to be asked");

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_is_silent_is_told_of_once_and_ended() {
+    fn a_silent_cell_is_reported_once_and_then_ended() {
         let mut watch = CellWatch::default();
         for _ in 0..3 {
             assert_eq!(watch.poll(), WatchdogPoll::Ask);

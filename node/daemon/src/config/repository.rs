@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_applied_has_the_same_ones_or_none() {
+    fn an_applied_file_may_not_change_the_repositories() {
         let text = "name = \"r1\"\n[[repository]]\nregistry = \"a.b/m\"\n";
         let node = NodeFile::parse(text, "node.toml").unwrap();
         assert!(node.parse_wanted(text, "edge.toml").is_ok());

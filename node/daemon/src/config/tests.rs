@@ -174,7 +174,7 @@ fn places_are_counted_in_lines_and_characters() {
 }
 
 #[test]
-fn what_a_node_reads_when_it_starts_cannot_be_applied_and_what_is_the_same_can() {
+fn settings_read_at_start_cannot_be_applied_unless_they_are_unchanged() {
     let text = format!(
         "name = \"r1\"\nfast_path = \"always\"\nstore = \"/srv/store\"\nstate = \"/srv/state\"\n\
          guest_core = 1\nflow_cache = 7\nledger_every = 7\nbridge = [\"left\", \"right\"]\n\

@@ -172,7 +172,7 @@ mod tests {
     const RULE: &str = "[[rule]]\nmatch = \"any\"\naction = \"drop\"\n";
 
     #[test]
-    fn the_commonest_slips_are_told_in_words() {
+    fn common_mistakes_in_a_node_file_are_explained_in_words() {
         let rule = |line: &str| format!("{RULE}{line}\n");
         for (lines, says) in [
             (

@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_revoked_counts_no_more_whether_by_its_token_or_by_a_key() {
+    fn a_capability_is_revoked_by_its_token_or_by_either_key() {
         let Caller::Holder(client) = holder() else { panic!("a holder") };
         let keys = [client.token.principal(), client.token.administrator()];
         let texts = [token_id().to_owned(), keys[0].to_string(), keys[1].to_string()];
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_reaches_their_own_things_and_the_operator_all() {
+    fn a_principal_reaches_its_own_objects_and_the_operator_all() {
         let mut authority = authority(&[]);
         let owner = authority.owner_of(&holder(), &BTreeSet::new());
         let other = Some(Owner { principal: PrincipalId(77), capability: CapabilityId(77) });
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn time_is_written_down_now_and_then_and_an_odd_clock_told_once() {
+    fn the_time_is_recorded_at_intervals_and_a_clock_jump_reported_once() {
         let mut authority = authority(&[]);
         assert!(authority.is_time_to_keep(UnixTime(60), 60));
         assert!(!authority.is_time_to_keep(UnixTime(119), 60));

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_that_is_not_here_is_fetched_for_whoever_may_have_it() {
+    fn a_called_module_that_is_not_held_is_fetched_for_callers_with_the_right_to_it() {
         let mut bed = Testbed::new();
         let unknown = CallQuestion { digest: [9; 32], ..question(4) };
         call(&mut bed, unknown, &Caller::Anyone);
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_wait_for_the_end_of_a_change_and_go_with_their_association() {
+    fn calls_wait_for_the_end_of_a_change_and_are_dropped_with_their_association() {
         let mut bed = Testbed::new();
         let request = api::SessionRequest { name: "gold".to_owned(), ..Default::default() };
         let _made = bed.ask(|reply| Change::CreateSession(Box::new(request), reply));
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_calls_for_a_minute_is_stopped() {
+    fn a_service_that_is_not_called_for_a_minute_is_stopped() {
         let mut bed = Testbed::new();
         call(&mut bed, question(4), &Caller::Operator);
         let service = called(&bed).remove(0);
@@ -441,7 +441,7 @@ mod ended_associations {
     use crate::answer::failed;
 
     #[test]
-    fn nobody_is_answered_whose_association_ended_while_the_module_was_fetched() {
+    fn no_caller_is_answered_whose_association_ended_while_the_module_was_fetched() {
         let folder = tempfile::tempdir().unwrap();
         let mut control = Control::new(state(folder.path()));
         let ids = [1, 2].map(|number| AssociationId::new(number).unwrap());

@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_refuses_is_told_with_what_to_do() {
+    fn each_disk_error_has_its_advice() {
         for (kind, says) in [
             (io::ErrorKind::StorageFull, "make room on the file system"),
             (io::ErrorKind::QuotaExceeded, "make room on the file system"),

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_capabilities_had_goes_with_them_and_nothing_else() {
+    fn ended_capabilities_lose_their_sessions_and_rules_and_no_others() {
         let mut state = DesiredState::default();
         for (session, capability) in [("a", 1), ("b", 2)] {
             let owned = DesiredSession { owner: owned(capability), ..DesiredSession::default() };
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn of_equal_rules_the_one_meant_goes() {
+    fn of_equal_rules_the_selected_one_is_removed() {
         let mut state = DesiredState::default();
         let same = rule("dst 10.0.0.0/8");
         Edit::AddRules(vec![same.clone(), same], None).apply(&mut state);

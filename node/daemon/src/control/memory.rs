@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_change_is_decided_by_an_answer_of_its_own() {
+    fn each_memory_change_is_decided_by_its_own_report() {
         let mut question = MemoryQuestion::default();
         assert_eq!(question.handle_change(), Next::Ask(1));
         assert_eq!(question.handle_change(), Next::Wait);

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_records_waits_for_all_writes_and_a_used_module_that_failed_fails_it() {
+    fn recording_waits_for_all_module_writes_and_fails_with_a_used_one() {
         let (mut modules, _folder) = modules(Unsigned::Accept);
         let [a, b] = [1, 2].map(|number| Digest::of(&wasm(number)));
         let ended = modules.begin_store(&a);

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_refused_for_want_of_something_is_told_so() {
+    fn a_start_refused_for_lack_of_a_resource_has_the_limit_error_code() {
         for (is_short, code) in [(true, ErrorCode::Limit), (false, ErrorCode::Failed)] {
             let mut bed = Testbed::new();
             let mut asked = bed.ask(|reply| Change::Deploy(Box::new(deploy("monitor", 4)), reply));

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ran_under_a_revoked_token_stops_and_is_forgotten_before_that_is_answered() {
+    fn services_of_a_revoked_token_stop_and_are_forgotten_before_the_answer() {
         let mut bed = Testbed::new();
         bed.run("cache");
         run(&mut bed, "monitor");
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_forgotten_each_second_until_the_disk_has_room() {
+    fn forgetting_a_revoked_service_is_retried_each_second_until_it_is_recorded() {
         let mut bed = Testbed::new();
         run(&mut bed, "monitor");
         let _awaited = revoke(&mut bed, &[token_id()]);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_under_way_neither_relies_on_it_nor_puts_it_back() {
+    fn a_change_in_progress_neither_relies_on_a_revoked_service_nor_restores_it() {
         let mut bed = Testbed::new();
         run(&mut bed, "monitor");
         let module = super::super::testbed::digest(&super::super::testbed::MODULES[4]);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_the_operators_where_something_of_others_is_or_comes() {
+    fn a_revoked_owners_session_becomes_the_operators_if_others_use_it() {
         let mut bed = Testbed::new();
         for session in ["gold", "silver"] {
             let request = SessionRequest { name: session.to_owned(), ..Default::default() };

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_promised_and_told_in_one_form() {
+    fn a_session_request_becomes_a_reservation_shown_in_one_form() {
         let Promise { session, reservation } = to_create(&request()).unwrap();
         assert_eq!(session.as_str(), "gold");
         let info = shown(&reservation);
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_goes_with_what_is_in_it_and_is_answered_when_that_has_stopped() {
+    fn removing_a_session_is_answered_when_its_services_have_stopped() {
         let mut bed = Testbed::new();
         let gold = SessionRequest { name: "gold".to_owned(), ..SessionRequest::default() };
         bed.made(|reply| Change::CreateSession(Box::new(gold), reply));

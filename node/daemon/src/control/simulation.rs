@@ -727,7 +727,7 @@ fn seeds() -> std::ops::RangeInclusive<u64> {
 }
 
 #[test]
-fn what_is_desired_is_there_or_said_to_be_missing_whatever_happens_on_the_way() {
+fn in_any_history_each_desired_object_exists_or_is_reported_missing() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).unwrap();
     for seed in seeds() {

@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_for_a_service_finds_it_or_says_what_was_meant() {
+    fn a_service_is_found_by_its_name_or_the_nearest_one_is_suggested() {
         let mut bed = Testbed::new();
         bed.run("monitor");
         let state = bed.control.state();
@@ -622,7 +622,7 @@ pub(super) mod unit {
     }
 
     #[test]
-    fn where_packets_go_is_computed_once_for_many_events_and_before_anybody_hears_of_them() {
+    fn rules_are_computed_once_for_many_events_and_before_these_are_reported() {
         let folder = tempfile::tempdir().unwrap();
         let mut state = state(folder.path());
         let entries = [("a", 1), ("b", 2), ("c", 3)].map(|(it, port)| deploy(&mut state, it, port));
@@ -640,7 +640,7 @@ pub(super) mod unit {
     }
 
     #[test]
-    fn only_the_event_that_refuses_somebody_is_a_refusal_for_lack_of_something() {
+    fn only_the_failed_service_itself_is_marked_as_refused_for_lack_of_a_resource() {
         let folder = tempfile::tempdir().unwrap();
         let mut state = state(folder.path());
         let entries = [("a", 1), ("b", 2)].map(|(it, port)| deploy(&mut state, it, port));

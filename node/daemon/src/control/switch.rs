@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_without_kernel_level_takes_those_that_are_there_to_user_level_and_no_others() {
+    fn a_port_without_kernel_level_moves_only_services_at_kernel_to_user_level() {
         let mut bed = Testbed::new();
         for (service, level) in [("monitor", Level::Kernel), ("mark", Level::Nic)] {
             bed.run(service);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn who_started_the_daemon_without_is_overruled_by_the_switch_alone() {
+    fn a_daemon_started_without_bpf_is_overruled_only_by_the_switch() {
         let mut bed = Testbed::new();
         bed.control.forbid_below().unwrap();
         bed.settle();

@@ -37,7 +37,7 @@ async fn a_cell_has_devices_memory_and_rules_before_it_counts_as_ready() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn who_hears_that_a_service_runs_may_rely_on_the_record_and_the_journal() {
+async fn a_service_is_reported_running_after_it_is_in_the_record_and_the_journal() {
     let mut bed = Testbed::new().await;
     let entry = bed.run("monitor", &["proto udp dport 53"]).await;
     let facts = bed.cell.started("monitor").unwrap();
@@ -110,7 +110,7 @@ async fn a_cell_that_does_not_start_is_tried_again_and_the_reason_is_told() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn a_cell_that_says_nothing_is_told_of_and_ended() {
+async fn a_silent_cell_is_reported_and_ended() {
     let mut bed = Testbed::new().await;
     bed.cell.be_quiet(true);
     let is_question = |it: &ToCell| matches!(it, ToCell::MemoryOf(None));
@@ -149,7 +149,7 @@ async fn a_cell_that_answers_late_goes_on() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn a_cell_whose_words_mean_nothing_is_lost() {
+async fn a_cell_that_sends_an_undecodable_message_is_lost() {
     let mut bed = Testbed::new().await;
     bed.cell.say_bytes(&[0xff; 9]);
     bed.until(|bed| !bed.has_cell()).await;

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_counts_as_slow_until_it_was_measured() {
+    fn the_slowest_speed_is_assumed_until_it_is_measured() {
         let mut accounts = Accounts::default();
         assert_eq!((accounts.measured(), accounts.speed()), (None, Speed::UNMEASURED));
         assert!(!accounts.handle_measured(Err("no thread".to_owned())));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_settled_once() {
+    fn a_marked_change_is_taken_once() {
         let mut accounts = Accounts::default();
         assert!(!accounts.take_dirty());
         accounts.mark();

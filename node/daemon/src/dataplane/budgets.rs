@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_without_a_budget_any_more_is_told_once() {
+    fn a_lane_whose_budget_was_removed_is_reported_once() {
         let mut budgets = Budgets::default();
         let budget = budget(10, OverBudget::Drop);
         budgets.poll(Nanos(0), [(A, &budget, packets(0))].into_iter());

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn accounts_go_on_and_those_given_up_become_others() {
+    fn port_share_accounts_are_stable_and_released_ones_are_reused() {
         let first = payers([at(0, 2), at(1, 2)].into_iter(), &Payers::new());
         assert_eq!(first, [(at(0, 2), 64), (at(1, 2), 65)].into());
         let second = payers([at(1, 2), at(1, 3)].into_iter(), &first);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn only_those_who_come_and_go_are_told() {
+    fn only_added_and_removed_port_shares_are_reported() {
         let mut shares = PortShares::default();
         let changes = shares.assign([at(0, 2), at(1, 2)].into_iter());
         assert_eq!(changes, Changes { gone: vec![], begun: [at(0, 2), at(1, 2)].into() });
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn another_cell_hears_of_all_payers() {
+    fn the_next_cell_is_sent_all_port_share_accounts() {
         let mut shares = PortShares::default();
         shares.adopt([(at(0, 2), 70), (at(3, 5), 64)].into());
         let reported: Vec<String> = shares.messages().map(|it| format!("{it:?}")).collect();

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_says_by_which_way_packets_go() {
+    fn an_event_says_whether_packets_take_the_fast_path() {
         let name: Name = "wan".parse().unwrap();
         let text = format!("{:?}", note(&name, 0));
         assert!(text.contains("takes the fast path") && text.contains("reason: None"), "{text}");

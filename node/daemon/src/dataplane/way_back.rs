@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_pairs_tell_ports_and_nodes_apart() {
+    fn device_names_of_pairs_are_unique_by_port_and_node() {
         assert_eq!(pair_names(12), ["tpa-12", "tpb-12"]);
         let edge: Name = "edge".parse().unwrap();
         assert_eq!(entry_names(&edge), ["tpi-edge", "tam-edge"]);

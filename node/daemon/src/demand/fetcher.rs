@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn the_node_that_sent_us_here_is_asked_first_also_if_it_failed_before() {
+    fn the_node_that_a_packet_came_from_is_asked_first_also_after_a_failure() {
         let asking = asking(Path::new(""));
         assert_eq!(numbers(&asking, None), [0, 1, 2]);
         assert_eq!(numbers(&asking, Some(2)), [2, 0, 1]);

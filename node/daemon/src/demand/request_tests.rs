@@ -166,7 +166,7 @@ fn a_request_for_which_nothing_can_be_fetched_goes_on_as_it_is() {
 }
 
 #[test]
-fn a_module_that_did_not_come_is_refused_to_each_in_words_of_his_own_and_remembered() {
+fn a_failed_fetch_is_reported_to_each_caller_by_its_rights_and_remembered() {
     let absent = digest(&ABSENT);
     let to_operator = format!("the node does not hold {absent}, and it did not come: ");
     let unknown = format!("the node has no module '{absent}' that the capability lets you run");
@@ -224,7 +224,7 @@ fn nodes_that_ask_for_each_other_ask_one_node_less_each_time() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn what_may_not_be_had_is_refused_as_what_is_not_there_and_kept_for_others_alone() {
+async fn a_fetched_module_beyond_the_callers_grant_is_answered_like_a_missing_one() {
     let begins = |text: &str| Extent::only([ModulePattern::NameBegins(text.to_owned())]);
     let limited = client(3, &Grant { modules: begins("near"), ..Grant::all() }, &[]);
     let missed = {
@@ -252,7 +252,7 @@ async fn what_may_not_be_had_is_refused_as_what_is_not_there_and_kept_for_others
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn what_shall_run_and_is_not_held_is_fetched_and_started_when_it_is_here() {
+async fn a_desired_module_that_is_not_held_is_fetched_and_started() {
     let mut bench = Bench::new();
     let service = DesiredService {
         digest: digest(&ABSENT).to_string(),

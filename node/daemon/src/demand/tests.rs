@@ -127,7 +127,7 @@ fn digest(number: u8) -> Digest {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn one_fetch_is_for_all_who_want_the_module_and_the_first_of_them_pays() {
+async fn one_fetch_serves_all_requests_for_a_module_and_the_first_pays() {
     let mut world = World::new();
     let (mut first, _) = world.deploy(testbed::holder(), 1);
     let (mut second, is_back) = world.deploy(Caller::Operator, 1);
@@ -155,7 +155,7 @@ async fn one_fetch_is_for_all_who_want_the_module_and_the_first_of_them_pays() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn a_module_that_did_not_come_is_not_looked_for_again_for_a_while() {
+async fn a_failed_fetch_is_not_repeated_for_a_while() {
     for (miss, code, seconds) in
         [(Miss::NotThere, ErrorCode::NotFound, 30), (Miss::Failed, ErrorCode::Unreachable, 5)]
     {
@@ -205,7 +205,7 @@ async fn one_payer_has_half_of_all_places_and_some_fetches_at_a_time() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn what_nobody_waits_for_any_more_is_not_fetched_and_somebody_else_pays() {
+async fn a_cancelled_request_is_not_fetched_and_the_next_requester_pays() {
     let mut world = World::new();
     let begun: Vec<_> = (1..4).map(|number| world.pull(number, Hops::MAX)).collect();
     let queued = world.pull(4, Hops::MAX);
@@ -236,7 +236,7 @@ async fn what_nobody_waits_for_any_more_is_not_fetched_and_somebody_else_pays() 
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn nothing_is_fetched_without_repositories_or_for_who_may_ask_nobody_else() {
+async fn nothing_is_fetched_without_repositories_or_with_no_hops_left() {
     let mut world = World::new();
     let refusal = world.pull(1, Hops::NONE).try_answer().unwrap().unwrap_err();
     assert_eq!(refusal.code, ErrorCode::NotFound);
@@ -252,7 +252,7 @@ async fn nothing_is_fetched_without_repositories_or_for_who_may_ask_nobody_else(
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn who_may_not_deploy_has_nothing_fetched() {
+async fn nothing_is_fetched_for_a_caller_who_may_not_deploy() {
     let mut world = World::new();
     let (_awaited, is_back) = world.deploy(Caller::Anyone, 1);
     assert!(is_back && world.job().is_none());

@@ -53,7 +53,7 @@ fn what_was_written_is_there_at_the_next_start_and_the_oldest_make_room() {
 }
 
 #[test]
-fn large_states_leave_room_for_fewer_and_one_to_go_back_to_stays() {
+fn fewer_generations_of_large_states_are_kept_but_always_the_confirmed_one() {
     let directory = TempDir::new().unwrap();
     let mut journal = opened(&directory);
     journal.write(&numbered(1), None, None).unwrap();
@@ -102,7 +102,7 @@ fn a_journal_is_one_nodes_and_one_process_has_it() {
 }
 
 #[test]
-fn what_cannot_be_read_is_said_and_never_taken_for_nothing() {
+fn an_unreadable_journal_is_reported_and_never_taken_for_empty() {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("state.redb");
     for bytes in [&b""[..], b"no journal", &[0; 100_000]] {
@@ -123,7 +123,7 @@ proptest! {
 
     /// Bits that change on the disk are seen, or do not matter.
     #[test]
-    fn a_damaged_journal_is_refused_or_right(places in prop::collection::vec((0u64..1_000_000, 1u8..=255), 1..4)) {
+    fn a_damaged_journal_is_refused_or_reads_as_written(places in prop::collection::vec((0u64..1_000_000, 1u8..=255), 1..4)) {
         let directory = TempDir::new().unwrap();
         let mut journal = opened(&directory);
         for generation in 1..=3 {
@@ -486,7 +486,7 @@ fn a_record_takes_the_place_of_its_generation_and_of_all_behind_it() {
 }
 
 #[test]
-fn what_is_beside_the_states_stays_whatever_they_become() {
+fn capabilities_and_the_node_file_are_kept_beside_changing_states() {
     let mut journal = in_memory(1);
     assert_eq!(journal.capabilities().unwrap(), CapabilityTexts::new());
     assert_eq!((journal.revoked().unwrap(), journal.versions().unwrap()), (BTreeSet::new(), None));

@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_meter_never_shows_less_and_what_was_raised_counts_once() {
+    fn a_meter_never_decreases_and_raised_packets_count_once() {
         let (mut meters, _) = metered();
         let mut user = ServiceReport { packets: 2, bytes: 200, ..ServiceReport::default() };
         let mut below = BelowReport::default();
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_ended_is_kept_until_the_ledger_has_it_and_a_new_run_has_another_meter() {
+    fn an_ended_meter_is_kept_until_it_is_billed_and_a_new_run_gets_another_one() {
         let (mut meters, mut ids) = metered();
         let user = ServiceReport { packets: 5, ..ServiceReport::default() };
         record(&mut meters, 0, &user, &BelowReport::default(), false);
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_calls_is_what_those_that_were_timed_let_expect() {
+    fn the_time_of_all_calls_is_extrapolated_from_the_timed_ones() {
         let mut user = ServiceReport { packets: 128, ..ServiceReport::default() };
         (user.call_times.buckets[3], user.call_times.sum_ns) = (2, 3000);
         assert_eq!(cpu_ns(&user), 128 * 1500);

@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_answered_with_the_first_packet_or_when_its_time_is_over() {
+    fn a_waiting_capture_client_is_answered_at_the_first_packet_or_its_timeout() {
         let mut captures = capturing(ms(0));
         let (reply, mut answer) = Reply::pair();
         captures.ask_for(ms(1), 0, (1, 1), reply);
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capture_ends_when_nobody_asks_for_it_and_cells_are_told_once() {
+    fn a_capture_that_no_client_reads_ends_and_cells_are_notified_once() {
         let mut captures = capturing(ms(0));
         let Some(ToCell::Capture(Some(facts))) = captures.poll_tap() else { panic!("it began") };
         assert!(facts.snap == 64 && facts.arriving && !facts.dropped_only);
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_without_room_are_counted_and_an_answer_has_so_many() {
+    fn captured_packets_beyond_the_buffer_are_counted_and_an_answer_is_limited() {
         let mut captures = capturing(ms(0));
         let capture = &mut captures.running[0];
         (0..WAITING_MAX as u64 + 3).for_each(|at| capture.push(packet(at)));

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grew_is_told_once() {
+    fn each_increase_of_a_drop_counter_is_reported_once() {
         let mut drops = Drops::default();
         let mut take = |read| drops.take(Nanos(0), 1, readings(vec![(place("trap"), read)]));
         assert_eq!(take(0), []);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_stack_counts_is_no_drop_of_the_devices_and_reading_late_makes_none() {
+    fn drops_counted_by_the_stack_are_not_counted_for_devices_even_if_read_late() {
         let mut device = Device::default();
         assert_eq!(device.read(7, 5), 2);
         assert_eq!(device.read(7, 6), 2, "the sixth was dropped between the two readings");
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn lately_is_a_minute() {
+    fn recent_drops_are_those_of_the_last_minute() {
         let mut drops = Drops::default();
         for second in 0..120 {
             let now = Nanos::from_millis(second * 1000);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_rule_dropped_is_told_by_rule_and_what_is_common_is_not_told() {
+    fn drops_of_rules_are_reported_by_rule_and_common_reasons_are_not_reported() {
         let mut drops = Drops::default();
         let of_rule = Place { rule: Some(units::RuleId(4)), ..place("drop_rule") };
         let port = readings(vec![(place("drop_rule"), 3), (place("stack.otherhost"), 5)]);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_before_the_daemon_came_is_no_drop() {
+    fn counts_from_before_the_daemon_started_are_no_drops() {
         let mut drops = Drops::default();
         drops.begin(Nanos(0), readings(vec![(place("trap"), 9)]));
         assert_eq!(drops.iter().count(), 0);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn one_comparison_waits_for_the_cells_at_a_time_and_each_second_one_reads_devices() {
+    fn one_comparison_of_drops_runs_at_a_time_and_each_second_one_reads_devices() {
         let mut drops = Drops::default();
         assert!(drops.start() && !drops.start());
         assert!(!drops.handle_report());

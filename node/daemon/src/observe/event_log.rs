@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_make_room_and_who_asks_for_them_hears_how_many_are_lost() {
+    fn the_oldest_events_are_evicted_and_their_number_is_reported_as_lost() {
         let mut events = EventLog::new(0);
         let more = 10;
         for _ in 0..EVENTS_MAX + more {
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn who_follows_is_answered_when_something_happens_or_the_time_is_over() {
+    fn a_follower_of_events_is_answered_at_the_next_event_or_its_timeout() {
         let mut events = EventLog::new(0);
         let (reply, mut answer) = Reply::pair();
         events.ask(Nanos(0), 0, 1, all(), reply);
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_wait_at_a_time() {
+    fn the_number_of_waiting_followers_is_limited() {
         let mut events = EventLog::new(0);
         let mut answers = Vec::new();
         for _ in 0..=FOLLOWERS_MAX {

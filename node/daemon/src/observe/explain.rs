@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_packet_lacks_is_said() {
+    fn an_incomplete_packet_description_is_refused_with_what_it_lacks() {
         let problem = |text: &str| build(&text.parse().unwrap(), MAC).unwrap_err();
         assert!(problem("dst 10.0.2.2").contains("src ADDRESS"));
         assert!(problem("src 10.0.1.2 dst 10.0.2.0/24").contains("network"));

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_what_everybody_gets_who_does_not_prefer_open_metrics() {
+    fn metrics_are_prometheus_text_unless_openmetrics_is_preferred() {
         let prometheus = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,\
                           application/openmetrics-text;version=0.0.1;q=0.4,\
                           text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,\

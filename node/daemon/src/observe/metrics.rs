@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_thousand_sessions_are_some_with_names_and_one_sum() {
+    fn metrics_of_ten_thousand_sessions_name_some_and_sum_up_the_rest() {
         let stats = |packets| SessionStats {
             packets,
             bytes: 2 * packets,

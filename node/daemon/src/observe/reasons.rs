@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_drop_and_every_way_into_the_kernel_has_a_meaning() {
+    fn every_drop_and_kernel_outcome_has_a_description() {
         for (name, _) in bpf_maps::OUTCOMES {
             assert!(!of(name).0.is_empty(), "{name}");
         }

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_never_did_anything_has_none() {
+    fn a_session_that_was_never_active_has_no_history() {
         let mut history = History::default();
         for second in 5..9 {
             record(&mut history, second, &counts(0, 0), MIB);
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_before_the_daemon_came_is_in_no_step() {
+    fn use_before_the_daemon_started_is_in_no_step_of_the_history() {
         let mut history = History::default();
         record(&mut history, 5, &counts(900, 70), MIB);
         assert!(shown(&history, 6).is_none());
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_that_came_late_is_spread_over_its_seconds() {
+    fn a_late_sample_is_spread_over_the_seconds_that_it_covers() {
         let mut history = History::default();
         record(&mut history, 10, &counts(0, 0), 0);
         record(&mut history, 14, &counts(1000, 10), 0);

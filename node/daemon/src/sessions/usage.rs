@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_what_cells_said_last_of_all_sessions_or_of_one() {
+    fn session_memory_is_from_the_last_report_of_all_sessions_or_of_one() {
         let account = |used: u64| {
             let mut account = Account::default();
             account.used = Bytes(used);
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn with_a_look_each_second_a_window_is_no_longer_than_two() {
+    fn with_a_sample_each_second_a_window_is_at_most_two_seconds_long() {
         let mut sessions = Sessions::default();
         let name: Name = "gold".parse().unwrap();
         // A processor and a half; looks come a little late, as the cell's answers do.

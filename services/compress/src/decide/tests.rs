@@ -93,7 +93,7 @@ fn responses_are_coded_as_their_heads_allow() {
 }
 
 #[test]
-fn requests_say_whether_they_get_it() {
+fn the_fields_of_a_request_decide_whether_its_response_is_coded() {
     for (request, row, source) in [
         ("", VARIES, "12.5.3: nobody asked; another client's would be coded"),
         ("accept-encoding:", VARIES, "12.5.3"),
@@ -117,7 +117,7 @@ fn requests_say_whether_they_get_it() {
 }
 
 #[test]
-fn a_response_to_head_tells_what_get_would_have_got() {
+fn a_response_to_head_has_the_fields_of_the_response_to_get() {
     let request = ":method: HEAD\naccept-encoding: gzip";
     let coded = (Some(Coding::Gzip), false, true, Some("W/\"a\""));
     assert_row(request, PAGE, true, coded, "9.3.2: the same fields, no body");
@@ -126,7 +126,7 @@ fn a_response_to_head_tells_what_get_would_have_got() {
 }
 
 #[test]
-fn what_was_not_modified_has_the_fields_of_what_was() {
+fn a_304_response_has_the_fields_of_the_coded_200_response() {
     let strong = ":status: 304\netag: \"a\"";
     for (request, response, row, source) in [
         ("if-none-match: W/\"a\"", strong, (None, false, true, Some("W/\"a\"")), "15.4.5: its tag"),

@@ -197,7 +197,7 @@ fn a_grey_is_as_light_as_before_on_average() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
     #[test]
-    fn every_palette_and_dithering_is_as_the_slow_one_says(
+    fn every_palette_and_dithering_agrees_with_the_reference_implementation(
         width in 1usize..24,
         height in 1usize..12,
         kind in 0usize..4,

@@ -25,7 +25,7 @@ fn value(packed: &[u8], size: Size, bits: usize, layout: Layout, x: usize, y: us
 }
 
 #[test]
-fn pixels_lie_as_displays_take_them() {
+fn pixels_are_packed_in_the_layouts_of_displays() {
     // Ten pixels of two rows: white, black, black …; black, white, white.
     let size = Size { width: 10, height: 2 };
     let mut pixels = vec![0u8; 20];

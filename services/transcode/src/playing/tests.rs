@@ -81,7 +81,7 @@ fn a_picture_that_follows_several_changes_follows_the_last() {
 }
 
 #[test]
-fn changes_wait_for_pictures_and_there_is_an_end_to_it() {
+fn pending_changes_wait_for_pictures_and_are_limited() {
     let mut playing = Playing::new(choice(&[]));
     let sizes: Vec<Choice> =
         (0..9).map(|at| choice(&[("size", &format!("{}x16", 16 + at))])).collect();
@@ -97,7 +97,7 @@ fn changes_wait_for_pictures_and_there_is_an_end_to_it() {
 }
 
 #[test]
-fn counts_of_changes_go_round() {
+fn change_numbers_wrap_around() {
     let mut playing = Playing::new(choice(&[]));
     for at in 0..70_000u32 {
         let size = if at % 2 == 0 { "32x32" } else { "16x16" };
@@ -143,7 +143,7 @@ fn pictures_of_another_kind_than_was_asked_for_are_left_out() {
 }
 
 #[test]
-fn jpegs_are_parts_and_the_end_is_said() {
+fn jpegs_are_sent_as_multipart_with_a_closing_boundary() {
     let mut playing = Playing::new(choice(&[("format", "mjpeg")]));
     let mut out = Vec::new();
     playing.show(&picture(Pixels::Jpeg, 0, 40), &mut out);
@@ -157,7 +157,7 @@ fn jpegs_are_parts_and_the_end_is_said() {
 }
 
 #[test]
-fn of_too_many_pictures_in_a_part_the_newest_go() {
+fn of_too_many_pictures_in_a_part_the_newest_are_sent() {
     let large = |time_ms: u32, pixels: Pixels, length: usize| {
         let size = Size { width: 400, height: 500 };
         let bytes = vec![0; length];

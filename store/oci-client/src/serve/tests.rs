@@ -222,7 +222,7 @@ async fn a_blob_comes_in_parts() {
 }
 
 #[tokio::test]
-async fn nothing_can_be_put_in_and_paths_lead_nowhere_else() {
+async fn the_registry_is_read_only_and_other_paths_are_not_found() {
     let served = served();
     let me = [("may", &*served.module.to_string())];
     for method in ["PUT", "POST", "PATCH", "DELETE"] {

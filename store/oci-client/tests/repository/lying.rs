@@ -85,7 +85,7 @@ async fn nothing_after_the_head_is_too_slow() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn half_of_it_again_and_again_is_no_module() {
+async fn a_blob_cut_off_at_half_each_time_is_an_error() {
     let made = made("1.0.0");
     for (path, error) in
         each(&made, is_requested(&made), |reply| reply.clone().by(Delivery::Half)).await
@@ -95,7 +95,7 @@ async fn half_of_it_again_and_again_is_no_module() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn half_of_it_as_if_it_were_all_is_no_module() {
+async fn half_a_blob_that_is_declared_complete_is_an_error() {
     let made = made("1.0.0");
     let half = |reply: &Reply| Reply {
         body: reply.body[..reply.body.len() / 2].to_vec(),

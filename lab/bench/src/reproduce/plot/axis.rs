@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_logarithm_has_no_place_for_nothing() {
+    fn zero_and_missing_values_have_no_position_on_a_logarithmic_axis() {
         let point = |delay| Point { delay_us: delay, ..Point::default() };
         assert_eq!(axis(true).place(&point(Some(100.0))), Some(2.0));
         assert_eq!(axis(true).place(&point(Some(0.0))), None);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_has_all_places() {
+    fn an_axis_range_contains_all_values() {
         let range = axis(false).range([3.0, 10.0].into_iter(), true);
         assert!(range.start == 0.0 && range.end > 10.0);
         assert_eq!(axis(false).range([3.0, 10.0].into_iter(), false), 0.0..10.0);

@@ -9,7 +9,7 @@ fn site(cloud: usize, rate: u64, length: usize) -> Site {
 }
 
 #[test]
-fn what_is_saved_is_told_by_cloud_and_by_speed() {
+fn savings_are_reported_by_cloud_and_by_speed() {
     let all = [site(0, 10_000, 2_000), site(0, 400_000, 50_000), site(3, 800_000, 100_000)];
     let pass = |times: [f64; 3], at_once| Pass {
         times: times.map(Some).to_vec(),
@@ -42,15 +42,15 @@ fn what_is_saved_is_told_by_cloud_and_by_speed() {
 }
 
 #[test]
-fn one_that_was_not_loaded_both_ways_is_not_compared() {
+fn a_site_not_loaded_both_compressed_and_plain_is_not_compared() {
     let pass = |time| Pass { times: vec![time, Some(1.0)], ..Pass::default() };
     let times = times(2, &[[pass(None), pass(Some(1.0))]]);
     assert_eq!(times, [None, Some(Times { with: 1.0, without: 1.0 })]);
 }
 
 #[test]
-fn servers_answer_from_as_far_as_they_are() {
-    if !testbase::root_or_skip("servers_answer_from_as_far_as_they_are") {
+fn servers_answer_with_the_delay_of_their_distance() {
+    if !testbase::root_or_skip("servers_answer_with_the_delay_of_their_distance") {
         return;
     }
     let line = Line::of_tcp("t-servers").unwrap();

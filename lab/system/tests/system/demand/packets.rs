@@ -91,7 +91,7 @@ fn packets_wait_for_a_module_that_only_a_neighbour_has_and_their_principal_pays(
 }
 
 #[test]
-fn thousands_of_packets_for_what_nobody_has_make_one_fetch_and_most_do_not_wait() {
+fn thousands_of_packets_for_a_missing_module_cause_one_fetch_and_few_wait() {
     if !root_or_skip("demand loading") {
         return;
     }
@@ -152,7 +152,7 @@ fn the_node_that_packets_come_from_is_asked_for_their_code_before_the_registries
 }
 
 #[test]
-fn strangers_packets_bring_only_what_the_node_names_by_its_digest_and_believes() {
+fn unauthenticated_packets_fetch_only_signed_modules_that_are_listed_by_digest() {
     if !root_or_skip("demand loading") {
         return;
     }

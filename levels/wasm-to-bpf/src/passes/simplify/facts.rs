@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_learnt_in_a_scope_is_forgotten_behind_it() {
+    fn facts_learnt_in_a_scope_are_forgotten_after_it() {
         let (x, n, less) = (Value(0), Value(1), Value(2));
         let mut facts = facts(3);
         facts.define_range(n, Range::only(10));

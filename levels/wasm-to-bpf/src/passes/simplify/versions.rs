@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_stands_until_its_class_is_written() {
+    fn a_loaded_value_is_valid_until_its_region_may_be_written() {
         let unknown = Region::Unknown { below: false };
         let mut versions = versions(vec![block(vec![store(Region::Window), store(unknown)])]);
         versions.enter(BlockId(0), &[]);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn where_ways_join_only_what_is_written_somewhere_is_new() {
+    fn at_a_join_only_regions_written_on_some_path_get_a_new_version() {
         let blocks = vec![block(Vec::new()), block(vec![store(Region::Memory)]), block(Vec::new())];
         let mut versions = versions(blocks);
         versions.enter(BlockId(0), &[]);

@@ -95,27 +95,30 @@ fn adopted(answers: &[(FromCell, bool)]) -> Result<usize, String> {
     taken.map(|(_, given)| given.len()).map_err(|error| error.to_string())
 }
 
-fn there_is(protocol: u32, given: u32) -> FromCell {
+fn adopted_reply(protocol: u32, given: u32) -> FromCell {
     FromCell::Adopted(Adopted { protocol, services: Vec::new(), given })
 }
 
 #[test]
-fn a_cell_is_taken_over_with_all_that_it_was_given_whatever_it_had_to_say_before() {
+fn an_adopted_cell_returns_all_its_descriptors_after_any_earlier_messages() {
     let before = (FromCell::Started(EntryId(9)), false);
-    let there = (there_is(PROTOCOL_VERSION, 2), false);
+    let there = (adopted_reply(PROTOCOL_VERSION, 2), false);
     let given = [ReturnedFd::Kernel, ReturnedFd::Tap].map(|what| (FromCell::Returned(what), true));
     let [kernel, up] = given;
     assert_eq!(adopted(&[before.clone(), there.clone(), kernel.clone(), before, up]), Ok(2));
-    assert_eq!(adopted(&[(there_is(PROTOCOL_VERSION, 0), false)]), Ok(0));
+    assert_eq!(adopted(&[(adopted_reply(PROTOCOL_VERSION, 0), false)]), Ok(0));
 }
 
 #[test]
-fn a_cell_that_is_not_understood_is_not_taken_over_and_the_reason_is_said() {
-    let there = |given| (there_is(PROTOCOL_VERSION, given), false);
+fn a_cell_with_another_protocol_or_missing_descriptors_is_not_adopted_with_the_reason() {
+    let there = |given| (adopted_reply(PROTOCOL_VERSION, given), false);
     let up = |with_fd| (FromCell::Returned(ReturnedFd::Tap), with_fd);
     for (answers, reason) in [
-        (vec![(there_is(PROTOCOL_VERSION + 1, 0), false)], "the cell speaks version"),
-        (vec![(there_is(PROTOCOL_VERSION - 1, 1), false), up(true)], "the cell speaks version"),
+        (vec![(adopted_reply(PROTOCOL_VERSION + 1, 0), false)], "the cell speaks version"),
+        (
+            vec![(adopted_reply(PROTOCOL_VERSION - 1, 1), false), up(true)],
+            "the cell speaks version",
+        ),
         (vec![there(GIVEN_MAX as u32 + 1)], "descriptors, and"),
         (vec![there(u32::MAX)], "descriptors, and"),
         (vec![there(1), up(false)], "a descriptor is missing"),

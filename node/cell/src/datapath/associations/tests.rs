@@ -165,7 +165,7 @@ fn a_call_is_opened_and_its_answer_is_a_right_frame_back() {
 }
 
 #[test]
-fn what_comes_twice_or_changed_or_for_nobody_is_counted_and_ends() {
+fn replayed_changed_and_misaddressed_packets_are_counted_and_dropped() {
     let (mut associations, id, _, mut sealer) = associated();
     let mut memory = Memory::new();
     let datagram = sealed(&mut sealer, Protection::Encrypted, b"payload");

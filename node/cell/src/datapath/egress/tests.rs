@@ -150,7 +150,7 @@ fn shared() -> Bench {
 }
 
 #[test]
-fn shares_are_kept_over_many_periods_and_the_rest_is_whoevers_has_none() {
+fn port_shares_are_kept_over_many_periods_and_best_effort_gets_the_rest() {
     let mut bench = shared();
     let busy = [GOLD, SILVER, SessionId::BEST_EFFORT];
     let mut now = Nanos::ZERO;
@@ -225,7 +225,7 @@ fn what_the_device_does_not_take_leaves_first_when_it_takes_some_again() {
 }
 
 #[test]
-fn a_packet_that_is_stuck_is_its_sessions_when_the_port_goes() {
+fn a_packet_that_the_device_refused_is_returned_to_its_session_when_the_port_is_removed() {
     let mut bench = shared();
     bench.fill_device();
     bench.enqueue(SILVER, 10).unwrap();

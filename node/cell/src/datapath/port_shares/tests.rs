@@ -119,7 +119,7 @@ fn an_account_that_another_session_has_now_is_not_touched_by_packets_of_the_one_
 }
 
 #[test]
-fn what_leaves_is_paid_from_the_accounts_of_those_below_and_owes_no_more_than_they_hold() {
+fn packets_sent_at_user_level_are_paid_from_the_in_kernel_accounts_with_bounded_debt() {
     let bench = Bench::new();
     let (left, full) = (offset_of!(Account, left), offset_of!(Account, full));
     bench.set(OF_GOLD, left, 1_000 << FUEL_SHIFT);
@@ -136,7 +136,7 @@ fn what_leaves_is_paid_from_the_accounts_of_those_below_and_owes_no_more_than_th
 }
 
 #[test]
-fn what_left_straight_from_below_is_seen_once_of_all_accounts_of_its_port() {
+fn packets_that_left_from_the_kernel_are_seen_once_for_all_accounts_of_their_port() {
     let mut bench = Bench::new();
     let (packets, bytes) = (offset_of!(Account, packets), offset_of!(Account, sent));
     for (account, count) in [(OF_GOLD, 1), (OF_SILVER, 2), (OF_OTHERS, 4), (OF_OTHERS + 1, 8)] {
@@ -152,7 +152,7 @@ fn what_left_straight_from_below_is_seen_once_of_all_accounts_of_its_port() {
 }
 
 #[test]
-fn with_many_accounts_each_is_looked_at_in_its_turn() {
+fn with_many_accounts_a_limited_number_is_read_each_time_in_rotation() {
     let mut bench = Bench::new();
     let packets = offset_of!(Account, packets);
     let sessions = 10..10 + 2 * READS_MAX as u32;

@@ -136,7 +136,7 @@ fn a_service_that_stops_in_the_middle_of_a_call_leaves_nothing_of_it_in_its_sess
 }
 
 #[test]
-fn packets_that_wait_for_the_next_service_of_their_graph_go_past_it_when_it_stops() {
+fn packets_queued_for_the_next_service_of_a_graph_bypass_it_when_it_stops() {
     let mut rig = chain(true);
     for _ in 0..3 {
         rig.give_word(ENTRY, 0);
@@ -194,7 +194,7 @@ fn the_mark_that_a_module_leaves_comes_to_the_next_one_and_no_further() {
 }
 
 #[test]
-fn a_service_that_cannot_start_again_lets_packets_go_past_it_or_drops_them_if_it_is_closed() {
+fn packets_bypass_a_service_that_cannot_restart_or_are_dropped_if_it_is_closed() {
     for (closed, turns) in [(false, false), (false, true), (true, false), (true, true)] {
         let mut rig = chain(turns);
         let frail = EntryId(9);

@@ -68,7 +68,7 @@ fn word(map: &OwnedFd, session: usize, field: usize) -> u32 {
 }
 
 #[test]
-fn what_waits_is_counted_where_the_front_door_looks() {
+fn queued_packets_are_counted_in_the_credit_table_of_the_front_door() {
     let mut rig = Rig::new();
     let map = memory(ROOMS_MAX * size_of::<QueueCredits>());
     let rooms = Box::leak(Box::new(CreditTable::from_fd(&map).unwrap()));

@@ -141,7 +141,7 @@ fn what_the_device_does_not_take_is_dropped_and_counted() {
 }
 
 #[test]
-fn what_cannot_leave_a_shared_port_takes_the_room_of_what_comes_until_it_has_left() {
+fn packets_waiting_for_a_shared_port_hold_queue_credit_until_they_have_left() {
     let mut wired = Wired::new();
     wired.rig.add_session(2, r#"{"queue":"16KiB","send":{"right":"1ms/4ms"}}"#);
     let rate = |wired: &mut Wired, bits: u64| {

@@ -149,7 +149,7 @@ fn a_lane_counts_what_has_left_when_the_devices_have_it() {
 }
 
 #[test]
-fn a_service_goes_down_where_the_daemon_wants_it_and_up_for_a_hook() {
+fn a_service_moves_to_the_level_set_by_the_daemon_and_up_for_a_hook() {
     let mut below = Below::start(ANSWERS);
     assert!(below.set_level(LEVEL_NIC));
     assert_eq!(below.rig.words(), ["Targeted(EntryId(3))"]);
@@ -164,7 +164,7 @@ fn a_service_goes_down_where_the_daemon_wants_it_and_up_for_a_hook() {
 }
 
 #[test]
-fn a_packet_of_another_service_takes_the_lane_up_and_is_not_counted_there() {
+fn a_packet_from_another_service_runs_in_the_lane_without_counting_as_departed() {
     let mut below = Below::start(OBEYS);
     below.set_level(LEVEL_NIC);
     let (packet, origin) = below.rig.packet(ENTRY, Verdict::Drop { reason: 2 }.to_value());
@@ -219,7 +219,7 @@ fn records_of_programs_are_passed_on_and_invalid_ones_reported() {
 }
 
 #[test]
-fn what_was_lost_on_its_way_up_is_settled_by_a_recount() {
+fn raised_packets_that_were_lost_are_settled_by_a_recount() {
     let mut below = Below::start(OBEYS);
     below.send_up(Verdict::Drop { reason: 1 }.to_value());
     // Another packet went up, and never arrived.
@@ -236,7 +236,7 @@ fn what_was_lost_on_its_way_up_is_settled_by_a_recount() {
 }
 
 #[test]
-fn packets_of_before_a_recount_are_known_while_they_wait() {
+fn packets_from_before_a_recount_are_known_while_they_are_queued() {
     let mut below = Below::start(OBEYS);
     below.rig.add_session(2, "{}");
     below.send_up(Verdict::Drop { reason: 1 }.to_value());
@@ -250,7 +250,7 @@ fn packets_of_before_a_recount_are_known_while_they_wait() {
 }
 
 #[test]
-fn a_lanes_packet_is_gone_when_the_next_service_stops_with_it_in_hand() {
+fn a_lanes_packet_counts_as_gone_when_the_next_service_stops_while_handling_it() {
     let mut below = Below::start(PASSES);
     below.rig.add_session(2, "{}");
     below.rig.start(facts(NEXT), FRAIL);
@@ -279,7 +279,7 @@ fn a_service_that_stops_leaves_its_lane_up() {
 }
 
 #[test]
-fn what_a_service_shares_has_to_be_complete() {
+fn a_service_with_incomplete_shared_descriptors_does_not_start() {
     let mut rig = Rig::new();
     let facts = sharing(1 << 45);
     let code = Rig::code_of(&facts, OBEYS);

@@ -23,7 +23,7 @@ fn sessions() -> Sessions {
 }
 
 #[test]
-fn the_two_that_every_node_has_take_no_turns() {
+fn the_two_default_sessions_alone_do_not_compete_for_turns() {
     let mut sessions = Sessions::new(Nanos::ZERO, PacketMemory::of(2), Memory::new());
     assert!(!sessions.has_competition());
     sessions.set(Nanos::ZERO, &facts(2, "{}"));
@@ -33,7 +33,7 @@ fn the_two_that_every_node_has_take_no_turns() {
 }
 
 #[test]
-fn who_was_promised_time_comes_before_who_was_not_until_it_is_used() {
+fn reserved_time_is_dispatched_before_best_effort_until_it_is_used() {
     let mut sessions = sessions();
     sessions.wake(Nanos::ZERO, SessionId::BEST_EFFORT, task(1));
     sessions.wake(Nanos::ZERO, SessionId(2), task(2));
@@ -67,7 +67,7 @@ fn services_of_a_session_take_turns_and_one_without_work_has_none() {
 }
 
 #[test]
-fn a_queue_takes_what_it_was_promised_and_counts_the_rest() {
+fn a_queue_takes_its_reserved_bytes_and_counts_the_excess_as_dropped() {
     let mut sessions = sessions();
     let taken = (0..6).filter(|_| sessions.admit(SessionId(2), FRAME)).count();
     assert_eq!(taken, 4);
@@ -78,7 +78,7 @@ fn a_queue_takes_what_it_was_promised_and_counts_the_rest() {
 }
 
 #[test]
-fn what_nobody_was_charged_of_the_threads_time_is_the_systems() {
+fn uncharged_thread_time_is_charged_to_the_system_session() {
     let mut sessions = sessions();
     let cpu = |sessions: &mut Sessions, id: usize| {
         sessions.poll_report(id, Bytes::ZERO, true).unwrap().cpu
@@ -96,7 +96,7 @@ fn what_nobody_was_charged_of_the_threads_time_is_the_systems() {
 }
 
 #[test]
-fn the_daemon_is_told_again_of_those_that_did_something_since() {
+fn only_sessions_active_since_their_last_report_are_reported_again() {
     let mut sessions = sessions();
     let reported = |sessions: &mut Sessions, sent: u64| {
         let places = 0..sessions.slots();
@@ -118,7 +118,7 @@ fn the_daemon_is_told_again_of_those_that_did_something_since() {
 }
 
 #[test]
-fn who_watches_a_queue_hears_of_each_crossing_once() {
+fn a_queue_watcher_is_notified_once_of_each_threshold_crossing() {
     let mut sessions = sessions();
     let watch = QueueWatch { above: 50, below: 25 };
     sessions.watch(EntryId(7), None, Some((SessionId(2), watch)));
@@ -141,7 +141,7 @@ fn who_watches_a_queue_hears_of_each_crossing_once() {
 }
 
 #[test]
-fn no_more_services_are_told_than_there_is_time_for() {
+fn queue_notifications_and_watchers_are_limited() {
     let mut sessions = sessions();
     let watch = QueueWatch { above: 0, below: 0 };
     for entry in 0..20 {
@@ -157,7 +157,7 @@ fn no_more_services_are_told_than_there_is_time_for() {
 }
 
 #[test]
-fn what_leaves_has_the_room_of_a_turn_beyond_a_queue_and_beyond_what_nobody_reserved() {
+fn outgoing_packets_may_exceed_their_queue_and_the_unreserved_memory_by_one_turn() {
     let mut sessions = sessions();
     let of_turn = (TURN_ALLOWANCE.0 / 4096) as usize;
     assert_eq!((0..4).filter(|_| sessions.admit(SessionId(2), FRAME)).count(), 4);
@@ -173,7 +173,7 @@ fn what_leaves_has_the_room_of_a_turn_beyond_a_queue_and_beyond_what_nobody_rese
 }
 
 #[test]
-fn those_who_reserved_no_queue_leave_room_for_those_who_did() {
+fn sessions_without_a_queue_take_no_memory_reserved_for_queues() {
     let mut sessions = sessions();
     for id in 3..103 {
         sessions.set(Nanos::ZERO, &facts(id, "{}"));

@@ -68,7 +68,7 @@ async fn a_cell_and_a_daemon_that_both_talk_before_they_listen_do_not_wait_for_e
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn what_a_cell_said_before_its_end_is_heard() {
+async fn messages_sent_by_a_cell_before_its_end_are_received() {
     let (mut link, theirs) = link(Path::new("/nowhere/cell.sock"));
     assert!(link.receive_next().unwrap().is_none());
     (1..4).for_each(|at| say(&theirs, &FromCell::Started(EntryId(at))));
@@ -85,7 +85,7 @@ async fn what_a_cell_said_before_its_end_is_heard() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn words_of_another_version_are_an_error() {
+async fn a_cell_message_of_another_version_is_an_error() {
     let (mut link, theirs) = link(Path::new("/nowhere/cell.sock"));
     let mut bytes = encode(&FromCell::Started(EntryId(1))).unwrap();
     bytes.push(0);

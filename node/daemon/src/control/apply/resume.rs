@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn services_that_are_where_they_shall_be_or_could_get_stay() {
+    fn resumed_services_at_their_wanted_or_best_possible_level_are_not_moved() {
         let mut bed = Testbed::new();
         bed.run("monitor");
         bed.effects.clear();
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_file_counts_when_it_says_something_new() {
+    fn a_node_file_is_applied_at_start_only_when_it_has_changed() {
         let place = Place::new();
         assert_eq!(place.started(DROP), (1, 1, caused(&place)));
         write(&place, 3, None);
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_is_checked_before_the_daemon_that_runs_makes_room_and_nothing_is_kept() {
+    fn a_changed_node_file_is_checked_before_the_running_daemon_hands_over() {
         let place = Place::new();
         let check = |lines: &str, followed: &str| {
             let checked = check_wanted(&place.file(lines), &place.config(), followed);

@@ -73,7 +73,7 @@ fn a_state_is_recorded_when_its_services_run_and_before_others_stop() {
 }
 
 #[test]
-fn what_does_not_start_or_cannot_be_recorded_takes_all_of_it_back() {
+fn a_change_that_does_not_start_or_cannot_be_recorded_is_rolled_back_as_a_whole() {
     for is_started in [false, true] {
         let mut bed = Testbed::new();
         applied(&mut bed, &service("monitor", 4), "monitor");
@@ -134,7 +134,7 @@ fn a_state_with_a_mistake_or_for_show_or_of_what_is_there_changes_nothing() {
 }
 
 #[test]
-fn what_nobody_confirms_is_taken_back_and_nothing_comes_between() {
+fn an_unconfirmed_change_is_reverted_and_no_other_change_comes_between() {
     let mut bed = Testbed::new();
     applied(&mut bed, &service("monitor", 4), "monitor");
     let rule = "[[rule]]\nmatch = \"proto udp\"\naction = \"drop\"\n";
@@ -160,7 +160,7 @@ fn what_nobody_confirms_is_taken_back_and_nothing_comes_between() {
 }
 
 #[test]
-fn what_cannot_come_back_takes_its_own_rules_along_and_the_others_go_back() {
+fn a_service_that_cannot_be_restored_loses_its_rules_and_the_rest_is_rolled_back() {
     let mut bed = Testbed::new();
     applied(&mut bed, &service("monitor", 4), "monitor");
     let text = format!(
@@ -238,7 +238,7 @@ fn module_of(bed: &Testbed, service: &str) -> String {
 }
 
 #[test]
-fn a_version_takes_the_place_of_the_one_before_and_each_way_back_does_the_same() {
+fn a_version_replaces_the_previous_one_and_so_does_each_rollback() {
     let mut bed = Testbed::new();
     applied(&mut bed, &service("monitor", 4), "monitor");
     let entry = bed.entry("monitor");
@@ -276,7 +276,7 @@ fn a_version_takes_the_place_of_the_one_before_and_each_way_back_does_the_same()
 }
 
 #[test]
-fn a_version_that_fails_takes_the_whole_change_back() {
+fn a_version_that_fails_reverts_the_whole_change() {
     let reason = || "unreachable".to_owned();
     for (begins, says) in
         [(false, "'monitor' goes on as it was"), (true, "'monitor' failed at once")]
@@ -306,7 +306,7 @@ fn a_version_that_fails_takes_the_whole_change_back() {
 }
 
 #[test]
-fn what_did_not_come_back_is_said_to_be_missing_and_tried_again() {
+fn a_service_that_did_not_restart_is_reported_missing_and_retried() {
     let mut bed = Testbed::new();
     applied(&mut bed, &service("monitor", 4), "monitor");
     bed.event(Event::CellLost { reason: "killed".to_owned() });
@@ -393,7 +393,7 @@ fn a_mistake_is_named_with_its_place_and_changes_nothing() {
 }
 
 #[test]
-fn what_would_change_is_shown_in_words_before_it_does() {
+fn a_dry_run_lists_the_changes_in_words() {
     let mut bed = Testbed::new();
     applied(&mut bed, &service("monitor", 4), "monitor");
     let diff = |bed: &mut Testbed, text: &str| {
@@ -438,7 +438,7 @@ fn what_would_change_is_shown_in_words_before_it_does() {
 }
 
 #[test]
-fn what_services_know_is_lost_only_where_that_was_said() {
+fn service_state_is_discarded_only_with_discard_state() {
     let mut bed = Testbed::new();
     applied(&mut bed, &service("monitor", 4), "monitor");
     let keep = |text: &str| ApplyRequest { discard_state: false, ..request(text) };
@@ -454,7 +454,7 @@ fn what_services_know_is_lost_only_where_that_was_said() {
 }
 
 #[test]
-fn a_module_that_comes_along_is_checked_by_what_is_said_of_it_and_runs_when_it_is_here() {
+fn a_module_sent_with_a_file_is_checked_by_its_manifest_and_runs_when_it_is_received() {
     let mut bed = Testbed::new();
     let text = "[[service]]\nmodule = \"./beside.wasm\"\n";
     let module = &MODULES[2];
@@ -524,7 +524,7 @@ fn generations_are_listed_with_what_made_them_and_which_one_waits() {
 }
 
 #[test]
-fn things_of_principals_are_not_the_operators_to_leave_out() {
+fn a_file_of_the_operator_leaves_objects_of_principals_unchanged() {
     let mut bed = Testbed::new();
     let request_of = Box::new(deploy("owned", 4));
     let _deployed = bed.ask_as(&holder(), |reply| Change::Deploy(request_of, reply));

@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_with_the_same_meaning_are_told_apart_from_others_only() {
+    fn files_with_the_same_meaning_have_the_same_fingerprint_and_others_do_not() {
         let digest = |text: &str| fingerprint(&NodeFile::parse(text, "x").unwrap().wanted);
         let text = example();
         assert_eq!(digest(&text), digest(&text.replace("# ---- ", "# ---> ")));

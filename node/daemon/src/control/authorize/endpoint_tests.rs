@@ -395,7 +395,7 @@ fn expected_of_session(role: Role, operation: Operation, owner: Role, own: bool)
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn every_role_at_every_endpoint_with_things_of_every_owner() {
+async fn every_role_has_the_specified_access_at_every_endpoint_to_objects_of_every_owner() {
     let mut world = World::new();
     let (mut wrong, mut count) = (Vec::new(), 0);
     for endpoint in ENDPOINTS {
@@ -517,7 +517,7 @@ fn what_a_capability_lacks_is_named() {
 }
 
 #[test]
-fn a_session_of_somebody_else_is_as_one_that_is_not_there() {
+fn sessions_of_others_are_answered_like_missing_ones() {
     let mut world = World::new();
     let grant = Grant {
         sessions: Extent::only([SESSIONS[1], SESSIONS[0], "absent"].map(str::to_owned)),

@@ -292,7 +292,7 @@ fn table() -> Vec<(&'static str, &'static str, Make)> {
 }
 
 #[test]
-fn each_client_gets_what_its_capability_grants_of_its_own_things_and_nothing_of_others() {
+fn each_client_reaches_only_its_own_objects_within_its_capability() {
     let reads = only(Operation::Read);
     let yesterday = Grant { until: Some(UnixTime(1_000_000_000)), ..alices() };
     let columns: Vec<(Caller, Of)> = vec![
@@ -452,7 +452,7 @@ fn a_module_runs_with_the_functions_that_are_granted_or_not_at_all() {
 }
 
 #[test]
-fn a_module_that_is_not_granted_is_one_that_is_not_there() {
+fn modules_without_a_grant_are_answered_like_missing_ones() {
     let mut world = World::new();
     let patterns = [ModulePattern::Digest(*digest(&MODULES[4]).bytes())];
     let one = Grant { modules: Extent::only(patterns), ..alices() };
@@ -679,7 +679,7 @@ fn the_memory_of_a_session_counts_once_with_its_queue() {
 }
 
 #[test]
-fn a_session_of_somebody_else_is_told_from_one_that_is_not_there_by_its_name_alone() {
+fn answers_about_a_hidden_and_a_missing_session_differ_only_in_its_name() {
     let mut world = World::new();
     let alice = Of::Alice.caller();
     let set = |session: &str| {
@@ -703,7 +703,7 @@ fn a_session_of_somebody_else_is_told_from_one_that_is_not_there_by_its_name_alo
 }
 
 #[test]
-fn what_is_made_of_a_revoked_token_counts_no_more_and_what_it_was_made_of_does() {
+fn revoking_a_token_revokes_its_narrowed_copies_and_not_its_origin() {
     let mut world = World::new();
     let reads = only(Operation::Read);
     let (alice, delegate) = (Of::Alice.caller(), client(ALICE, &alices(), &[reads]));

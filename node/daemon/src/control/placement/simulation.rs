@@ -445,7 +445,7 @@ fn seeds() -> std::ops::RangeInclusive<u64> {
 }
 
 #[test]
-fn services_come_to_where_they_are_said_to_be_whatever_happens_on_the_way() {
+fn in_any_history_services_reach_the_level_that_is_reported() {
     for seed in seeds() {
         let mut world = World::new(seed);
         (0..STEPS).for_each(|_| world.step());

@@ -70,7 +70,7 @@ fn a_cell_gets_rules_that_nobody_can_change() {
 }
 
 #[test]
-fn what_there_is_no_front_door_for_is_done() {
+fn without_a_front_door_unneeded_operations_succeed_and_attaching_fails() {
     let mut door = door();
     let config = PortConfig { flags: PORT_PACKET, ..PortConfig::default() };
     door.configure(PortId(1), &config).unwrap();

@@ -73,7 +73,7 @@ fn another_address_or_mtu_is_a_change_and_what_was_found_out_stays() {
 }
 
 #[test]
-fn a_flag_is_news_only_when_it_changes() {
+fn setting_a_port_flag_reports_only_changes() {
     let mut port = served(3);
     assert!(port.set_cabled(true) && !port.set_cabled(true));
     assert!(port.set_shared(true) && !port.set_shared(true));
@@ -83,7 +83,7 @@ fn a_flag_is_news_only_when_it_changes() {
 }
 
 #[test]
-fn at_tc_a_slow_reason_is_told_to_the_front_door_alone() {
+fn at_tc_a_slow_reason_changes_the_front_door_and_makes_no_event() {
     let mut port = served(3).in_mode(Mode::Tc);
     let slowed = port.set_slow(SLOW_QDISC);
     assert_eq!(slowed, Slowed { is_changed: true, is_news: false });
@@ -94,7 +94,7 @@ fn at_tc_a_slow_reason_is_told_to_the_front_door_alone() {
 }
 
 #[test]
-fn what_a_previous_daemon_found_is_taken_up_without_news() {
+fn the_mode_that_a_previous_daemon_found_is_adopted_without_an_event() {
     let mut port = served(3);
     let flags = PORT_GENERIC | PORT_CABLED;
     port.take_up(&PortConfig { flags, slow: SLOW_QDISC, ..PortConfig::default() });
@@ -131,7 +131,7 @@ fn a_mode_that_is_not_the_best_one_is_reported_with_its_price() {
 }
 
 #[test]
-fn a_cell_is_told_of_a_queue_as_the_port_is_now() {
+fn a_cells_message_about_a_queue_has_the_ports_current_settings() {
     let mut port = served(3);
     port.set_cabled(true);
     let facts = port.facts(2);
@@ -142,7 +142,7 @@ fn a_cell_is_told_of_a_queue_as_the_port_is_now() {
 }
 
 #[test]
-fn frames_are_lost_on_the_way_back_of_packet_ports_alone() {
+fn losses_on_the_return_path_are_counted_for_packet_ports_only() {
     let mut pair = link(9, "veth", 0, 0);
     pair.name = "tpa-3".to_owned();
     pair.stats.tx_packets_dropped.0 = 5;
