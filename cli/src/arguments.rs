@@ -3,6 +3,7 @@
 use crate::commands;
 use crate::failure::{DONE, Failure};
 use crate::output::{Output, is_read, must_be_open};
+use crate::style;
 use api::ErrorCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
@@ -19,6 +20,10 @@ pub struct Arguments {
     /// Print one JSON document on standard output
     #[arg(long, global = true, help_heading = EVERYWHERE)]
     pub json: bool,
+    /// Colour the words of states and headings: in a terminal (auto), always, or never
+    #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "WHEN")]
+    #[arg(default_value = "auto", hide_default_value = true, hide_possible_values = true)]
+    pub color: style::When,
     /// The node to ask: one of this machine, or of ~/.config/tamandua/nodes.toml
     #[arg(long = "node", id = "asked_node", value_name = "NAME", global = true)]
     #[arg(help_heading = EVERYWHERE)]
@@ -94,6 +99,7 @@ pub enum Command {
     /// Show a service, or the node itself
     Show(commands::services::Show),
     /// Stop a service
+    #[command(aliases = ["delete", "del", "rm"])]
     Remove(commands::services::Remove),
     /// Move a service to another level, with its state
     Move(commands::services::Move),

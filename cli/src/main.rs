@@ -35,7 +35,7 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return arguments::explain(&error),
     };
-    style::detect_colours();
+    style::detect_colours(arguments.color);
     let output = Output::new(arguments.json);
     let status =
         commands::dispatch::run(arguments, &output).unwrap_or_else(|failure| output.fail(&failure));

@@ -1,13 +1,26 @@
 //! Colours of what people read at a terminal.
 //!
 //! None in files and pipes, none on a terminal that has none, and none with `NO_COLOR`
-//! (no-color.org). A colour repeats what the words beside it say and is never all that says it.
+//! (no-color.org), unless `--color` says otherwise. A colour repeats what the words beside it say and is never all that says it.
 
+use clap::ValueEnum;
 use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static OUTPUT_IS_STYLED: AtomicBool = AtomicBool::new(false);
 static ERRORS_ARE_STYLED: AtomicBool = AtomicBool::new(false);
+
+/// Condition for colours, as given by `--color`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum When {
+    /// In a terminal that has colours, unless `NO_COLOR` is set.
+    #[default]
+    Auto,
+    /// Everywhere, also in files and pipes.
+    Always,
+    /// Nowhere.
+    Never,
+}
 
 /// A stream that people may read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,16 +92,20 @@ impl Ink {
 }
 
 /// Detects which streams have colours; before this none has.
-pub fn detect_colours() {
-    let has = |is_terminal| has_colours(is_terminal, |name| std::env::var(name).ok());
+pub fn detect_colours(when: When) {
+    let has = |is_terminal| has_colours(when, is_terminal, |name| std::env::var(name).ok());
     OUTPUT_IS_STYLED.store(has(io::stdout().is_terminal()), Ordering::Relaxed);
     ERRORS_ARE_STYLED.store(has(io::stderr().is_terminal()), Ordering::Relaxed);
 }
 
-fn has_colours(is_terminal: bool, variable: impl Fn(&str) -> Option<String>) -> bool {
+fn has_colours(when: When, is_terminal: bool, variable: impl Fn(&str) -> Option<String>) -> bool {
     let refused = variable("NO_COLOR").is_some_and(|value| !value.is_empty());
     let cannot = variable("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
-    is_terminal && !refused && !cannot
+    match when {
+        When::Always => true,
+        When::Never => false,
+        When::Auto => is_terminal && !refused && !cannot,
+    }
 }
 
 #[cfg(test)]
@@ -110,7 +127,9 @@ mod tests {
                 value.map(str::to_owned)
             };
             let said = format!("{is_terminal} {no_color:?} {term:?}");
-            assert_eq!(has_colours(is_terminal, variable), expected, "{said}");
+            assert_eq!(has_colours(When::Auto, is_terminal, variable), expected, "{said}");
+            assert!(has_colours(When::Always, is_terminal, variable), "{said}");
+            assert!(!has_colours(When::Never, is_terminal, variable), "{said}");
         }
     }
 

@@ -22,6 +22,9 @@ pub struct Cell {
     /// The core to run on
     #[arg(long, value_name = "N")]
     core: Option<usize>,
+    /// The format of the log on standard error
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log_format: daemon::LogFormat,
 }
 
 impl Cell {
@@ -30,7 +33,7 @@ impl Cell {
             Failure::io(format!("taking descriptor {}", self.fd), &error)
                 .help("a node starts its cells by itself: `tam node --config FILE`")
         })?;
-        super::node::log_to_standard_error();
+        super::node::log_to_standard_error(self.log_format);
         cell::run(daemon, &self.directory, self.queues, self.core)?;
         Ok(DONE)
     }

@@ -3,7 +3,7 @@
 use super::{Context, key_and_value, read_module, short_digest};
 use crate::failure::{Failure, Outcome};
 use crate::output::Rows;
-use api::{Budget, Client, DeployRequest, Deployed};
+use api::{Budget, Client, DeployRequest, Deployed, ErrorCode};
 use clap::Args;
 use std::path::Path;
 
@@ -110,6 +110,7 @@ pub(crate) fn budget_text(budget: &Budget) -> String {
 
 impl Deploy {
     pub(crate) fn run(self, context: &Context<'_>) -> Outcome {
+        refuse_folder(Path::new(&self.module))?;
         let client = context.client()?;
         let module = if is_file(&self.module) {
             upload(&client, Path::new(&self.module))?
@@ -134,6 +135,23 @@ impl Deploy {
         let deployed = client.deploy(&request)?;
         context.output.result(&deployed, || text(&deployed))
     }
+}
+
+/// Refuses a service project's folder in place of its module.
+fn refuse_folder(path: &Path) -> Result<(), Failure> {
+    if !path.is_dir() {
+        return Ok(());
+    }
+    let shown = path.display();
+    let failure = Failure::new(ErrorCode::Usage, format!("'{shown}' is a folder, not a module"));
+    let name = path.file_name().map(Path::new).unwrap_or(path);
+    let built = path.join(name).with_extension("wasm");
+    Err(match built.is_file() {
+        true => {
+            failure.help(format!("deploy what was built there: tam deploy {}", built.display()))
+        }
+        false => failure.help(format!("build it first: tam build {shown}")),
+    })
 }
 
 /// Returns true if the argument names a module's file, not a module in the store.
@@ -254,5 +272,17 @@ mod tests {
     fn a_path_is_no_name_of_the_store() {
         assert!(is_file("monitor.wasm") && is_file("./monitor") && is_file("/nonexistent/m"));
         assert!(!is_file("monitor") && !is_file("monitor:0.1.0"));
+    }
+
+    #[test]
+    fn a_project_folder_is_refused_with_the_module_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let project = folder.path().join("hello");
+        assert!(refuse_folder(&project).is_ok(), "a name that is no folder");
+        std::fs::create_dir(&project).unwrap();
+        let help = |path: &Path| refuse_folder(path).unwrap_err().help.unwrap_or_default();
+        assert!(help(&project).contains("tam build"), "{}", help(&project));
+        std::fs::write(project.join("hello.wasm"), b"").unwrap();
+        assert!(help(&project).ends_with("hello/hello.wasm"), "{}", help(&project));
     }
 }

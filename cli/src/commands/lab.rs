@@ -51,6 +51,8 @@ pub enum Lab {
         #[arg(long, value_name = "FILE.wasm")]
         flakeway: Option<PathBuf>,
     },
+    /// List the labs of this machine
+    List,
     /// Show the nodes of a lab, their addresses, and the impairments of its links
     Show {
         /// The topology's file, or the lab's name
@@ -87,6 +89,7 @@ impl Lab {
                 let start = if no_nodes { Start::Links } else { Start::All };
                 up(&file, start, flakeway.as_deref(), context)
             }
+            Self::List => list(context),
             Self::Show { lab } => show(&lab_name(&lab)?, context),
             Self::Down { lab: Some(lab), .. } => down(&lab_name(&lab)?, context),
             Self::Down { lab: None, .. } => down_all(context),
@@ -131,6 +134,64 @@ fn up_text(plan: &Plan, started: &[String]) -> String {
          next: tam lab exec {lab} {inside} -- ip address; tam lab down {lab}",
         plan_text(plan)
     )
+}
+
+/// Prints a row for each lab; one whose record cannot be read has the reason in place of numbers.
+fn list(context: &Context<'_>) -> Outcome {
+    let mut labs = Vec::new();
+    let mut rows = Rows::new(["lab", "hosts", "routers", "links", "nodes", "state"]);
+    for lab in topology::list().map_err(of_lab)? {
+        let state = match topology::load(&lab) {
+            Ok(state) => state,
+            Err(error) => {
+                let none = String::new;
+                rows.add([lab.clone(), none(), none(), none(), none(), error.to_string()]);
+                labs.push(json!({ "lab": lab, "state": "damaged", "problem": error.to_string() }));
+                continue;
+            }
+        };
+        let count = |kind| state.plan.nodes.iter().filter(|node| node.kind == kind).count();
+        let [hosts, routers] = [NodeKind::Host, NodeKind::Router].map(count);
+        let links = state.plan.links.len();
+        let started = state.nodes.iter().filter(|node| node.pid.is_some());
+        let nodes: Vec<Name> = started
+            .filter_map(|node| nodes::node_name(&state.plan.lab, &node.router).ok())
+            .collect();
+        let running = nodes.iter().filter(|node| found_nodes::answers(node)).count();
+        let word = lab_state(nodes.len(), running);
+        rows.add([
+            lab.clone(),
+            hosts.to_string(),
+            routers.to_string(),
+            links.to_string(),
+            format!("{running} of {}", nodes.len()),
+            word.to_owned(),
+        ]);
+        labs.push(json!({
+            "lab": lab,
+            "hosts": hosts,
+            "routers": routers,
+            "links": links,
+            "nodes": nodes,
+            "nodes_running": running,
+            "state": word,
+        }));
+    }
+    let document = json!({ "schema_version": SCHEMA_VERSION, "labs": labs });
+    context.output.result(&document, || match rows.count() {
+        0 => "no lab is up; next: tam lab up FILE.toml".to_owned(),
+        _ => rows.to_string(),
+    })
+}
+
+/// Returns the state of a lab in which this many nodes were started, and so many of them answer.
+const fn lab_state(started: usize, running: usize) -> &'static str {
+    match started {
+        0 => "links only",
+        _ if running == started => "running",
+        _ if running == 0 => "down",
+        _ => "partly running",
+    }
 }
 
 fn show(lab: &str, context: &Context<'_>) -> Outcome {
@@ -325,6 +386,12 @@ mod tests {
     fn a_signal_is_seen_in_the_status() {
         assert_eq!(status_of(ExitStatus::from_raw(9)), 137);
         assert_eq!(status_of(ExitStatus::from_raw(3 << 8)), 3);
+    }
+
+    #[test]
+    fn a_labs_state_says_whether_all_of_its_nodes_answer() {
+        let states = [(0, 0), (2, 2), (2, 0), (2, 1)].map(|(of, it)| lab_state(of, it));
+        assert_eq!(states, ["links only", "running", "down", "partly running"]);
     }
 
     #[test]

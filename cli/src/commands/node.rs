@@ -2,8 +2,10 @@
 
 use super::Context;
 use crate::failure::{Failure, Outcome};
+use crate::style::Stream;
 use api::{ErrorCode, SCHEMA_VERSION};
 use clap::{Args, ValueEnum};
+use daemon::LogFormat;
 use serde_json::json;
 use std::path::PathBuf;
 use tracing_subscriber::EnvFilter;
@@ -25,6 +27,9 @@ pub struct Node {
     /// services and forwarding continue
     #[arg(long, requires = "config")]
     takeover: bool,
+    /// Format of the log on standard error: text, or json for one object a line
+    #[arg(long, value_name = "FORMAT", requires = "config", default_value = "text")]
+    log_format: LogFormat,
     /// Allow or forbid the running node (--node NAME) to run modules as BPF programs; with "off"
     /// every service moves to user level and stays there
     #[arg(long, value_name = "on|off", conflicts_with_all = ["config", "cleanup"])]
@@ -51,9 +56,10 @@ impl Node {
         let Some(config) = self.config else {
             return sample(context);
         };
-        log_to_standard_error();
+        log_to_standard_error(self.log_format);
         let (bpf, take_over) = (!self.no_bpf, self.takeover);
-        daemon::run(daemon::Options { config, bpf, take_over })?;
+        let log_format = self.log_format;
+        daemon::run(daemon::Options { config, bpf, take_over, log_format })?;
         Ok(crate::failure::DONE)
     }
 }
@@ -97,15 +103,20 @@ fn cleanup(name: &Name, context: &Context<'_>) -> Outcome {
 }
 
 /// Writes the node's log to standard error; `TAM_LOG` chooses the level, as in `TAM_LOG=debug`.
-pub(crate) fn log_to_standard_error() {
-    use std::io::IsTerminal;
+///
+/// A line in JSON has `timestamp` (RFC 3339, UTC), `level`, `message`, and the event's fields
+/// beside them.
+pub(crate) fn log_to_standard_error(format: LogFormat) {
     let filter = EnvFilter::try_from_env("TAM_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
+    let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_ansi(Stream::Errors.is_styled())
         .with_target(false)
         // A log line that a full disk refuses is lost; reporting it would panic (`eprintln!`).
-        .log_internal_errors(false)
-        .init();
+        .log_internal_errors(false);
+    match format {
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().flatten_event(true).init(),
+    }
 }

@@ -21,6 +21,7 @@ pub enum Rule {
     /// List the rules with their counters, best first
     List,
     /// Remove a rule
+    #[command(aliases = ["delete", "del", "rm"])]
     Remove {
         /// The rule's number
         id: u32,
@@ -32,8 +33,8 @@ pub enum Rule {
 #[command(group = ArgGroup::new("what").required(true).args(["service", "drop", "forward", "out", "file"]))]
 pub struct Add {
     /// The packets that the rule matches, as in "in left proto udp dport 53", or any
-    #[arg(value_name = "MATCH", required_unless_present = "file")]
-    r#match: Option<String>,
+    #[arg(value_name = "MATCH", required_unless_present = "file", num_args = 1..)]
+    r#match: Vec<String>,
     /// Give the packets to this service
     #[arg(long, value_name = "NAME")]
     service: Option<String>,
@@ -96,7 +97,7 @@ impl Add {
             None => "forward".to_owned(),
         };
         let rule = RuleRequest {
-            r#match: self.r#match.unwrap_or_default(),
+            r#match: self.r#match.join(" "),
             action,
             priority: self.priority,
             session: self.session,

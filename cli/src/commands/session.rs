@@ -30,6 +30,7 @@ pub enum Session {
     /// Change a session's reservation; what runs in it continues, resources not named stay
     Set(Set),
     /// Remove a session
+    #[command(aliases = ["delete", "del", "rm"])]
     Remove {
         /// The session
         session: String,

@@ -82,7 +82,8 @@ impl<P> Program<P> {
     #[must_use]
     pub fn place_at(&self, offset: usize) -> Option<Place> {
         let function = self.ready.module().functions().nth(self.origins.function(offset)?)?;
-        let function = function.name.unwrap_or_else(|| format!("#{}", function.index.as_u32()));
+        let index = || format!("#{}", function.index.as_u32());
+        let function = function.name.as_deref().map_or_else(index, crate::trap::demangled);
         Some(Place { function: Some(function), offset: Some(offset) })
     }
 }

@@ -181,9 +181,53 @@ impl Trap {
     }
 }
 
+/// Returns the innermost function of the module's own code: a Rust module that panics traps in
+/// `core`, which says nothing about the module.
 fn place(error: &wasmtime::Error) -> Option<Place> {
-    let frame = error.downcast_ref::<wasmtime::WasmBacktrace>()?.frames().first()?;
-    let function =
-        frame.func_name().map_or_else(|| format!("#{}", frame.func_index()), str::to_owned);
-    Some(Place { function: Some(function), offset: frame.module_offset() })
+    let frames = error.downcast_ref::<wasmtime::WasmBacktrace>()?.frames();
+    let name = |frame: &wasmtime::FrameInfo| {
+        frame.func_name().map_or_else(|| format!("#{}", frame.func_index()), demangled)
+    };
+    let own = frames.iter().find(|frame| !is_of_rust(&name(frame)));
+    let frame = own.or_else(|| frames.first())?;
+    Some(Place { function: Some(name(frame)), offset: frame.module_offset() })
+}
+
+/// Returns a symbol as it was written in Rust, without the hash; other names stay.
+pub(crate) fn demangled(symbol: &str) -> String {
+    rustc_demangle::try_demangle(symbol)
+        .map_or_else(|_| symbol.to_owned(), |name| format!("{name:#}"))
+}
+
+/// True for functions of Rust's own libraries, which panics and checks call.
+fn is_of_rust(function: &str) -> bool {
+    const CRATES: [&str; 3] = ["core::", "alloc::", "std::"];
+    // A method of a trait is named `<TYPE as TRAIT>::NAME`.
+    let path = function.trim_start_matches(['<', '&']);
+    CRATES.iter().any(|name| path.starts_with(name))
+        || ["rust_panic", "rust_begin_unwind", "__rust_alloc_error_handler"].contains(&function)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_are_named_as_in_the_source_and_those_of_rusts_libraries_are_known() {
+        let panic = "_RNvNtCsjTS7XqMtFsn_4core9panicking9panic_fmt";
+        assert_eq!(demangled(panic), "core::panicking::panic_fmt");
+        let own = "_ZN7fragile9on_packet17h0123456789abcdefE";
+        assert_eq!(demangled(own), "fragile::on_packet");
+        assert_eq!(demangled("on_packet"), "on_packet");
+        for (name, of_rust) in [
+            ("core::panicking::panic_fmt", true),
+            ("<core::fmt::Formatter>::pad", true),
+            ("alloc::raw_vec::handle_error", true),
+            ("fragile::on_packet", false),
+            ("core_dump", false),
+            ("#3", false),
+        ] {
+            assert_eq!(is_of_rust(name), of_rust, "{name}");
+        }
+    }
 }

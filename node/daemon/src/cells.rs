@@ -22,6 +22,7 @@ pub(crate) use link::{CellLink, end, find};
 pub(crate) use number::CellNumber;
 pub(crate) use reports::AfterReport;
 
+use crate::LogFormat;
 use crate::answer::failed;
 use crate::completion::Completion;
 use crate::reply::Reply;
@@ -41,9 +42,10 @@ use watch::WatchdogPoll;
 /// finds it in this directory.
 pub(crate) type Spawn = Box<dyn Fn(&Path, u32) -> Result<CellLink> + Send>;
 
-/// Returns the function that starts cells as processes that run modules on this core.
-pub(crate) fn spawn_on(guest_core: usize) -> Spawn {
-    Box::new(move |directory, queues| CellLink::spawn(directory, queues, guest_core))
+/// Returns the function that starts cells as processes that run modules on this core and log in this
+/// format.
+pub(crate) fn spawn_on(guest_core: usize, log_format: LogFormat) -> Spawn {
+    Box::new(move |directory, queues| CellLink::spawn(directory, queues, guest_core, log_format))
 }
 
 /// Running cells and their last reports.

@@ -73,6 +73,42 @@ pub struct Options {
     pub bpf: bool,
     /// Set if a running daemon of this node is to end, and this one takes over what it runs.
     pub take_over: bool,
+    /// Format of the log; cells write theirs in the same.
+    pub log_format: LogFormat,
+}
+
+/// Format of the log on standard error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+impl LogFormat {
+    /// Returns the format's name on a command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
+        }
+    }
+}
+
+impl std::str::FromStr for LogFormat {
+    type Err = String;
+
+    /// # Errors
+    /// The text is neither `text` nor `json`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        [Self::Text, Self::Json]
+            .into_iter()
+            .find(|format| format.name() == text)
+            .ok_or_else(|| format!("a log format is 'text' or 'json', not '{text}'"))
+    }
 }
 
 /// Runs a node until SIGINT or SIGTERM; then takes down what it set up.
@@ -100,7 +136,8 @@ pub fn run(options: Options) -> Result<()> {
     mounts::warn_of_own();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let file = Arc::new(file);
-    let start = daemon::Start { file, config: options.config, key: Arc::new(key), guest_core };
+    let (config, log_format) = (options.config, options.log_format);
+    let start = daemon::Start { file, config, key: Arc::new(key), guest_core, log_format };
     let ended = runtime.block_on(life::run(start, lock, options.bpf));
     // A running compiler is not waited for: its code is no longer needed.
     runtime.shutdown_background();

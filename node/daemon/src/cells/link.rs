@@ -2,6 +2,7 @@
 //! that a daemon before left.
 
 use super::watch::CellWatch;
+use crate::LogFormat;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use cell::protocol::{FromCell, ToCell, decode, encode};
 use rustix::net::Shutdown;
@@ -99,7 +100,12 @@ enum ReceiveResult {
 
 impl CellLink {
     /// Starts the worker process; the next daemon finds it in `directory`.
-    pub(crate) fn spawn(directory: &Path, queues: u32, core: usize) -> Result<Self> {
+    pub(crate) fn spawn(
+        directory: &Path,
+        queues: u32,
+        core: usize,
+        log_format: LogFormat,
+    ) -> Result<Self> {
         let (ours, theirs) = fd_passing::pair().context("making the cell's socket")?;
         let mut command = Command::new(crate::deploy::PROGRAM);
         let number = sandbox::child::inherit(&mut command, theirs);
@@ -113,6 +119,7 @@ impl CellLink {
             .arg(directory)
             .args(["--queues", &queues.to_string()])
             .args(["--core", &core.to_string()])
+            .args(["--log-format", log_format.name()])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()

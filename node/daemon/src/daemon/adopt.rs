@@ -110,7 +110,7 @@ pub(super) fn adopt(
         store: store.clone(),
         plane: DataPlane::adopt(file, dataplane::Parts { front, netlink, ports, devices })?,
         directory: run_directory(&file.name),
-        spawn: cells::spawn_on(start.guest_core),
+        spawn: cells::spawn_on(start.guest_core, start.log_format),
     };
     let mut daemon = super::join::join(start.clone(), parts, done.clone())?;
     let before = Before {

@@ -38,6 +38,8 @@ pub(crate) struct Start {
     pub(crate) key: Arc<SecretKey>,
     /// Core that runs modules.
     pub(crate) guest_core: usize,
+    /// Format of the logs of cells.
+    pub(crate) log_format: crate::LogFormat,
 }
 
 /// Parts that a daemon is made of.

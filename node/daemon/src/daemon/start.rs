@@ -86,7 +86,8 @@ fn start_anew(
     let plane = DataPlane::start(file, &node, desired.state())?;
     node.handle_timeout(Nanos::ZERO);
     let started = Instant::now();
-    let (directory, spawn) = (run_directory(&file.name), spawn_on(start.guest_core));
+    let (directory, spawn) =
+        (run_directory(&file.name), spawn_on(start.guest_core, start.log_format));
     let parts = Parts { started, desired, node, store, plane, directory, spawn };
     let mut daemon = join(start, parts, done)?;
     daemon.runtime.renew_capacity(&mut daemon.control);

@@ -124,7 +124,13 @@ impl Testbed {
         };
         let (sender, done) = unbounded_channel();
         let key = Arc::new(SecretKey::from_seed(&Seed::new([7; 32])));
-        let start = Start { file, config: path("node.toml"), key, guest_core: 0 };
+        let start = Start {
+            file,
+            config: path("node.toml"),
+            key,
+            guest_core: 0,
+            log_format: crate::LogFormat::Text,
+        };
         let mut daemon = join(start, parts, sender).unwrap();
         // No image, no programs.
         let compiled = Arc::new(Compiled::from_bytes(&[2, 0, 0, 0, 0, 0, 1]).unwrap());
