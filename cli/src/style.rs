@@ -13,12 +13,12 @@ static ERRORS_ARE_STYLED: AtomicBool = AtomicBool::new(false);
 /// Condition for colours, as given by `--color`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum When {
-    /// In a terminal that has colours, unless `NO_COLOR` is set.
+    /// Colours in a terminal that has them, unless `NO_COLOR` is set.
     #[default]
     Auto,
-    /// Everywhere, also in files and pipes.
+    /// Colours everywhere, also in files and pipes.
     Always,
-    /// Nowhere.
+    /// No colours.
     Never,
 }
 

@@ -83,7 +83,7 @@ pub enum LogFormat {
     /// Lines for people.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// JSON, one object a line.
     Json,
 }
 
