@@ -10,7 +10,7 @@
 //! The codec is an external process: [`TranscodeParams::arguments`] is ffmpeg's command line, and
 //! [`Transcoding`] determines its input and when it starts and stops. In every format of the
 //! server, a codec gets an elementary stream that begins with a sequence header and an I picture.
-//! docs/guides/filters.md is the reference.
+//! docs/reference/stream-functions.md is the reference.
 //!
 //! Sources: ISO/IEC 13818-1 (program and transport streams), ISO/IEC 13818-2 (video), ISO/IEC
 //! 11172-1 and -2 (MPEG-1, which both contain), ITU-T T.81 (JPEG).

@@ -11,7 +11,8 @@
 //! Connections are state machines: bytes in, bytes out, calls to the module in between. One call
 //! runs at a time; when its turn is over it is suspended, and connections that want to make another
 //! call wait, and are not read meanwhile. The module's log and its state are reported as events.
-//! docs/guides/filters.md describes the data that a module gets, and the effect of its edits.
+//! docs/guides/filters.md describes the data that a module gets, and the effect of its edits;
+//! docs/reference/stream-functions.md the functions of the node that it may call.
 //!
 //! Bodies of responses are coded after the module, at its request (`coder`), or are video that it
 //! gets as pictures (`transcoder`), by codecs that the owner starts ([`Codecs`]).

@@ -28,7 +28,7 @@ enum Stage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Context {
     Unmade,
-    /// Created; the module has not been told of the connection.
+    /// Created; the module has not been notified of the connection.
     Made(u32),
     /// Created; the module holds the connection.
     Held(u32),
@@ -70,7 +70,7 @@ pub(crate) struct Tcp {
     is_waiting: bool,
     /// True if the module trapped in a call of this connection.
     has_trapped: bool,
-    /// True if a module has admitted the connection: another VM is told of it, and cannot hold it.
+    /// True if a module has admitted the connection: another VM is notified of it, and cannot hold it.
     is_admitted: bool,
     closed_by: PeerType,
     began: Now,

@@ -463,7 +463,7 @@ impl<T: Timer> Dispatcher<T> {
     /// user level from now on.
     ///
     /// # Errors
-    /// The daemon cannot be told.
+    /// The daemon cannot be notified.
     pub(crate) fn set_level(
         &mut self,
         entry: EntryId,

@@ -220,7 +220,7 @@ pub struct ServiceSpec {
     pub flows_by: Vec<KeyField>,
     /// Period of `on_timer`, in milliseconds.
     pub timer_ms: Option<u32>,
-    /// Set if a call on a packet is so short that it need not be preemptible (`abi::check::brief`).
+    /// Set if a call on a packet is so short that it need not be preemptible (`abi::check::bounded`).
     pub brief: bool,
     /// Parameters by name, each encoded as its type says.
     pub parameters: BTreeMap<String, Vec<u8>>,

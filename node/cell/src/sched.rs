@@ -29,7 +29,7 @@ use units::{Nanos, SessionId};
 /// sandbox costs as much as six of them.
 pub(crate) const FILL: u64 = 64;
 /// Time for which the timer goes on after a turn that it could have had to interrupt: setting it
-/// takes as long as a signal, and while all turns are brief no signal is needed.
+/// takes as long as a signal, and while all turns are bounded no signal is needed.
 const INTERRUPTS_FOR: Nanos = SLICE;
 
 /// Timer that interrupts calls: one POSIX timer in a process, or a mock in a test.
@@ -155,7 +155,7 @@ impl<T: Timer> Scheduler<T> {
         self.run_for(session);
     }
 
-    /// Begins a round of turns: stops the timer if all turns were brief for a while.
+    /// Begins a round of turns: stops the timer if all turns were bounded for a while.
     pub(crate) fn handle_turns(&mut self, begin: Nanos) {
         if begin >= self.interrupts_until && self.takes_turns() {
             self.timer.disarm();

@@ -256,7 +256,7 @@ impl Service {
     }
 
     /// Returns true if the next turn is so short that it need not be preemptible: there are only
-    /// packets, and the module is brief.
+    /// packets, and the module is bounded.
     #[inline]
     pub(crate) fn is_brief(&self) -> bool {
         self.facts.brief && !self.is_blocked()

@@ -305,7 +305,7 @@ impl Journal {
     }
 
     /// Reopens the file after an error, and removes a record that reached the disk all the same, as
-    /// its caller was told otherwise.
+    /// its caller was answered otherwise.
     fn recover(&mut self, generation: u64) {
         self.database = None;
         if let Ok(database) = open(&self.path) {

@@ -11,7 +11,7 @@
 //!
 //! The record states what runs, not what shall run: it lies on a memory file system, like what it
 //! describes, and is gone with the machine. It is written after a change, and before anybody is
-//! told of it.
+//! notified of it.
 
 mod recorder;
 

@@ -213,8 +213,8 @@ impl Choice {
         if is_slow { SLOW_WEIGHT } else { 1 }
     }
 
-    /// Returns the argument for the node's function (docs/guides/filters.md): two choices with the same
-    /// text are equal to the node.
+    /// Returns the argument for the node's function (docs/reference/stream-functions.md): two choices
+    /// with the same text are equal to the node.
     pub fn argument(&self) -> String {
         let Self { size: Size { width, height }, rate, .. } = self;
         let head = format!("width={width} height={height} rate={rate}");

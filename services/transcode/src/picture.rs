@@ -1,5 +1,5 @@
-//! Pictures as the node passes them (docs/guides/filters.md): a part of the body has one or more
-//! complete ones.
+//! Pictures as the node passes them (docs/reference/stream-functions.md): a part of the body has
+//! one or more complete ones.
 //!
 //! ```text
 //!   0               2               4       6       8               12              16

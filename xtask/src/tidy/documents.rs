@@ -13,7 +13,8 @@
 //! * A link of a page of docs/design/ whose text is a name in backticks leads to a file that has
 //!   that name.
 //! * docs/reference/glossary.md is a table of term, meaning, and words that are not used
-//!   for it; those words stand nowhere else.
+//!   for it. Words in backticks stand nowhere else; words in italics not in the prose of documents
+//!   and doc comments, where code in backticks and names may have them.
 
 use std::collections::BTreeSet;
 
@@ -35,8 +36,6 @@ const WALKS: &str = "docs/design/";
 const MAP_LENGTH_MAX: usize = 25 << 10;
 /// Length of a paragraph, list item or table cell: a screen has several.
 const BLOCK_LENGTH_MAX: usize = 600;
-/// Page of the design whose paragraphs are longer yet.
-const LONG: &str = "docs/design/compiler.md";
 const GLOSSARY: &str = "docs/reference/glossary.md";
 /// The root folders that hold crates.
 const TOPS: [&str; 11] = [
@@ -128,7 +127,7 @@ fn dead_paths(tree: &Tree) -> Vec<Finding> {
 /// Finds paragraphs, list items and table cells that are too long to be read.
 fn walls(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (page, text) in design(tree).filter(|(page, _)| *page != LONG) {
+    for (page, text) in design(tree) {
         for (line, block) in blocks(text) {
             let length = block.chars().count();
             if length > BLOCK_LENGTH_MAX {
@@ -334,25 +333,45 @@ fn glossary(tree: &Tree) -> Vec<Finding> {
     let Some(text) = tree.text(GLOSSARY) else {
         return vec![Finding::error("glossary", GLOSSARY, 1, "this document is missing")];
     };
-    let mut findings = Vec::new();
+    let mut synonyms = Vec::new();
     for (_, cells) in rows(text) {
-        let [term, _, synonyms] = cells.as_slice() else { continue };
-        for synonym in backticked(synonyms) {
-            let files = tree.files().filter(|(path, _)| *path != GLOSSARY && is_prose(path));
-            for (path, text) in files {
-                for (at, line) in text.lines().enumerate() {
+        let [term, _, not] = cells.as_slice() else { continue };
+        synonyms.extend(backticked(not).map(|word| (*term, word, false)));
+        synonyms.extend(not.split('*').skip(1).step_by(2).map(|word| (*term, word, true)));
+    }
+    let mut findings = Vec::new();
+    for (path, text) in tree.files().filter(|(path, _)| *path != GLOSSARY && is_prose(path)) {
+        for ((at, line), prose) in text.lines().enumerate().zip(prose(path, text)) {
+            let line = line.to_lowercase();
+            for (term, synonym, is_of_prose) in &synonyms {
+                let is_there = if *is_of_prose {
+                    has_word(&prose, synonym)
+                } else {
                     // The name of somebody else's file is what it is.
-                    let own = line.to_lowercase().replace(&format!("{synonym}.wasm"), "");
-                    if has_word(&own, synonym) {
-                        let message =
-                            format!("the word here is {term}, not {synonym} ({GLOSSARY})");
-                        findings.push(Finding::error("glossary", path, at + 1, message));
-                    }
+                    has_word(&line.replace(&format!("{synonym}.wasm"), ""), synonym)
+                };
+                if is_there {
+                    let message = format!("the word here is {term}, not {synonym} ({GLOSSARY})");
+                    findings.push(Finding::error("glossary", path, at + 1, message));
                 }
             }
         }
     }
     findings
+}
+
+/// Returns the prose of each line in lower case: of Rust its doc comments, of all without code.
+fn prose(path: &str, text: &str) -> Vec<String> {
+    let (is_rust, mut in_fence) = (path.ends_with(".rs"), false);
+    let prose_of = |line: &str| {
+        let comment = ["///", "//!"].iter().find_map(|mark| line.trim_start().strip_prefix(mark));
+        let words = if is_rust { comment.unwrap_or_default() } else { line };
+        let is_border = words.trim_start().starts_with("```");
+        in_fence = (in_fence != is_border) && !(is_rust && comment.is_none());
+        let is_code = in_fence || is_border;
+        if is_code { String::new() } else { words.split('`').step_by(2).collect() }
+    };
+    text.lines().map(prose_of).map(|words| words.to_lowercase()).collect()
 }
 
 /// Returns true for documents, and for Rust with its comments and messages.
@@ -404,8 +423,6 @@ mod tests {
         assert_eq!(with(&format!("| {half} | {half} |\n```\n{long}\n```\n")), NONE);
         assert_eq!(with(&format!("# Title\n\n{half}\n{half}\n")), [3]);
         assert_eq!(with(&format!("a\n- {long}\n\n| a | {long} |\n")), [2, 4]);
-        let compiler = Tree::of(&[(LONG, long.as_str())]);
-        assert_eq!(lines(&walls(&compiler)), NONE);
     }
 
     #[test]
@@ -460,6 +477,20 @@ mod tests {
         assert_eq!(with("tools/a.sh", "# a plugin\n"), NONE);
         assert_eq!(with("README.md", "`plugin.wasm`\n"), NONE);
         assert_eq!(with("README.md", "`plugin.wasm`, a plugin\n"), [1]);
+    }
+
+    #[test]
+    fn a_synonym_in_italics_is_found_in_prose_alone() {
+        let glossary_text =
+            "| term | meaning | not |\n|---|---|---|\n| credit | bytes | `slot`, *port room* |\n";
+        let with = |path: &str, text: &str| {
+            lines(&glossary(&Tree::of(&[(GLOSSARY, glossary_text), (path, text)])))
+        };
+        assert_eq!(with("README.md", "port rooms\n`port room`\n```\nport room\n```\n"), NONE);
+        assert_eq!(with("README.md", "```\nslot\n```\nA port room.\n"), [2, 4]);
+        let source = "//! ```text\n//! port room\n//! ```\nlet port room; // port room\n";
+        assert_eq!(with("base/a/src/lib.rs", source), NONE);
+        assert_eq!(with("base/a/src/lib.rs", "/// ```\nfn a() {}\n    /// Its port room.\n"), [3]);
     }
 
     #[test]

@@ -114,7 +114,7 @@ struct Half {
     is_downstream: bool,
     /// Bytes to send to this end.
     waiting: Vec<u8>,
-    /// True if this end sends no more, and the other one has been told.
+    /// True if this end sends no more, and the other one knows.
     has_ended: bool,
 }
 

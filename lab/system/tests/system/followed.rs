@@ -667,7 +667,7 @@ fn the_page_on_the_kernel_lists_everything_that_is_followed() {
     const HEAD: &str = "| in the kernel | what it decides | noticed |\n|---|---|---|\n";
     let row = |it: &Followed| {
         let noticed = match it.noticed {
-            Noticed::Told => "told by netlink",
+            Noticed::Told => "notified by netlink",
             Noticed::Read => "read every 400 ms",
         };
         format!("| {} | {} | {noticed} |\n", it.what, it.decides)

@@ -69,8 +69,8 @@ fn a_message_changes_what_a_service_does_while_packets_pass() {
     assert_eq!(service.stats.traps, [("unreachable".to_owned(), 1)].into());
 }
 
-/// Drops each packet, and sends a message as often as it may and once more; counts those that it
-/// was told are taken.
+/// Drops each packet, and sends a message as often as it may and once more; counts those that the
+/// node accepted.
 const TELLS: &str = r#"
 (import "tam" "message_send" (func $tell (param i32 i32) (result i32)))
 (memory (export "memory") 1)

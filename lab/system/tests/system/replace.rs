@@ -135,7 +135,7 @@ struct Seen {
     level: u32,
 }
 
-/// Sends ten packets every 5 ms until told to stop, and then a few more that are not awaited, while
+/// Sends ten packets every 5 ms until asked to stop, and then a few more that are not awaited, while
 /// `act` runs; returns the number sent and the packets received.
 fn under_traffic(line: &Line, act: impl FnOnce()) -> (u32, Vec<Seen>) {
     let (receiver, sender) = (line.udp("server", PORT), line.udp("client", 0));

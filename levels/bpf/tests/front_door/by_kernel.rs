@@ -1,5 +1,5 @@
 //! Tests of packets that modules and rules leave to the kernel: the share of the egress port is
-//! charged, and the cell is told which port that is.
+//! charged, and the cell is notified which port that is.
 
 use bpf::{Answers, QUESTION_HEAD, QUESTION_PACKET};
 use bpf_maps::{

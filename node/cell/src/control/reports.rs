@@ -84,7 +84,7 @@ impl Reports {
     /// Sends the next part of the report.
     ///
     /// # Errors
-    /// The daemon cannot be told.
+    /// The daemon cannot be notified.
     pub(crate) fn poll(&mut self, sources: Sources<'_, impl Timer>, link: &mut Link) -> Result<()> {
         self.0 = match std::mem::take(&mut self.0) {
             Step::Rest => return Ok(()),

@@ -7,6 +7,6 @@ use units::CoarseInstant;
 pub(crate) struct Round<'a> {
     /// Coarse time, read once a round: packets and hooks of a round have the same.
     pub(crate) now: CoarseInstant,
-    /// Connection by which the daemon is told.
+    /// Connection by which the daemon is notified.
     pub(crate) link: &'a mut Link,
 }

@@ -39,7 +39,7 @@ impl Loader {
     /// cannot be prepared.
     ///
     /// # Errors
-    /// The daemon cannot be told.
+    /// The daemon cannot be notified.
     pub(crate) fn start(
         &mut self,
         facts: ServiceSpec,
@@ -62,7 +62,7 @@ impl Loader {
     /// refused.
     ///
     /// # Errors
-    /// The daemon cannot be told.
+    /// The daemon cannot be notified.
     pub(crate) fn replace(
         &mut self,
         (facts, transfer): (ServiceSpec, StateTransfer),

@@ -185,7 +185,7 @@ impl Services {
     }
 
     /// Returns the earliest time at which a service may be due; it may be too early, if that
-    /// service was put off.
+    /// service was deferred.
     pub(crate) fn poll_timeout(&self) -> CoarseInstant {
         self.watch.next_at()
     }

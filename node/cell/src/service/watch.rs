@@ -35,7 +35,7 @@ impl Watch {
     }
 
     /// Returns the earliest time at which a service may be due; it may be too early, if that
-    /// service was put off.
+    /// service was deferred.
     pub(crate) fn next_at(&self) -> CoarseInstant {
         self.due.peek().map_or(CoarseInstant::NEVER, |Reverse((at, _))| *at)
     }

@@ -132,7 +132,7 @@ impl StreamTurns {
     /// Starts a service with the descriptors of its message; tells the daemon if that fails.
     ///
     /// # Errors
-    /// Descriptors are missing, or the daemon cannot be told.
+    /// Descriptors are missing, or the daemon cannot be notified.
     pub(crate) fn start(
         &mut self,
         facts: StreamSpec,
@@ -159,7 +159,7 @@ impl StreamTurns {
     /// Starts another version of a service; tells the daemon if that fails.
     ///
     /// # Errors
-    /// The code is missing, or the daemon cannot be told.
+    /// The code is missing, or the daemon cannot be notified.
     pub(crate) fn replace(
         &mut self,
         facts: StreamSpec,
@@ -223,7 +223,7 @@ impl StreamTurns {
     /// Polls connections, reports events to the daemon, and marks services with work as ready.
     ///
     /// # Errors
-    /// Connections cannot be polled, or the daemon cannot be told.
+    /// Connections cannot be polled, or the daemon cannot be notified.
     pub(crate) fn poll(
         &mut self,
         scheduler: &mut Scheduler<impl Timer>,

@@ -14,7 +14,7 @@ use units::{CoarseInstant, EntryId};
 /// descriptors that it cannot get elsewhere.
 ///
 /// # Errors
-/// The process has no descriptor left, or the daemon cannot be told.
+/// The process has no descriptor left, or the daemon cannot be notified.
 pub(super) fn adopt<T: Timer>(
     cell: &mut Cell<T>,
     keep: &[EntryId],

@@ -29,7 +29,7 @@ fn map_of(message: &ToCell, fds: &mut Vec<OwnedFd>) -> Result<OwnedFd> {
 /// Routes a command to the owner of its subject.
 ///
 /// # Errors
-/// A descriptor is missing, or the daemon cannot be told.
+/// A descriptor is missing, or the daemon cannot be notified.
 pub(super) fn run<T: Timer>(
     cell: &mut Cell<T>,
     message: ToCell,

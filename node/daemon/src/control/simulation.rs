@@ -97,7 +97,7 @@ struct World {
     /// Revocations that wait for services to stop.
     revocations: Vec<Keep>,
     is_revoked: bool,
-    /// Services whose new version runs and could not be recorded, which its deployer was told.
+    /// Services whose new version runs and could not be recorded, of which its deployer was notified.
     partial: BTreeSet<Name>,
     generation: u64,
     /// True when what happens is printed.

@@ -219,7 +219,7 @@ impl Door {
         self.front.as_mut().map_or(Ok(()), |front| front.set_vlans(vlans))
     }
 
-    /// Sets the machine's own addresses; returns true if the cell must be told.
+    /// Sets the machine's own addresses; returns true if the cell must be notified.
     ///
     /// # Errors
     /// The front door cannot be written to.

@@ -10,7 +10,7 @@ use node::state::RuleView;
 use std::cmp::Reverse;
 use units::Name;
 
-/// Returns every reason that counted and that a client may see, what happened lately first.
+/// Returns every reason that counted and that a client may see, the most recent first.
 pub(super) fn why_list(view: &View<'_>, drops: &Drops, sight: &Visibility) -> WhyList {
     let rules = view.node.all_rules();
     let counted = drops.iter();

@@ -1,4 +1,4 @@
-//! Usage of sessions: now, lately and since the node started.
+//! Usage of sessions: now, recently and since the node started.
 //!
 //! ```text
 //! rules, lanes ─ packets, bytes, fuel ─┐

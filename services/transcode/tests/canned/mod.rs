@@ -174,7 +174,7 @@ fn control(path: &str, streams: &Streams) -> Answer {
     }
 }
 
-/// Returns a picture in the node's format (docs/guides/filters.md).
+/// Returns a picture in the node's format (docs/reference/stream-functions.md).
 fn picture(choice: &Choice, change: u16, time: Duration, is_bars: bool) -> Vec<u8> {
     let Size { width, height } = choice.size;
     let pixel = |x: u16, y: u16| {

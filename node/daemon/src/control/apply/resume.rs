@@ -236,7 +236,7 @@ impl Resumption {
 }
 
 /// Moves services back that a daemon before had moved when it ended, without a record of that:
-/// nobody was told that they had moved.
+/// no client was notified that they had moved.
 fn take_moves_back(state: &mut NodeState, target: &DesiredState) {
     for (name, desired) in &target.services {
         let requested = state.node.requested_level(name);
