@@ -76,6 +76,13 @@ pub(crate) enum Keep {
     Versions(String),
 }
 
+/// Numbers of the rules that a deployment added and removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RuleChanges {
+    pub(crate) added: Vec<u32>,
+    pub(crate) removed: Vec<u32>,
+}
+
 /// Answer to a deployment, but for the service's own document.
 pub(crate) struct DeployedAnswer {
     pub(crate) service: Name,
@@ -83,6 +90,7 @@ pub(crate) struct DeployedAnswer {
     pub(crate) took: Nanos,
     pub(crate) shadowed: Vec<(u32, u32)>,
     pub(crate) lacks: Vec<String>,
+    pub(crate) rules: RuleChanges,
     pub(crate) replaced: Option<Replaced>,
     pub(crate) reply: Reply<Deployed>,
 }

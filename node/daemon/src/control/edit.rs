@@ -120,9 +120,17 @@ pub(super) fn present<'a>(node: &'a Node, service: &Name) -> Option<&'a Service>
 
 /// Returns the rules that came with a service.
 pub(super) fn rules_with(node: &Node, service: &Name) -> Vec<RuleSpec> {
+    numbered_rules_with(node, service).map(|(_, rule)| rule.spec).collect()
+}
+
+/// Returns the numbers of the rules that came with a service.
+pub(super) fn rule_ids_with(node: &Node, service: &Name) -> Vec<RuleId> {
+    numbered_rules_with(node, service).map(|(id, _)| id).collect()
+}
+
+fn numbered_rules_with(node: &Node, service: &Name) -> impl Iterator<Item = (RuleId, DesiredRule)> {
     let came_with = |rule: &DesiredRule| rule.came_with.as_ref() == Some(service);
-    let rules = node.numbered_rules().into_iter().map(|(_, rule)| rule);
-    rules.filter(came_with).map(|rule| rule.spec).collect()
+    node.numbered_rules().into_iter().filter(move |(_, rule)| came_with(rule))
 }
 
 fn end_capabilities(

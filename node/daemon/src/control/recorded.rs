@@ -5,6 +5,7 @@
 //!  it cannot be undone ─▶ Edit, Recorded::Then(Ahead) ─▶ journal ─▶ done ─▶ answered
 //! ```
 
+use super::action::RuleChanges;
 use super::edit::Edit;
 use crate::reply::Reply;
 use abi::Level;
@@ -47,6 +48,7 @@ pub(crate) struct Waiting {
     pub(super) reply: Reply<Deployed>,
     pub(super) since: Nanos,
     pub(super) shadowed: Vec<(u32, u32)>,
+    pub(super) rules: RuleChanges,
     /// Version that it replaces.
     pub(super) replaces: Option<Replaced>,
     /// Time for which packets waited for that.
