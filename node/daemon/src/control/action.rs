@@ -1,6 +1,7 @@
 //! Actions that follow from control: what cells, the data plane, the journal and the API are to do.
 
 use super::desired::JournalWrite;
+use super::edit::RuleChanges;
 use crate::events::Note;
 use crate::reply::Reply;
 use abi::Level;
@@ -74,13 +75,6 @@ pub(crate) enum Keep {
     Time(u64),
     /// Highest versions that ran.
     Versions(String),
-}
-
-/// Numbers of the rules that a deployment added and removed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RuleChanges {
-    pub(crate) added: Vec<u32>,
-    pub(crate) removed: Vec<u32>,
 }
 
 /// Answer to a deployment, but for the service's own document.

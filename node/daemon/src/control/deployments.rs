@@ -5,14 +5,16 @@
 //!                          └ refused: it did not start, was removed, or its capability ended
 //! ```
 
-use super::action::{Action, DeployedAnswer, RuleChanges};
-use super::edit::{self, Edit};
+use super::action::{Action, DeployedAnswer};
+use super::edit::{self, Edit, RuleChanges};
 use super::recorded::{Recorded, Waiting};
 use super::recording::Facts;
 use super::state::NodeState;
 use super::{lacks, signatures};
 use crate::access::Caller;
-use crate::answer::{Answer, error, failed, level, name, quoted, session, stage, usage};
+use crate::answer::{
+    Answer, error, failed, level, name, quoted, session, stage, unexpected, usage,
+};
 use crate::reply::Reply;
 use api::{DeployRequest, Deployed, ErrorCode, ErrorInfo, EventKind, Replaced};
 use node::budget::{Budget, OverBudget};
@@ -150,9 +152,9 @@ impl Deployments {
         };
         let outcome = state.command_of(caller, command)?;
         let Outcome::Deployed { shadowed, rules, replaces, .. } = outcome else {
-            return Err(failed("the node answered a deployment with something else"));
+            return Err(unexpected("a deployment"));
         };
-        let rules = changes(&before, &rules);
+        let rules = RuleChanges::between(&before, &rules);
         if replaces.is_none() {
             state.note_rules(EventKind::RulesAdded, &rules.added);
         }
@@ -268,14 +270,6 @@ fn answer(state: &mut NodeState, waiting: Waiting, written: Answer<()>) {
 /// Returns rules that others hide as pairs of their numbers.
 pub(super) fn pairs(shadowed: &[(RuleId, RuleId)]) -> Vec<(u32, u32)> {
     shadowed.iter().map(|(rule, by)| (rule.0, by.0)).collect()
-}
-
-/// Returns the difference between the rules of a service before and after its deployment.
-fn changes(before: &[RuleId], after: &[RuleId]) -> RuleChanges {
-    let not_in = |these: &[RuleId], others: &[RuleId]| {
-        these.iter().filter(|rule| !others.contains(rule)).map(|rule| rule.0).collect()
-    };
-    RuleChanges { added: not_in(after, before), removed: not_in(before, after) }
 }
 
 /// Returns the numbers of rules.

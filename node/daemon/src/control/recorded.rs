@@ -5,8 +5,7 @@
 //!  it cannot be undone ─▶ Edit, Recorded::Then(Ahead) ─▶ journal ─▶ done ─▶ answered
 //! ```
 
-use super::action::RuleChanges;
-use super::edit::Edit;
+use super::edit::{Edit, RuleChanges};
 use crate::reply::Reply;
 use abi::Level;
 use api::{
