@@ -222,7 +222,9 @@ pub enum Refusal {
         level: Level,
     },
     /// The stream service is to leave user level.
-    #[error("'{service}' is a service of streams, which run at user level alone")]
+    #[error(
+        "'{service}' is a service of streams, which run at user level only: leave the level out"
+    )]
     LevelOfStreams {
         /// Name of the service.
         service: Name,

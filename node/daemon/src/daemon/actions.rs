@@ -251,14 +251,14 @@ fn keep_in_journal(daemon: &Daemon, keep: Keep) {
         match keep {
             Keep::Time(time) => {
                 if let Err(problem) = journal.keep_time(time) {
-                    tracing::warn!(%problem, "the time was not written down");
+                    tracing::warn!(%problem, "the latest time is not on the disk: after a restart a clock that was set back could make expired capabilities valid");
                 }
             }
             Keep::Versions(marks) => {
                 if let Err(problem) = journal.keep_versions(&marks) {
                     tracing::warn!(
                         %problem,
-                        "versions were not written down: a restart forgets them"
+                        "the highest versions of signed modules are not on the disk: after a restart older ones may run"
                     );
                 }
             }

@@ -35,7 +35,7 @@ pub(crate) fn fetch_for_start(file: &NodeFile, config: &Path, store: &Store) -> 
                 "the module '{name}' ({digest}) of {from} is signed by nobody whom this node believes: [trust] signers"
             )).into());
         }
-        pulled.store_keeping_names(store).context("keeping a module that was fetched")?;
+        pulled.store_keeping_names(store).context("storing a module that was fetched")?;
         fetched.push(Bytes(pulled.wasm.len() as u64));
     }
     Ok(fetched)
