@@ -342,7 +342,7 @@ fn what_nobody_has_signed_whom_the_node_believes_is_not_kept_and_what_somebody_h
         for _ in 0..2 {
             let (kind, text) = code(second.client().deploy(&request(digest)));
             assert_eq!(kind, ErrorCode::Refused, "{text}");
-            assert!(text.contains("nobody whom this node believes"), "{text}");
+            assert!(text.contains("no signer that this node trusts"), "{text}");
         }
         assert!(!holds(&second, digest));
     }

@@ -100,7 +100,7 @@ pub(super) fn changed(
 ) -> SessionPromised {
     state.desired.shortfall_mut().sessions.remove(session);
     let reported = sentence(reservation);
-    let text = format!("the session '{session}' is promised something else, {reported}");
+    let text = format!("the session '{session}' has another reservation now, {reported}");
     state.note_session(EventKind::SessionChanged, session, text);
     let id = state.node.session(session).map_or(SessionId::BEST_EFFORT, |it| it.id);
     promised(session, id, reservation)
