@@ -178,7 +178,7 @@ impl Record {
         for path in [unready(&path), path] {
             match std::fs::remove_file(&path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    tracing::warn!(path = %path.display(), %error, "a record was not removed");
+                    tracing::warn!(path = %path.display(), %error, "the file of a node's running state was not removed: remove it by hand");
                 }
                 _ => {}
             }

@@ -369,7 +369,7 @@ impl Instances {
         if shared.loaded.contains_key(&Level::Nic)
             && let Err(error) = set_program(front, entry, Level::Nic, shared)
         {
-            tracing::error!(%entry, error, "the front door does not call a service's program again: its packets go to user level");
+            tracing::error!(%entry, error, "the front door does not call a service's program at nic again: its packets are forwarded without it there");
         }
     }
 
@@ -379,7 +379,7 @@ impl Instances {
         let index = u32::from(entry.0);
         let nic = bpf::front_door::Below::Nic;
         if let Err(error) = front.with_front(|front| front.services().clear_module(nic, index)) {
-            tracing::warn!(%entry, %error, "waiting for packets in flight of a removed service failed: some may be reordered");
+            tracing::warn!(%entry, %error, "the front door still calls a service's program at nic: its packets may be reordered");
             return false;
         }
         if let (Some(lane), Some(shared)) = (front.lane(entry), self.current.get(&entry)) {
