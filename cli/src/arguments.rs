@@ -7,7 +7,7 @@ use crate::style;
 use api::ErrorCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use units::Name;
@@ -157,16 +157,58 @@ pub fn explain(error: &clap::Error) -> ExitCode {
         });
         return ExitCode::from(printed.unwrap_or_else(|failure| Output::new(json).fail(&failure)));
     }
+    let rendered = error.render();
     if !json {
         // Nothing can be reported if standard error is closed.
-        let _ = error.print();
+        let _ = match has_parser_words(&rendered.to_string()) {
+            false => error.print(),
+            true => {
+                let is_styled = std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
+                    && std::io::stderr().is_terminal();
+                let text =
+                    if is_styled { rendered.ansi().to_string() } else { rendered.to_string() };
+                write!(std::io::stderr().lock(), "{}", in_words(&text))
+            }
+        };
         return ExitCode::from(ErrorCode::Usage.exit_status());
     }
-    let text = error.render().to_string();
+    let text = in_words(&rendered.to_string());
     let message = text.split("\n\n").next().unwrap_or_default();
     let message = message.strip_prefix("error: ").unwrap_or(message).trim();
     let failure = Failure::new(ErrorCode::Usage, message).help("see `tam --help`");
     ExitCode::from(Output::new(true).fail(&failure))
+}
+
+/// Messages of Rust's parsers of numbers and addresses, each with the same in words for people.
+const PARSER_WORDS: [(&str, &str); 8] = [
+    ("invalid digit found in string", "give a whole number"),
+    ("cannot parse integer from empty string", "give a whole number"),
+    ("number too large to fit in target type", "the number is too large"),
+    ("number too small to fit in target type", "the number is too small"),
+    ("invalid float literal", "give a number, as 0.5"),
+    ("cannot parse float from empty string", "give a number, as 0.5"),
+    ("invalid IP address syntax", "give an IP address, as 192.0.2.1 or 2001:db8::1"),
+    (
+        "invalid socket address syntax",
+        "give an IP address and a port, as 192.0.2.1:7443 or [2001:db8::1]:7443",
+    ),
+];
+
+fn has_parser_words(text: &str) -> bool {
+    in_words(text) != text
+}
+
+/// Returns the text with [`PARSER_WORDS`] said for people.
+fn in_words(text: &str) -> String {
+    let replaced = |text: String, (theirs, ours): &(&str, &str)| text.replace(theirs, ours);
+    let text = PARSER_WORDS.iter().fold(text.to_owned(), replaced);
+    // The range of an option's numbers.
+    let Some((before, range)) = text.split_once(" is not in ") else { return text };
+    let Some((first, last)) = range.split_once("..=") else { return text };
+    if first.is_empty() || !first.bytes().all(|byte| byte.is_ascii_digit()) {
+        return text;
+    }
+    format!("{before} is not from {first} to {last}")
 }
 
 /// Returns whether `tam help --help` was asked, which clap takes for a command of that name.
@@ -197,6 +239,29 @@ mod tests {
             Arguments::try_parse_from(["tam", "help"]).unwrap_err().kind(),
             ErrorKind::DisplayHelp
         );
+    }
+
+    #[test]
+    fn a_wrong_number_is_refused_in_words() {
+        for (arguments, expected) in [
+            (["tam", "top", "--interval", "x"], "for '--interval <SECONDS>': give a whole number"),
+            (["tam", "why", "--number", "x"], "for '--number <N>': give a whole number"),
+            (["tam", "top", "--interval", "0"], "0 is not from 1 to 3600"),
+            (["tam", "rule", "remove", "x"], "a rule is named by its number"),
+        ] {
+            let error = Arguments::try_parse_from(arguments).unwrap_err();
+            let text = in_words(&error.render().to_string());
+            assert!(text.contains(expected), "{text}");
+        }
+        let none = "".parse::<u16>().unwrap_err().to_string();
+        let address = "x".parse::<std::net::IpAddr>().unwrap_err().to_string();
+        let fraction = "x".parse::<f64>().unwrap_err().to_string();
+        let socket = "x".parse::<std::net::SocketAddr>().unwrap_err().to_string();
+        let (large, small) = ("300".parse::<u8>(), "-300".parse::<i8>());
+        let words = [large.unwrap_err().to_string(), small.unwrap_err().to_string()];
+        for text in words.into_iter().chain([none, address, fraction, socket]) {
+            assert!(has_parser_words(&text), "{text}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod amounts;
 mod arguments;
 mod commands;
 mod destination;

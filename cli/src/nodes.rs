@@ -9,10 +9,9 @@
 //! ```
 
 use crate::failure::Failure;
-use crate::user_files::{configuration, held_token, read_file};
+use crate::user_files::{configuration, held_token, read_file, toml_problem};
 use api::client::RemoteNode;
 use api::{Client, ErrorCode, RUN_DIRECTORY};
-use daemon::config::plain;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
@@ -80,10 +79,7 @@ pub fn written_down(node: &Name) -> Result<Option<(RemoteNode, Option<String>)>,
     };
     let text = String::from_utf8(bytes).map_err(|_| wrong("it is not UTF-8 text".to_owned()))?;
     let mut nodes: BTreeMap<Name, Known> =
-        toml::from_str(&text).map_err(|error: toml::de::Error| {
-            let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count()) + 1;
-            wrong(format!("line {line}: {}", plain(error.message())))
-        })?;
+        toml::from_str(&text).map_err(|error| wrong(toml_problem(&text, &error)))?;
     let Some(Known { address, key, token }) = nodes.remove(node) else { return Ok(None) };
     let token = token.map(|file| held_token(&directory.join(file)).map(|token| token.to_string()));
     Ok(Some((RemoteNode { address, key }, token.transpose()?)))

@@ -3,6 +3,7 @@
 mod file;
 
 use super::Context;
+use crate::amounts;
 use crate::failure::{DONE, Failure, Outcome};
 use crate::interrupt::on_interrupt;
 use crate::output::escaped;
@@ -186,7 +187,7 @@ impl Capture {
             0 => "none lost".to_owned(),
             lost => format!("{lost} lost, for which there was no room"),
         };
-        output.note(&format!("{} packets, {} bytes, {losses}", sink.packets, sink.bytes));
+        output.note(&format!("{} packets, {}, {losses}", sink.packets, amounts::size(sink.bytes)));
         Ok(DONE)
     }
 }
@@ -214,7 +215,7 @@ impl Sink<'_> {
 /// pcapng file.
 fn comment(packet: &CapturedPacket) -> String {
     let parts = [
-        packet.rule.map(|rule| format!("rule {rule}")),
+        packet.rule.map(|rule| format!("rule #{rule}")),
         packet.session.as_ref().map(|session| format!("session {session}")),
         packet.service.as_ref().map(|service| format!("service {service}")),
         packet.level.as_ref().map(|level| format!("level {level}")),
@@ -303,7 +304,7 @@ mod tests {
     fn a_packet_is_one_line_that_no_terminal_obeys() {
         assert_eq!(
             line(&packet(), &TimeZone::UTC),
-            "00:00:01.500000 in  left     43 bytes, udp 10.0.1.2:4000 > 10.0.2.2:53 (rule 3, \
+            "00:00:01.500000 in  left     43 bytes, udp 10.0.1.2:4000 > 10.0.2.2:53 (rule #3, \
              service dns, level user, verdict drop \\u{1b}bad, dropped, seen by the cell)"
         );
     }

@@ -1,6 +1,7 @@
 //! `tam check`: checks that a module keeps to the ABI, and finds the levels that it fits.
 
 use super::{Context, read_module};
+use crate::amounts;
 use crate::failure::Outcome;
 use crate::output::Rows;
 use crate::source::Lines;
@@ -42,6 +43,8 @@ struct LevelRefusal {
 
 /// Reasons shown in the table for people; the JSON document has all.
 const REASONS_SHOWN: usize = 8;
+/// Bytes of a page of linear memory (WebAssembly 2.0, 4.2.8).
+const PAGE_LENGTH: u64 = 64 << 10;
 /// Names shown in one line for people; the JSON document has all.
 const NAMES_SHOWN: usize = 16;
 
@@ -212,7 +215,9 @@ fn text(checked: &Checked, size: usize, fits: &[Fit]) -> String {
         add("about", manifest.description.clone());
     }
     let memory = checked.memory;
-    add("memory", format!("{} KiB, at most {} KiB", memory.pages_min * 64, memory.pages_max * 64));
+    let pages = |count: u32| amounts::size(u64::from(count) * PAGE_LENGTH);
+    let (least, most) = (pages(memory.pages_min), pages(memory.pages_max));
+    add("memory", format!("{least}, at most {most}"));
     if checked.kind == Kind::Packets {
         add("window", format!("{} bytes", manifest.window));
         add("lanes", manifest.lanes.to_string());

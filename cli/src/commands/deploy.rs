@@ -1,6 +1,7 @@
 //! `tam deploy`: starts a module as a service.
 
 use super::{Context, key_and_value, read_module, short_digest};
+use crate::amounts;
 use crate::failure::{Failure, Outcome};
 use crate::output::Rows;
 use api::{Budget, Client, DeployRequest, Deployed, ErrorCode};
@@ -184,7 +185,7 @@ fn text(deployed: &Deployed) -> String {
     let digest = short_digest(&service.digest);
     rows.add(["module".into(), format!("{} {} {digest}", service.module, service.version)]);
     rows.add(["level".into(), format!("{}: {}", service.level, service.level_reason)]);
-    rows.add(["rules".into(), numbers(&service.rules)]);
+    rows.add(["rules".into(), rules_text(deployed)]);
     for (edge, next) in &service.then {
         rows.add([format!("edge {edge}"), next.clone()]);
     }
@@ -220,31 +221,53 @@ fn text(deployed: &Deployed) -> String {
     rows.to_string()
 }
 
-/// Returns the numbers of rules, each with `#` so that none is read as a count: `#0, #4 to #9`,
-/// or `none`.
-pub(crate) fn numbers(rules: &[u32]) -> String {
-    let mut runs: Vec<(u32, u32)> = Vec::new();
-    for &rule in rules {
-        match runs.last_mut() {
-            Some((_, last)) if last.checked_add(1) == Some(rule) => *last = rule,
-            _ => runs.push((rule, rule)),
+/// Formats the numbers of the service's rules, and which of them this deployment added or removed.
+fn rules_text(deployed: &Deployed) -> String {
+    let mut text = amounts::rules(&deployed.service.rules);
+    if deployed.replaced.is_none() {
+        return text;
+    }
+    let (added, removed) = (&deployed.rules_added, &deployed.rules_removed);
+    for (what, rules) in [("added", added), ("removed", removed)] {
+        if !rules.is_empty() {
+            text.push_str(&format!("; {what}: {}", amounts::rules(rules)));
         }
     }
-    let shown: Vec<String> = runs.into_iter().map(|(first, last)| run_text(first, last)).collect();
-    if shown.is_empty() { "none".to_owned() } else { shown.join(", ") }
-}
-
-fn run_text(first: u32, last: u32) -> String {
-    match last - first {
-        0 => format!("#{first}"),
-        1 => format!("#{first}, #{last}"),
-        _ => format!("#{first} to #{last}"),
-    }
+    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Returns the answer to a deployment of a name that ran, by which rules came and went.
+    fn replaced(rules: &[u32], added: &[u32], removed: &[u32]) -> Deployed {
+        serde_json::from_value(serde_json::json!({
+            "schema_version": 1,
+            "service": {
+                "name": "a", "digest": "sha256:ab", "module": "a", "version": "1",
+                "description": "", "session": "best-effort", "level": "user", "level_reason": "",
+                "state": "running", "reason": null, "restarts": 0, "entry": 0, "lanes": 1,
+                "parameters": {}, "rules": rules, "stats": api::ServiceStats::default(),
+            },
+            "took_ms": 1,
+            "shadowed": [],
+            "rules_added": added,
+            "rules_removed": removed,
+            "replaced": { "digest": "sha256:aa", "state_kept": true, "paused_us": 1 },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn rules_that_a_new_version_brought_and_ended_are_named() {
+        let text = rules_text(&replaced(&[0, 2], &[2], &[1]));
+        assert_eq!(text, "#0, #2; added: #2; removed: #1");
+        assert_eq!(rules_text(&replaced(&[0], &[], &[])), "#0");
+        let new = Deployed { replaced: None, ..replaced(&[0], &[0], &[]) };
+        assert_eq!(rules_text(&new), "#0");
+        assert!(super::text(&replaced(&[2], &[2], &[1])).contains("removed: #1"));
+    }
 
     #[test]
     fn a_budget_limit_is_parsed_and_displayed() {
@@ -258,14 +281,6 @@ mod tests {
         let none = super::budget(&[], "drop".to_owned()).unwrap();
         assert_eq!(budget_text(&none), "that of its session; over it: drop");
         assert!(limit("fuel").is_err() && limit("time=3").is_err() && limit("bytes=-1").is_err());
-    }
-
-    #[test]
-    fn a_rules_number_is_no_count() {
-        assert_eq!(numbers(&[]), "none");
-        assert_eq!(numbers(&[0]), "#0");
-        assert_eq!(numbers(&[0, 1, 4, 5, 6, 9]), "#0, #1, #4 to #6, #9");
-        assert_eq!(numbers(&[7, 3, u32::MAX]), "#7, #3, #4294967295");
     }
 
     #[test]

@@ -223,7 +223,7 @@ fn line(event: &Event, zone: &TimeZone) -> String {
     let of = [
         event.service.as_ref().map(|service| format!("service {service}")),
         event.port.as_ref().map(|port| format!("port {port}")),
-        event.rule.map(|rule| format!("rule {rule}")),
+        event.rule.map(|rule| format!("rule #{rule}")),
         event.module.as_ref().map(|module| format!("module {}", super::short_digest(module))),
         event.session.as_ref().map(|session| format!("session {session}")),
     ];
@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(
             line(&event, &TimeZone::UTC),
             "1970-01-01 00:00:01.000  drops                12 × packets were \\u{1b}dropped: trap  \
-             [service monitor, rule 4, module 0123456789ab]"
+             [service monitor, rule #4, module 0123456789ab]"
         );
     }
 }

@@ -283,7 +283,10 @@ impl Passphrase {
             .help("use --passphrase-file FILE"));
         }
         let asked = terminal.write_str(prompt).and_then(|()| terminal.read_secure_line());
-        asked.map(Zeroizing::new).map_err(|error| Failure::io("asking for a passphrase", &error))
+        asked.map(Zeroizing::new).map_err(|error| {
+            Failure::io("reading a passphrase from the terminal", &error)
+                .help("use --passphrase-file FILE")
+        })
     }
 
     /// Reads the passphrase of a new key, twice when it is typed.
@@ -298,7 +301,11 @@ impl Passphrase {
                 .help("give one, or --plain for a key that is not encrypted"));
         }
         if self.passphrase_file.is_none() && *passphrase != *self.known("the same again: ")? {
-            return Err(Failure::new(ErrorCode::Usage, "the two passphrases differ"));
+            return Err(Failure::new(
+                ErrorCode::Usage,
+                "the two passphrases differ: nothing is written",
+            )
+            .help("try again, and type the same one twice"));
         }
         Ok(passphrase)
     }

@@ -2,6 +2,7 @@
 
 use super::Context;
 use super::key::public;
+use crate::amounts::size;
 use crate::destination;
 use crate::failure::{DONE, Failure, Outcome};
 use crate::output::Rows;
@@ -157,30 +158,22 @@ fn human(used: &LedgerAmounts) -> Vec<(&'static str, String)> {
     let seconds = |ns: u64| format!("{:.3} s", ns as f64 / 1e9);
     let all = [
         ("packets in", used.packets_in, used.packets_in.to_string()),
-        ("bytes in", used.bytes_in, bytes(used.bytes_in)),
+        ("bytes in", used.bytes_in, size(used.bytes_in)),
         ("packets out", used.packets_out, used.packets_out.to_string()),
         ("fuel at nic", used.fuel_nic, used.fuel_nic.to_string()),
         ("fuel at kernel", used.fuel_kernel, used.fuel_kernel.to_string()),
         ("time of calls at user, about", used.cpu_user_ns, seconds(used.cpu_user_ns)),
-        ("memory times seconds", used.memory_byte_seconds, bytes(used.memory_byte_seconds)),
+        (
+            "memory",
+            used.memory_byte_seconds,
+            format!("{} for a second", size(used.memory_byte_seconds)),
+        ),
         ("modules stored", used.fetches, used.fetches.to_string()),
-        ("their bytes", used.fetched_bytes, bytes(used.fetched_bytes)),
+        ("bytes of these modules", used.fetched_bytes, size(used.fetched_bytes)),
         ("compiling", used.compile_ns, seconds(used.compile_ns)),
     ];
     let some = all.into_iter().filter(|(_, amount, _)| *amount > 0);
     some.map(|(name, _, text)| (name, text)).collect()
-}
-
-/// Formats bytes in decimal units with three digits.
-fn bytes(count: u64) -> String {
-    let mut value = count as f64;
-    for unit in ["B", "kB", "MB", "GB", "TB"] {
-        if value < 1000.0 {
-            return if unit == "B" { format!("{count} B") } else { format!("{value:.2} {unit}") };
-        }
-        value /= 1000.0;
-    }
-    format!("{value:.2} PB")
 }
 
 impl Verify {
@@ -405,8 +398,7 @@ mod tests {
         assert!(fields.contains(&("packets_in", "7")) && fields.contains(&("service", "")));
         assert!(fields.contains(&("reading_bytes_in", "1234567")));
         let text = human(&used);
-        assert_eq!(text[1], ("bytes in", "1.23 MB".to_owned()));
+        assert_eq!(text[1], ("bytes in", "1.17MiB".to_owned()));
         assert_eq!(text.len(), 2, "what is nothing is left out");
-        assert_eq!((bytes(999), bytes(1000)), ("999 B".to_owned(), "1.00 kB".to_owned()));
     }
 }

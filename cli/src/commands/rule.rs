@@ -1,6 +1,7 @@
 //! `tam rule`: the classifier's rules.
 
 use super::Context;
+use crate::amounts;
 use crate::failure::{Failure, Outcome};
 use crate::output::Rows;
 use crate::user_files::read_file;
@@ -24,6 +25,7 @@ pub enum Rule {
     #[command(aliases = ["delete", "del", "rm"])]
     Remove {
         /// The rule's number
+        #[arg(value_parser = amounts::rule)]
         id: u32,
     },
 }
@@ -79,7 +81,7 @@ impl Rule {
             }
             Self::Remove { id } => {
                 let removed = context.client()?.remove_rule(id)?;
-                context.output.result(&removed, || format!("removed rule {}", removed.rule))
+                context.output.result(&removed, || format!("removed rule #{}", removed.rule))
             }
         }
     }
@@ -146,7 +148,7 @@ fn parse_rules(bytes: &[u8]) -> Result<RulesRequest, String> {
 /// Warns that a rule never matches because a better one shadows it, with advice.
 pub(super) fn shadowed_text(rule: u32, better: u32) -> String {
     format!(
-        "no packet reaches rule {rule}: better rules have them all, among them rule {better}; give it \
+        "no packet reaches rule #{rule}: better rules have them all, among them rule #{better}; give it \
          a higher priority, or, where both lead to services of packets, have one follow the other by \
          --then"
     )
@@ -155,8 +157,8 @@ pub(super) fn shadowed_text(rule: u32, better: u32) -> String {
 fn added_text(added: &RulesAdded) -> String {
     let mut text = match added.rules.as_slice() {
         [] => "the file has no rules".to_owned(),
-        [rule] => format!("added rule {rule}"),
-        [first, .., last] => format!("added {} rules, {first} to {last}", added.rules.len()),
+        [rule] => format!("added rule #{rule}"),
+        [first, .., last] => format!("added {} rules, #{first} to #{last}", added.rules.len()),
     };
     for (rule, better) in &added.shadowed {
         text.push_str(&format!("\n{}", shadowed_text(*rule, *better)));
@@ -174,7 +176,7 @@ fn list_text(list: &RuleList) -> String {
     for rule in &list.rules {
         let came_with = rule.came_with.as_ref().map(|name| format!(", came with {name}"));
         rows.add([
-            rule.id.to_string(),
+            format!("#{}", rule.id),
             rule.priority.to_string(),
             match rule.flows {
                 Some(flows) => format!("{}, {flows} flows", rule.r#match),
@@ -184,7 +186,7 @@ fn list_text(list: &RuleList) -> String {
             rule.session.clone(),
             rule.stage.clone(),
             rule.packets.to_string(),
-            rule.bytes.to_string(),
+            amounts::size(rule.bytes),
             format!("{}{}", rule.reach, came_with.unwrap_or_default()),
         ]);
     }

@@ -1,7 +1,8 @@
 //! `tam list`, `tam show`, `tam remove`, `tam move`: the services of a node, and the node itself.
 
-use super::deploy::{budget_text, numbers};
+use super::deploy::budget_text;
 use super::{Context, short_digest};
+use crate::amounts::{rules, size};
 use crate::failure::Outcome;
 use crate::output::Rows;
 use api::{
@@ -78,8 +79,8 @@ impl Remove {
         let removed = context.client()?.remove(&self.service, self.cascade)?;
         context.output.result(&removed, || match removed.rules.as_slice() {
             [] => format!("removed service {}", removed.service),
-            rules => {
-                format!("removed service {} and its rules {}", removed.service, numbers(rules))
+            numbers => {
+                format!("removed service {} and its rules {}", removed.service, rules(numbers))
             }
         })
     }
@@ -113,18 +114,46 @@ fn list_text(list: &ServiceList) -> String {
             format!("{} {}", service.module, service.version),
             service.level.clone(),
             service.state.clone(),
-            numbers(&service.rules),
+            rules(&service.rules),
             traffic(&service.stats),
             service.stats.dropped.values().sum::<u64>().to_string(),
             service.stats.traps.values().sum::<u64>().to_string(),
         ]);
     }
-    rows.to_string()
+    let down: String = list.services.iter().filter_map(down_text).collect();
+    format!("{rows}{down}")
 }
 
-/// Returns the traffic of a service: packets, or connections and their requests.
+/// Returns the line about a service that is down: why, what becomes of its packets meanwhile, and
+/// until when.
+fn down_text(service: &ServiceInfo) -> Option<String> {
+    let packets = fate(service)?;
+    let (name, state) = (&service.name, &service.state);
+    let until = match state.as_str() {
+        "bypassed" => "until it is deployed again",
+        _ => "until it starts, which is tried again",
+    };
+    let reason = service.reason.as_ref().map_or_else(String::new, |it| format!(" ({it})"));
+    let text = format!("{name} is {state}{reason}: {packets}, {until}");
+    Some(format!("\n{}", crate::output::escaped(&text)))
+}
+
+/// Returns what becomes of the packets of a service that is down; `None` if it is not.
+fn fate(service: &ServiceInfo) -> Option<&'static str> {
+    let is_down = matches!(service.state.as_str(), "bypassed" | "failed");
+    is_down.then(|| match service.on_failure.as_str() {
+        "closed" => "its packets are dropped",
+        _ => "its packets are forwarded without it, and not counted here",
+    })
+}
+
+/// Returns the traffic of a service: packets, with those among them that the module did not get,
+/// or connections and their requests.
 fn traffic(stats: &ServiceStats) -> String {
     match &stats.streams {
+        None if stats.plain > 0 => {
+            format!("{} ({} without it)", stats.packets, stats.plain)
+        }
         None => stats.packets.to_string(),
         Some(streams) if streams.requests == 0 => format!("{} connections", streams.accepted),
         Some(streams) => {
@@ -140,7 +169,8 @@ fn service_text(service: &ServiceInfo) -> String {
     if !service.description.is_empty() {
         add("about", service.description.clone());
     }
-    add("state", service.state.clone());
+    let fate = fate(service).map_or_else(String::new, |packets| format!(": {packets}"));
+    add("state", format!("{}{fate}", service.state));
     if let Some(reason) = &service.reason {
         add("reason", reason.clone());
     }
@@ -149,9 +179,9 @@ fn service_text(service: &ServiceInfo) -> String {
     add("level", format!("{}: {}", service.level, service.level_reason));
     add("session", service.session.clone());
     add("lanes", format!("{} ({} running)", service.lanes, service.stats.lanes_running));
-    add("memory", format!("{} KiB", service.stats.memory_bytes / 1024));
+    add("memory", size(service.stats.memory_bytes));
     add("restarts", service.restarts.to_string());
-    add("rules", numbers(&service.rules));
+    add("rules", rules(&service.rules));
     for (edge, next) in &service.then {
         add(&format!("edge {edge}"), next.clone());
     }
@@ -163,7 +193,7 @@ fn service_text(service: &ServiceInfo) -> String {
         add("parameter", format!("{name} = {value}"));
     }
     for (name, value) in service_counts(&service.stats) {
-        add(&name, value.to_string());
+        add(&name, value);
     }
     let (zero, counted): (Vec<_>, Vec<_>) =
         service.stats.counters.iter().partition(|(_, value)| **value == 0);
@@ -171,7 +201,8 @@ fn service_text(service: &ServiceInfo) -> String {
         add(&format!("counter {name}"), value.to_string());
     }
     if !zero.is_empty() {
-        add("counters at 0", zero.len().to_string());
+        let names: Vec<&str> = zero.iter().map(|(name, _)| name.as_str()).collect();
+        add("counters still 0", names.join(", "));
     }
     if let Some(trap) = &service.stats.last_trap {
         add("last trap", trap.clone());
@@ -179,24 +210,24 @@ fn service_text(service: &ServiceInfo) -> String {
     rows.to_string()
 }
 
-/// Returns the counters of a service that are not zero.
-pub(crate) fn service_counts(stats: &ServiceStats) -> Vec<(String, u64)> {
+/// Returns the counters of a service that are not zero, with their names and units for people.
+pub(crate) fn service_counts(stats: &ServiceStats) -> Vec<(String, String)> {
     let sums = [
         ("packets", stats.packets),
         ("bytes", stats.bytes),
         ("forwarded", stats.forwarded),
-        ("to kernel", stats.to_kernel),
+        ("to the kernel", stats.to_kernel),
         ("bounced", stats.bounced),
         ("redirected", stats.redirected),
-        ("passed on", stats.passed_on),
-        ("consumed", stats.consumed),
-        ("plain", stats.plain),
-        ("below user level", stats.below.packets),
-        ("raised", stats.below.raised),
-        ("handed over", stats.below.handed_over),
-        ("fuel below", stats.below.fuel),
-        ("sent by itself", stats.sent),
-        ("sent, no room", stats.sent_dropped),
+        ("to the next service", stats.passed_on),
+        ("capsules ended here", stats.consumed),
+        ("forwarded without it", stats.plain),
+        ("packets at nic or kernel", stats.below.packets),
+        ("raised to user level", stats.below.raised),
+        ("packets that changed CPU", stats.below.handed_over),
+        ("fuel at nic or kernel", stats.below.fuel),
+        ("made by the module", stats.sent),
+        ("made, dropped for room", stats.sent_dropped),
     ];
     // The kernel counts the packets of streams.
     let streams = stats.streams.as_ref().map(stream_counts);
@@ -210,6 +241,10 @@ pub(crate) fn service_counts(stats: &ServiceStats) -> Vec<(String, u64)> {
     let traps = stats.traps.iter().map(|(kind, n)| (format!("traps: {kind}"), *n));
     sums.map(|(name, value)| (name.to_owned(), value))
         .chain(dropped.chain(traps).filter(|(_, value)| *value > 0))
+        .map(|(name, value)| match name.starts_with("bytes") {
+            true => (name, size(value)),
+            false => (name, value.to_string()),
+        })
         .collect()
 }
 
@@ -364,18 +399,67 @@ mod tests {
         ServiceStats { streams: Some(streams), ..ServiceStats::default() }
     }
 
+    fn service(state: &str, on_failure: &str, stats: ServiceStats) -> ServiceInfo {
+        serde_json::from_value(serde_json::json!({
+            "name": "fragile", "digest": "sha256:ab", "module": "fragile", "version": "0.1.0",
+            "description": "", "session": "best-effort", "level": "user", "level_reason": "",
+            "state": state, "reason": "a bug", "restarts": 0, "entry": 0, "lanes": 1,
+            "parameters": {}, "rules": [0], "on_failure": on_failure, "stats": stats,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_service_that_is_down_says_what_becomes_of_its_packets() {
+        let list = |state, on_failure| {
+            let service = service(state, on_failure, ServiceStats::default());
+            list_text(&ServiceList { schema_version: SCHEMA_VERSION, services: vec![service] })
+        };
+        let text = list("bypassed", "bypass=2");
+        let line = "\nfragile is bypassed (a bug): its packets are forwarded without it, and not \
+                    counted here, until it is deployed again";
+        assert!(text.ends_with(line), "{text}");
+        let text = list("failed", "closed");
+        assert!(text.contains("its packets are dropped, until it starts"), "{text}");
+        assert_eq!(list("running", "closed").lines().count(), 2);
+        let shown = service_text(&service("bypassed", "bypass=2", ServiceStats::default()));
+        assert!(shown.contains("bypassed: its packets are forwarded without it"), "{shown}");
+    }
+
+    #[test]
+    fn counters_are_shown_in_words_and_with_units() {
+        let mut stats = ServiceStats { packets: 12, plain: 3, ..ServiceStats::default() };
+        stats.bytes = 3 << 20;
+        stats.memory_bytes = 1_876_977;
+        stats.counters = [("seen".to_owned(), 0), ("lost".to_owned(), 0)].into();
+        stats.below.handed_over = 5;
+        assert_eq!(traffic(&stats), "12 (3 without it)");
+        let text = service_text(&service("running", "open", stats));
+        for wanted in [
+            "memory                    1.79MiB",
+            "bytes                     3MiB",
+            "forwarded without it      3",
+            "packets that changed CPU  5",
+            "counters still 0          lost, seen",
+        ] {
+            assert!(text.lines().any(|line| line == wanted), "no '{wanted}' in\n{text}");
+        }
+    }
+
     #[test]
     fn a_service_of_streams_shows_connections_where_others_show_packets() {
         assert_eq!(traffic(&ServiceStats { packets: 7, ..ServiceStats::default() }), "7");
         assert_eq!(traffic(&of_streams(0)), "12 connections");
         assert_eq!(traffic(&of_streams(34)), "12 connections, 34 requests");
         let counts = service_counts(&of_streams(34));
-        let of = |name: &str| counts.iter().find(|(it, _)| it == name).map(|(_, count)| *count);
-        assert_eq!((of("connections"), of("requests"), of("packets")), (Some(12), Some(34), None));
-        assert_eq!((of("bytes to servers"), of("bytes to clients")), (Some(100), Some(900)));
+        let of =
+            |name: &str| counts.iter().find(|(it, _)| it == name).map(|(_, count)| count.as_str());
+        assert_eq!((of("connections"), of("requests")), (Some("12"), Some("34")));
+        assert_eq!(of("packets"), None);
+        assert_eq!((of("bytes to servers"), of("bytes to clients")), (Some("100B"), Some("900B")));
         let idle = ServiceStats { streams: Some(StreamStats::default()), ..of_streams(0) };
         assert!(
-            service_counts(&idle).iter().any(|(name, count)| name == "connections" && *count == 0)
+            service_counts(&idle).iter().any(|(name, count)| name == "connections" && count == "0")
         );
     }
 }

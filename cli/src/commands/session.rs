@@ -2,8 +2,8 @@
 
 mod history;
 
-use super::deploy::numbers;
 use super::{Context, key_and_value};
+use crate::amounts::{self, rate_of, size};
 use crate::failure::Outcome;
 use crate::output::Rows;
 use api::{
@@ -11,8 +11,7 @@ use api::{
     SessionDetails, SessionList, SessionPromised, SessionRequest,
 };
 use clap::{ArgGroup, Args, Subcommand};
-use session::{Parts, Size};
-use units::Bytes;
+use session::Parts;
 
 /// Subcommands of `tam session`.
 #[derive(Debug, Subcommand)]
@@ -146,7 +145,7 @@ impl Session {
                         text.push_str(&format!(", its services {}", removed.services.join(", ")));
                     }
                     if !removed.rules.is_empty() {
-                        text.push_str(&format!(", its rules {}", numbers(&removed.rules)));
+                        text.push_str(&format!(", its rules {}", amounts::rules(&removed.rules)));
                     }
                     text
                 })
@@ -187,10 +186,6 @@ impl Set {
 }
 
 const NONE: &str = "-";
-
-fn size(bytes: u64) -> String {
-    Size(Bytes(bytes)).rounded()
-}
 
 fn or_none<T>(value: Option<T>, text: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| NONE.to_owned(), text)
@@ -283,7 +278,7 @@ fn show_text(session: &SessionDetails) -> String {
     let services = session.services.join(", ");
     let services = if services.is_empty() { "none".to_owned() } else { services };
     facts.add(["services".into(), services]);
-    facts.add(["rules".into(), numbers(&session.rules)]);
+    facts.add(["rules".into(), amounts::rules(&session.rules)]);
     let over_time = history::text(session).map_or_else(String::new, |text| format!("\n{text}"));
     format!("{facts}\n{}{over_time}", use_rows(session))
 }
@@ -297,6 +292,7 @@ fn use_rows(session: &SessionDetails) -> Rows {
         0 => NONE.to_owned(),
         window => format!("{} {unit}/s", u128::from(count) * 1_000 / u128::from(window)),
     };
+    let rate_now = |bytes| or_none(rate_of(bytes, used.window_ms), |rate| rate);
     let window = &used.window;
     let cpu_now = or_none(window.cpu_ns, |ns| percent(ns, used.window_ms));
     let cpu_total = or_none(cpu_ns, |ns| format!("{:.3} s", ns as f64 / 1e9));
@@ -334,28 +330,28 @@ fn use_rows(session: &SessionDetails) -> Rows {
             rows.add([format!("send {port}"), share.clone(), NONE.into(), NONE.into()]);
             continue;
         };
-        let sent = format!("{} bytes", line.sent_bytes);
-        let now = per_second(line.window_bytes, "bytes");
+        let (now, sent) = (rate_now(line.window_bytes), size(line.sent_bytes));
         rows.add([format!("send {port}"), share.clone(), now, sent]);
-        let at_nic = format!("{} bytes, {} packets dropped", line.sent_nic_bytes, line.dropped_nic);
+        let at_nic = format!("{}, {} packets dropped", size(line.sent_nic_bytes), line.dropped_nic);
         let at_kernel = format!(
-            "{} bytes, {} packets waited, {} dropped",
-            line.sent_kernel_bytes, line.waited_kernel, line.dropped_kernel
+            "{}, {} packets waited, {} dropped",
+            size(line.sent_kernel_bytes),
+            line.waited_kernel,
+            line.dropped_kernel
         );
         let of_user = line.sent_bytes.saturating_sub(line.sent_nic_bytes + line.sent_kernel_bytes);
-        let at_user = format!("{of_user} bytes");
+        let at_user = size(of_user);
         let levels = [("nic", &line.nic, at_nic), ("kernel", &line.kernel, at_kernel)];
         for (level, how, sent) in levels.into_iter().chain([("user", &line.user, at_user)]) {
             rows.add([format!("  {how} at {level}"), String::new(), String::new(), sent]);
         }
     }
-    let sent_now = or_none(window.sent_bytes, |bytes| per_second(bytes, "bytes"));
-    let sent = or_none(sent_bytes, |bytes| format!("{bytes} bytes"));
+    let sent_now = or_none(window.sent_bytes, rate_now);
+    let sent = or_none(sent_bytes, size);
     rows.add(["sent at user".into(), String::new(), sent_now, sent]);
     let (now, all) = (per_second(window.packets, "packets"), format!("{packets} packets"));
     rows.add(["came".into(), String::new(), now, all]);
-    let (now, all) = (per_second(window.bytes, "bytes"), format!("{bytes} bytes"));
-    rows.add([String::new(), String::new(), now, all]);
+    rows.add([String::new(), String::new(), rate_now(window.bytes), size(bytes)]);
     rows.add(["weight".into(), promised.weight.to_string(), String::new(), String::new()]);
     rows
 }

@@ -2,6 +2,7 @@
 
 use super::Context;
 use super::services::service_counts;
+use crate::amounts::size;
 use crate::failure::{DONE, Outcome};
 use crate::output::Rows;
 use api::{PortStatsInfo, Stats as Counters};
@@ -81,7 +82,7 @@ fn ports(now: &Counters, before: Option<&Counters>) -> Rows {
             port.port.clone(),
             port.rx_packets.to_string(),
             rate.map_or("-".to_owned(), |rate| rate.to_string()),
-            port.rx_bytes.to_string(),
+            size(port.rx_bytes),
             outcome("forwarded").to_string(),
             port.to_services().to_string(),
             port.outcomes_of("kernel_").to_string(),
@@ -127,7 +128,7 @@ fn services(now: &Counters) -> Rows {
     let mut rows = Rows::new(["service", "what", "count"]);
     for (name, stats) in &now.services {
         for (what, value) in service_counts(stats) {
-            rows.add([name.clone(), what, value.to_string()]);
+            rows.add([name.clone(), what, value]);
         }
         for (counter, value) in stats.counters.iter().filter(|(_, value)| **value > 0) {
             rows.add([name.clone(), format!("counter {counter}"), value.to_string()]);
@@ -137,11 +138,10 @@ fn services(now: &Counters) -> Rows {
 }
 
 fn sessions(now: &Counters) -> Rows {
-    let mut rows = Rows::new(["session", "packets", "bytes", "fuel below"]);
+    let mut rows = Rows::new(["session", "packets", "bytes", "fuel below user level"]);
     for (name, stats) in &now.sessions {
-        let [packets, bytes, fuel] =
-            [stats.packets, stats.bytes, stats.fuel].map(|n| n.to_string());
-        rows.add([name.clone(), packets, bytes, fuel]);
+        let (packets, bytes) = (stats.packets.to_string(), size(stats.bytes));
+        rows.add([name.clone(), packets, bytes, stats.fuel.to_string()]);
     }
     rows
 }

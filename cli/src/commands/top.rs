@@ -9,11 +9,12 @@ mod sample;
 mod screen;
 
 use super::Context;
+use crate::amounts::bits;
 use crate::failure::{DONE, Failure, Outcome};
 use crate::output::Rows;
 use clap::Args;
 use keys::Keys;
-use sample::{Reading, Sample, bits};
+use sample::{Reading, Sample};
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 

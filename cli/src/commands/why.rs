@@ -109,8 +109,8 @@ fn list_text(list: &WhyList) -> String {
 fn place(reason: &WhyReason) -> String {
     let rules = match &reason.rules[..] {
         [] => None,
-        [rule] => Some(format!("rule {rule}")),
-        [first, .., last] => Some(format!("{} rules, {first} to {last}", reason.rules.len())),
+        [rule] => Some(format!("rule #{rule}")),
+        [first, .., last] => Some(format!("{} rules, #{first} to #{last}", reason.rules.len())),
     };
     let module = reason.module.as_deref();
     let parts = [

@@ -15,6 +15,7 @@ pub use super::build_error::BuildError;
 use super::build_error::OUTPUT_LINES_MAX;
 use super::toolchain::{Libraries, TARGET, Toolchain};
 use crate::destination;
+use crate::user_files::toml_problem;
 
 /// Name of the SDK's package.
 const SDK: &str = "tamandua-sdk";
@@ -89,7 +90,7 @@ impl Needs {
 
     fn read(text: &str) -> Result<Self, String> {
         let manifest: toml::Table =
-            text.parse().map_err(|error: toml::de::Error| error.to_string())?;
+            text.parse().map_err(|error: toml::de::Error| toml_problem(text, &error))?;
         let mut needs = Self::default();
         for table in ["dependencies", "build-dependencies", "dev-dependencies"] {
             let Some(dependencies) = manifest.get(table).and_then(toml::Value::as_table) else {

@@ -129,7 +129,7 @@ pub struct ListedFlows {
 pub enum RuleSetError {
     /// The node has [`RULES_MAX`] rules already, or the rule's number is beyond its counters.
     #[error(
-        "rule {rule} is one too many: a node has counters for {RULES_MAX} rules; remove some, or match more by prefix"
+        "rule #{rule} is one too many: a node has counters for {RULES_MAX} rules; remove some, or match more by prefix"
     )]
     TooManyRules {
         /// Number of the first rule that does not fit.
@@ -137,7 +137,7 @@ pub enum RuleSetError {
     },
     /// The rules match more than [`MASKS_MAX`] sets of fields.
     #[error(
-        "rule {rule} ('{text}') needs another set of matched fields, and the front door tries at most {MASKS_MAX}; use the same fields, prefix lengths and TCP flags as other rules, and L4 port ranges that begin and end at multiples of 16, 256 or 4096"
+        "rule #{rule} ('{text}') needs another set of matched fields, and the front door tries at most {MASKS_MAX}; use the same fields, prefix lengths and TCP flags as other rules, and L4 port ranges that begin and end at multiples of 16, 256 or 4096"
     )]
     TooManyMasks {
         /// Number of the rule that does not fit.
@@ -147,7 +147,7 @@ pub enum RuleSetError {
     },
     /// The rules need more than [`RULE_ENTRIES_MAX`] keys.
     #[error(
-        "rule {rule} ('{text}') needs {needed} keys for its L4 port ranges, and of {RULE_ENTRIES_MAX} there are {left} left; let ranges begin and end at multiples of 16, 256 or 4096, or match only one of 'sport' and 'dport' by a range"
+        "rule #{rule} ('{text}') needs {needed} keys for its L4 port ranges, and of {RULE_ENTRIES_MAX} there are {left} left; let ranges begin and end at multiples of 16, 256 or 4096, or match only one of 'sport' and 'dport' by a range"
     )]
     TooManyEntries {
         /// Number of the rule that does not fit.
@@ -161,7 +161,7 @@ pub enum RuleSetError {
     },
     /// The lists have more than [`FLOWS_LISTED_MAX`] flows together.
     #[error(
-        "rule {rule} ('{text}') has a list of {needed} flows, and of {FLOWS_LISTED_MAX} there are {left} left; match more by prefix"
+        "rule #{rule} ('{text}') has a list of {needed} flows, and of {FLOWS_LISTED_MAX} there are {left} left; match more by prefix"
     )]
     TooManyFlows {
         /// Number of the rule that does not fit.
@@ -175,7 +175,7 @@ pub enum RuleSetError {
     },
     /// The match repeats fields that its list of flows already gives.
     #[error(
-        "rule {rule} ('{text}') has a list of flows, which say IP version, addresses, protocol and L4 ports; beside a list a match may have in, vlan, smac, dmac, dscp and fragment"
+        "rule #{rule} ('{text}') has a list of flows, which say IP version, addresses, protocol and L4 ports; beside a list a match may have in, vlan, smac, dmac, dscp and fragment"
     )]
     FlowsTwice {
         /// Number of the rule.
@@ -185,7 +185,7 @@ pub enum RuleSetError {
     },
     /// The match leads to a stream service and includes packets other than TCP.
     #[error(
-        "rule {rule} ('{text}') leads to a service of streams, which has TCP connections only; add 'proto tcp'"
+        "rule #{rule} ('{text}') leads to a service of streams, which has TCP connections only; add 'proto tcp'"
     )]
     NotTcp {
         /// Number of the rule.
@@ -195,7 +195,7 @@ pub enum RuleSetError {
     },
     /// The match leads to a stream service and takes only some packets of a connection.
     #[error(
-        "rule {rule} ('{text}') leads to a service of streams, which has whole connections; leave out 'flags', 'dscp' and 'fragment'"
+        "rule #{rule} ('{text}') leads to a service of streams, which has whole connections; leave out 'flags', 'dscp' and 'fragment'"
     )]
     PartOfConnections {
         /// Number of the rule.
@@ -205,7 +205,7 @@ pub enum RuleSetError {
     },
     /// The rule leads to a stream service by a list of flows.
     #[error(
-        "rule {rule} ('{text}') leads to a service of streams by a list of flows; match them by addresses, L4 ports and 'proto tcp'"
+        "rule #{rule} ('{text}') leads to a service of streams by a list of flows; match them by addresses, L4 ports and 'proto tcp'"
     )]
     FlowsOfStreams {
         /// Number of the rule.
@@ -216,7 +216,7 @@ pub enum RuleSetError {
     /// The rule leads to a packet service or has the action `out`, and can match packets of a port
     /// in mode `tc`.
     #[error(
-        "rule {rule} ('{text}') may have packets that come in by '{port}', whose mode is \"tc\": that is for services of streams, and for dropping; let the rule say 'in' with another port, or leave the mode of '{port}' out of the node file"
+        "rule #{rule} ('{text}') may have packets that come in by '{port}', whose mode is \"tc\": that is for services of streams, and for dropping; let the rule say 'in' with another port, or leave the mode of '{port}' out of the node file"
     )]
     AtTc {
         /// Number of the rule.
@@ -227,7 +227,7 @@ pub enum RuleSetError {
         port: Name,
     },
     /// The rule names a port, service or session that does not exist.
-    #[error("rule {rule} names the {kind} '{name}', which this node does not have")]
+    #[error("rule #{rule} names the {kind} '{name}', which this node does not have")]
     Unknown {
         /// Number of the rule.
         rule: RuleId,

@@ -67,7 +67,7 @@ pub enum Refusal {
     },
     /// The rule is the node's own, and changes with the node file only.
     #[error(
-        "rule {rule} is the node's own: it goes when the node starts with a node file without [associations]"
+        "rule #{rule} is the node's own: it goes when the node starts with a node file without [associations]"
     )]
     RuleOwn {
         /// Number of the rule.
@@ -97,8 +97,8 @@ pub enum Refusal {
     },
     /// Rules that did not come with the service lead to it.
     #[error(
-        "the service '{service}' is used by rule {}; remove them first, or remove the service with --cascade",
-        listed(rules)
+        "the service '{service}' is used by rules that did not come with it ({}); remove them first, or remove the service with --cascade",
+        listed(rules.iter().map(|rule| format!("#{rule}")))
     )]
     ServiceInUse {
         /// Name of the service.
@@ -222,7 +222,9 @@ pub enum Refusal {
         level: Level,
     },
     /// The stream service is to leave user level.
-    #[error("'{service}' is a service of streams, which run at user level alone")]
+    #[error(
+        "'{service}' is a service of streams, which run at user level only: leave the level out"
+    )]
     LevelOfStreams {
         /// Name of the service.
         service: Name,
@@ -278,7 +280,7 @@ pub enum Refusal {
     #[error(
         "the session '{session}' has services ({}) and rules ({}); remove them first, or remove the session with --cascade",
         listed(services),
-        listed(rules)
+        listed(rules.iter().map(|rule| format!("#{rule}")))
     )]
     SessionInUse {
         /// Name of the session.
@@ -389,7 +391,7 @@ pub enum Refusal {
         meant: Meant,
     },
     /// The rule does not exist.
-    #[error("there is no rule {rule} on this node; 'tam rule list' shows those that there are")]
+    #[error("there is no rule #{rule} on this node; 'tam rule list' shows those that there are")]
     RuleUnknown {
         /// Number as given.
         rule: RuleId,

@@ -216,6 +216,32 @@ impl Size {
         let hundredths = u128::from(bytes % unit) * 100 / u128::from(*unit);
         format!("{}.{hundredths:02}{name}", bytes / unit)
     }
+
+    /// Returns the form for advice to request at most so much: rounded down, and without a
+    /// fraction, so that it can be requested as it is: `1832KiB` for 1,876,977 bytes.
+    #[must_use]
+    pub fn at_most(self) -> String {
+        self.whole(|bytes, unit| bytes / unit)
+    }
+
+    /// Returns the form for advice to request at least so much: rounded up, and without a fraction.
+    #[must_use]
+    pub fn at_least(self) -> String {
+        self.whole(u64::div_ceil)
+    }
+
+    /// Returns a whole number of the largest unit if that is exact, or else of the one below it.
+    fn whole(self, rounded: impl Fn(u64, u64) -> u64) -> String {
+        let bytes = self.0.0;
+        let reached = SIZES.iter().position(|(_, unit)| bytes >= *unit);
+        let Some((name, unit)) = reached.and_then(|at| match bytes.is_multiple_of(SIZES[at].1) {
+            true => SIZES.get(at),
+            false => SIZES.get(at + 1),
+        }) else {
+            return self.to_string();
+        };
+        format!("{}{name}", rounded(bytes, *unit))
+    }
 }
 
 impl Serialize for Size {
@@ -370,6 +396,23 @@ mod tests {
             (u64::MAX, "17179869183.99GiB"),
         ] {
             assert_eq!(Size(Bytes(bytes)).rounded(), shown, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn sizes_in_advice_can_be_requested_as_they_are() {
+        for (bytes, at_most, at_least) in [
+            (0, "0B", "0B"),
+            (1023, "1023B", "1023B"),
+            (1025, "1025B", "1025B"),
+            (56 << 20, "56MiB", "56MiB"),
+            (1_876_977, "1832KiB", "1833KiB"),
+            ((5 << 30) + 1, "5120MiB", "5121MiB"),
+        ] {
+            let size = Size(Bytes(bytes));
+            assert_eq!((size.at_most().as_str(), size.at_least().as_str()), (at_most, at_least));
+            assert!(at_most.parse::<Size>().unwrap() <= size);
+            assert!(at_least.parse::<Size>().unwrap() >= size);
         }
     }
 

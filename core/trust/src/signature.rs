@@ -84,7 +84,7 @@ pub enum SignatureError {
         wanted: ImageDigest,
     },
     /// No known key has made the signature; names the claimed signer if there is one.
-    #[error("no known key has signed the module{}", claim(.0.as_deref()))]
+    #[error("no signer that is known here has signed the module{}", claim(.0.as_deref()))]
     NotKnown(Option<Box<Signer>>),
     /// The named signer has not made the signature.
     #[error("the signature names {0} as its signer, which has not made it")]
@@ -95,7 +95,7 @@ pub enum SignatureError {
 }
 
 fn claim(signer: Option<&Signer>) -> String {
-    signer.map(|signer| format!("; {signer} has")).unwrap_or_default()
+    signer.map(|signer| format!("; the signature names {signer}")).unwrap_or_default()
 }
 
 /// Result of verifying all signatures of one image.

@@ -426,6 +426,12 @@ pub struct Deployed {
     /// Functions that the service asks of the node and is not granted, in words.
     #[serde(default)]
     pub lacks: Vec<String>,
+    /// Rules that this deployment added.
+    #[serde(default)]
+    pub rules_added: Vec<u32>,
+    /// Rules of the version before that were removed, because the request has others.
+    #[serde(default)]
+    pub rules_removed: Vec<u32>,
     /// Version that it replaced.
     pub replaced: Option<Replaced>,
 }
@@ -786,6 +792,8 @@ pub fn reach_text(reach: &Reach) -> String {
         Reach::Installed => "installed".to_owned(),
         Reach::Waiting => "waiting for its service".to_owned(),
         Reach::Closed => "closed: its service is down, its packets are dropped".to_owned(),
-        Reach::Shadowed { by } => format!("shadowed: better rules have its packets, see rule {by}"),
+        Reach::Shadowed { by } => {
+            format!("shadowed: better rules have its packets, see rule #{by}")
+        }
     }
 }

@@ -53,7 +53,9 @@ pub enum BelowError {
         offset: u32,
     },
     /// Sandbox and programs belong to different modules: a defect of this program.
-    #[error("the sandbox does not take a memory of {bytes} bytes back from below")]
+    #[error(
+        "the sandbox cannot take over the {bytes} bytes of memory that the service had at nic or kernel: a fault of tam, report it"
+    )]
     NotTaken {
         /// Size of the memory in bytes.
         bytes: u64,

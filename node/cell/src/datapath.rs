@@ -458,7 +458,7 @@ impl Datapath {
     /// # Errors
     /// The bytes are no keys.
     pub(crate) fn associate(&mut self, keys: &SecretBytes) -> Result<AssociationId> {
-        let traffic = Traffic::from_bytes(&keys.0).context("taking an association's keys")?;
+        let traffic = Traffic::from_bytes(&keys.0).context("reading the keys of an association")?;
         let id = traffic.id;
         self.associations.begin(traffic);
         Ok(id)

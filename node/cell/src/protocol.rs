@@ -629,7 +629,7 @@ impl CellReport {
 
 /// The bytes are no message: the two ends are of different versions.
 #[derive(Debug, thiserror::Error)]
-#[error("a message between daemon and cell cannot be read: {0}")]
+#[error("a message between daemon and cell cannot be read, as between two versions of tam: {0}")]
 pub struct ProtocolError(String);
 
 /// Encodes a message.

@@ -23,6 +23,14 @@ pub(crate) fn failed(problem: impl std::fmt::Display) -> ErrorInfo {
     error(ErrorCode::Failed, problem.to_string(), None)
 }
 
+/// Returns the refusal of a request to which the node gave an outcome of another kind: a fault of
+/// the node itself.
+pub(crate) fn unexpected(request: &str) -> ErrorInfo {
+    let message = format!("internal error: the outcome of {request} is of another kind");
+    let help = "this is a fault of the node: report it with its log; `tam list` shows what runs";
+    error(ErrorCode::Failed, message, Some(help))
+}
+
 /// Returns a refusal of `core/node` for the API.
 pub(crate) fn refused(refusal: &node::Refusal) -> ErrorInfo {
     let (code, message) = (api::code_of(refusal.class()), refusal.to_string());

@@ -382,7 +382,7 @@ impl Cell {
     /// Sends a message; a failure is logged, and the loss of the cell is noticed by its reader.
     fn notify(&self, message: &ToCell, fds: &[BorrowedFd<'_>]) {
         if let Err(error) = self.link.send(message, fds) {
-            tracing::error!(error = format!("{error:#}"), "the cell was not told");
+            tracing::error!(error = format!("{error:#}"), "a message to the cell was not sent");
         }
     }
 }

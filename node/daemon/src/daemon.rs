@@ -94,7 +94,7 @@ impl Daemon {
         self.control.end_unknown_capabilities();
         self.resume();
         compilers::prepare(self.control.state().bpf_now());
-        self.control.serve_associations().context("bringing active packets to the cell")
+        self.control.serve_associations().context("installing rules for associations")
     }
 
     /// Returns true once the node was handed over to another daemon.
@@ -252,7 +252,7 @@ impl Daemon {
         tracing::info!(node = %self.identity.file.name, "the node stops");
         Record::remove(&self.identity.file.name);
         if let Err(error) = bpf::front_door::remove(&self.identity.file.name) {
-            tracing::error!(%error, "the pins were not removed");
+            tracing::error!(%error, "the node's objects in the BPF file system were not removed: `tam node --cleanup` with its name does it");
         }
         self.runtime.stop();
     }

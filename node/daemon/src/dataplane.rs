@@ -368,14 +368,14 @@ impl DataPlane {
         let (name, config) = (port.name(), port.config());
         self.actions.note(port.changed());
         if let Err(error) = self.front.configure(port.id(), config) {
-            tracing::error!(port = %name, %error, "the front door was not told");
+            tracing::error!(port = %name, %error, "the front door was not updated: it goes on with the port's former settings");
         }
         self.actions.notify(ToCell::ChangePort(port.facts(0)));
         if port.mode() == Mode::Packet
             && let Err(error) = way_back::readdress(&self.netlink, config.ifindex, config.mac)
         {
             let error = format!("{error:#}");
-            tracing::error!(port = %name, error, "frames do not find back into the kernel");
+            tracing::error!(port = %name, error, "packets that the cell leaves to the kernel are lost: the port's new address was not set there");
         }
     }
 
@@ -419,7 +419,7 @@ impl DataPlane {
             Err(error) => {
                 let reason = format!("{error:#}");
                 if old.away_reason() != Some(&reason) {
-                    tracing::warn!(port = %name, reason, "the port stays away");
+                    tracing::warn!(port = %name, reason, "the port's device cannot be served yet: the port stays away, and its device is tried again when it changes");
                 }
                 return old.leave(reason, Some((link.index, link.mtu)));
             }
@@ -437,13 +437,13 @@ impl DataPlane {
         self.promises().mark_shared();
         if let Err(error) = self.open_queue(around, index) {
             let error = format!("{error:#}");
-            tracing::error!(port = %name, error, "its services get no packets");
+            tracing::error!(port = %name, error, "the port's queue was not given to the cell: services get no packets of this port");
         }
     }
 
     fn remember_ports(&self) {
         if let Err(error) = self.ports.remember(&self.name) {
-            tracing::error!(%error, "what is to be restored is not written down");
+            tracing::error!(%error, "the former settings of devices are not on the disk: should the daemon die, `tam node --cleanup` cannot restore them");
         }
     }
 
@@ -455,7 +455,7 @@ impl DataPlane {
             tracing::warn!(
                 own,
                 most,
-                "packets from some of the node's own addresses are forwarded"
+                "there are more own IPv4 addresses than can be watched: packets from the others are forwarded"
             );
         }
         own.truncate(OWN_MAX);
@@ -585,7 +585,7 @@ impl DataPlane {
     /// from the next packet on.
     pub(crate) fn install(&mut self, rules: &RuleSet, has_cell: bool) {
         if let Err(error) = self.front.install(rules) {
-            tracing::error!(%error, "the rules were not installed");
+            tracing::error!(%error, "the front door goes on with the rules before: the new ones were not installed");
         }
         self.send_rules(has_cell);
     }
@@ -597,7 +597,10 @@ impl DataPlane {
             Ok(memory) => self.actions.push(Action::UseRules(packets.number(), memory)),
             Err(error) => {
                 let error = format!("{error:#}");
-                tracing::error!(error, "the cell does not know the rules");
+                tracing::error!(
+                    error,
+                    "the rules were not given to the cell: packet ports go on with the ones before"
+                );
             }
         }
     }
@@ -609,7 +612,7 @@ impl DataPlane {
         let until = clock.now() + RULES_READ_WITHIN;
         while packets.counts().rules() != packets.number() {
             if clock.now() > until {
-                return tracing::warn!("the cell is busy: it uses the rules a little later");
+                return tracing::warn!("the cell is busy: it takes the new rules late");
             }
             std::thread::sleep(Duration::from_micros(100));
         }

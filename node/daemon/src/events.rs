@@ -100,6 +100,11 @@ impl Note {
         self
     }
 
+    /// Returns the service that it is about.
+    pub(crate) fn service_name(&self) -> Option<&str> {
+        self.service.as_deref()
+    }
+
     /// Returns true when traffic can bring it about, as often as it likes.
     pub(crate) const fn repeats(&self) -> bool {
         use EventKind::{Drops, ModuleEvent, ModuleMissed, NoticesLost, ServiceTrapped};
@@ -180,6 +185,11 @@ impl RepeatKey {
     /// Returns true for a line of a module that is counted on its own.
     pub(crate) const fn is_line(&self) -> bool {
         self.line.is_some()
+    }
+
+    /// Returns true for a note about this service.
+    pub(crate) fn is_of(&self, service: &str) -> bool {
+        self.service.as_deref() == Some(service)
     }
 
     /// Returns true when both are of one kind and one service.

@@ -4,6 +4,7 @@ mod sessions;
 
 use crate::access::Caller;
 use crate::answer::{Answer, error};
+use crate::config::plain;
 use crate::control::change::Change;
 use crate::observe::exposition;
 use crate::reply::{Reply, stopping};
@@ -118,8 +119,25 @@ async fn unknown() -> Response {
 fn body<T>(body: Result<Json<T>, JsonRejection>) -> Answer<T> {
     body.map(|Json(value)| value).map_err(|rejection| {
         let help = "GET /v1/openapi.json has the request's form";
-        error(ErrorCode::Usage, rejection.body_text(), Some(help))
+        error(ErrorCode::Usage, body_problem(&rejection.body_text()), Some(help))
     })
+}
+
+/// Returns what is wrong with a body, without the names of Rust's types.
+fn body_problem(text: &str) -> String {
+    let read = ["deserialize the JSON body into the target type", "parse the request body as JSON"];
+    let problem = read
+        .iter()
+        .find_map(|tried| text.strip_prefix("Failed to ")?.strip_prefix(tried)?.strip_prefix(": "));
+    let Some(problem) = problem else { return text.to_owned() };
+    // The path of the field stands in front.
+    let (path, problem) = problem.split_at(problem.find("invalid ").unwrap_or_default());
+    let mut problem = plain(problem).replace("expected a table", "expected an object");
+    if let Some(at) = problem.find("expected struct ") {
+        let end = problem.find(" at line ").unwrap_or(problem.len());
+        problem.replace_range(at..end, "expected an object");
+    }
+    format!("the request's body cannot be read: {path}{problem}")
 }
 
 async fn node(state: Daemon) -> Response {
@@ -601,8 +619,8 @@ mod tests {
             ("POST", "/v1/services", None, "{}", "Content-Type: application/json"),
             ("POST", "/v1/services", json, "", "EOF"),
             ("POST", "/v1/services", json, "{\"module\":", "EOF"),
-            ("POST", "/v1/services", json, "{}", "missing field `module`"),
-            ("POST", "/v1/services", json, "{\"module\":7}", "module: invalid type: integer `7`"),
+            ("POST", "/v1/services", json, "{}", "missing field 'module'"),
+            ("POST", "/v1/services", json, "{\"module\":7}", "module: expected text in quotes"),
             (
                 "POST",
                 "/v1/services",
@@ -610,10 +628,10 @@ mod tests {
                 "{\"module\":\"a\",\"module\":\"b\"}",
                 "duplicate field",
             ),
-            ("POST", "/v1/services/a/move", json, "[]", "expected struct MoveRequest"),
+            ("POST", "/v1/services/a/move", json, "[]", "expected an object"),
             ("POST", "/v1/sessions", json, "{\"name\":\"a\",\"weight\":-1}", "weight"),
-            ("POST", "/v1/sessions/a", json, "7", "invalid type"),
-            ("POST", "/v1/rules", json, "{\"rules\":{}}", "rules: invalid type"),
+            ("POST", "/v1/sessions/a", json, "7", "expected an object"),
+            ("POST", "/v1/rules", json, "{\"rules\":{}}", "rules: expected a list"),
             ("POST", "/v1/desired", json, "\u{0}", "expected value"),
         ] {
             let (status, refusal) = send(router, request(method, uri, kind, body)).await;

@@ -274,13 +274,16 @@ impl Billing {
                 self.known = Some(known);
                 self.is_changed = true;
                 for reason in refused {
-                    tracing::error!(reason, "a meter's reading is not in the ledger");
+                    tracing::error!(
+                        reason,
+                        "the ledger does not take the usage of an account: it is not billed"
+                    );
                 }
-                let text = "what principals use is written down again, with what was kept";
+                let text = "the ledger is written again, with the usage that was kept in memory";
                 self.problem.take().map(|_| Note::new(EventKind::LedgerBack, text))
             }
             Err(problem) => {
-                let text = "what principals use cannot be written down: it is kept, and no new service is taken";
+                let text = "the ledger cannot be written: usage is kept in memory, and new services are refused";
                 let note = Note::new(EventKind::LedgerFailed, text).reason(&problem);
                 let is_news = self.problem.as_ref() != Some(&problem);
                 self.problem = Some(problem);

@@ -117,7 +117,8 @@ impl std::str::FromStr for LogFormat {
 /// The node file is wrong, another node of that name runs, or the kernel
 /// or a device cannot do what the node needs.
 pub fn run(options: Options) -> Result<()> {
-    sandbox::child::close_inherited_on_exec().context("keeping what this process was given")?;
+    sandbox::child::close_inherited_on_exec()
+        .context("closing inherited file descriptors to child processes")?;
     let text = std::fs::read_to_string(&options.config)
         .with_context(|| format!("reading the node file {}", options.config.display()))?;
     let file = NodeFile::parse(&text, &options.config.display().to_string())?;
@@ -129,7 +130,7 @@ pub fn run(options: Options) -> Result<()> {
     // takes no time there, if there is another core.
     let guest_core = file.guest_core.unwrap_or_else(sandbox::cores::last);
     if let Err(error) = sandbox::cores::exclude(guest_core) {
-        tracing::warn!(guest_core, %error, "the daemon does not leave the guest core to the cell");
+        tracing::warn!(guest_core, %error, "the daemon may run on the guest core, too: its threads could not be kept from it");
     }
     deploy::set_guest_core(guest_core);
     let lock = if options.take_over { take_over(&file.name)? } else { life::lock(&file.name)? };

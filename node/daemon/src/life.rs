@@ -60,7 +60,7 @@ pub(crate) async fn run(start: Start, lock: File, bpf: bool) -> Result<()> {
     let prepared = match Prepared::open(&start).await {
         Err(error) if is_left(&name) => {
             tracing::warn!(
-                "what a daemon before left stays in force: start the node again when that is mended"
+                "the node did not start, and what the daemon before left running goes on: correct the fault, and start the node again"
             );
             return Err(error);
         }
@@ -86,7 +86,7 @@ pub(crate) async fn run(start: Start, lock: File, bpf: bool) -> Result<()> {
         tracing::warn!(
             error = format!("{error:#}"),
             "a service that shall run is closed, so the ports stay closed: start the node again \
-             when that is mended, or open them with 'tam node --cleanup {name}'"
+             when the fault is corrected, or open them with 'tam node --cleanup {name}'"
         );
         return ended.map(drop);
     }

@@ -130,7 +130,7 @@ fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 /// Returns the fingerprint of everything that this program and the programs, maps and cells that it
 /// starts must agree about. A daemon with another fingerprint cannot adopt them.
 pub(crate) fn fingerprint() -> Result<String> {
-    let engine = engine::Engine::new().context("making the engine")?;
+    let engine = engine::Engine::new().context("creating the engine for modules")?;
     let mut hash = Sha256::new();
     hash.update(bpf::objects::FRONT_DOOR);
     hash.update(bpf::objects::STACK);
@@ -138,7 +138,7 @@ pub(crate) fn fingerprint() -> Result<String> {
         hash.update(number.to_le_bytes());
     }
     hash.update(engine.compatibility().to_le_bytes());
-    let streams = proxy_wasm::Engine::new().context("making the engine of streams")?;
+    let streams = proxy_wasm::Engine::new().context("creating the engine for stream modules")?;
     hash.update(streams.compatibility().to_le_bytes());
     let digest = hash.finalize();
     Ok(digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect())
@@ -178,7 +178,7 @@ impl Record {
         for path in [unready(&path), path] {
             match std::fs::remove_file(&path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    tracing::warn!(path = %path.display(), %error, "a record was not removed");
+                    tracing::warn!(path = %path.display(), %error, "the file of a node's running state was not removed: remove it by hand");
                 }
                 _ => {}
             }

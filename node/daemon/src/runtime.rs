@@ -577,7 +577,8 @@ impl Runtime {
 
     /// Goes on with what a daemon before made for a service.
     pub(crate) fn adopt_instance(&mut self, control: &mut Control, entry: EntryId) -> Result<()> {
-        let service = control.node().service_of(entry).context("it is nobody's")?;
+        let service =
+            control.node().service_of(entry).context("no service of the node has this entry")?;
         let digest = service.module.digest.parse()?;
         let wasm = control
             .state()

@@ -92,7 +92,9 @@ pub enum RepositoryError {
         limit: u64,
     },
     /// The object is longer than its descriptor says.
-    #[error("{what} is longer than the {declared} bytes that its manifest says")]
+    #[error(
+        "{what} is longer than the {declared} bytes that its manifest says: the repository's copy is damaged, push it again"
+    )]
     Longer {
         /// Name of the object, such as `the blob sha256:…`.
         what: String,

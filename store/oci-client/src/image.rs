@@ -122,7 +122,9 @@ pub enum ImageError {
     )]
     TooDeep,
     /// A manifest or blob has another length than its descriptor says.
-    #[error("{what} has {found} bytes, but its descriptor says {declared}")]
+    #[error(
+        "{what} has {found} bytes, but its descriptor says {declared}: the repository's copy is damaged, push it again"
+    )]
     Length {
         /// Digest of the manifest or blob.
         what: Digest,
@@ -137,7 +139,7 @@ pub enum ImageError {
     )]
     Untyped,
     /// The archive cannot be unpacked.
-    #[error("the layer cannot be unpacked: {0}")]
+    #[error("the layer cannot be unpacked: {0}; build the image and push it again")]
     Packed(String),
 }
 

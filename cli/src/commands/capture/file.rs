@@ -140,7 +140,7 @@ mod tests {
         }
         assert_eq!(packets.len(), 2);
         let EnhancedPacketOption::Comment(comment) = &packets[0].options[0] else { panic!() };
-        assert!(comment.starts_with("rule 3, service dns, level user"), "{comment}");
+        assert!(comment.starts_with("rule #3, service dns, level user"), "{comment}");
         assert_eq!((packets[0].original_len, packets[0].data.len()), (43, 43));
         assert_eq!((packets[0].interface_id, packets[1].interface_id), (0, 2));
     }

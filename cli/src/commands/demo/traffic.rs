@@ -64,7 +64,7 @@ pub(super) struct Traffic {
 }
 
 fn failed(what: &str) -> impl Fn(std::io::Error) -> Failure {
-    move |error| Failure::io(what.to_owned(), &error)
+    move |error| Failure::io(format!("the demo's {what}"), &error)
 }
 
 impl Traffic {
@@ -123,7 +123,10 @@ impl Traffic {
         times.sort_by(f64::total_cmp);
         let lost = PINGS.saturating_sub(u32::try_from(times.len()).unwrap_or(PINGS));
         let median = times.get(times.len() / 2).copied();
-        let median = median.ok_or_else(|| Failure::failed("no ping was answered"))?;
+        let median = median.ok_or_else(|| {
+            let message = format!("none of {PINGS} pings through the demo's router was answered");
+            Failure::failed(message).help("`tam doctor` says what this machine lacks")
+        })?;
         Ok((median, lost))
     }
 

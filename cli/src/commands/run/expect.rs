@@ -17,7 +17,7 @@
 
 use super::capture::Capture;
 use crate::failure::Failure;
-use crate::user_files::read_file;
+use crate::user_files::{read_file, toml_problem};
 use api::ErrorCode;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -61,13 +61,14 @@ impl Expectation {
     pub fn read(path: &Path) -> Result<Self, Failure> {
         let bytes = read_file(path, LENGTH_MAX)?;
         let wrong = |reason: String| {
-            let message = format!("{} says not what is expected: {reason}", path.display());
+            let message = format!("the expectations in {}: {reason}", path.display());
             Failure::new(ErrorCode::Usage, message)
                 .help("it is TOML with `verdicts = [\"pass\", …]`, and may have `out`, [parameters], `ports`, [counters]")
         };
-        let text = String::from_utf8(bytes).map_err(|error| wrong(error.to_string()))?;
+        let text =
+            String::from_utf8(bytes).map_err(|_| wrong("it is not UTF-8 text".to_owned()))?;
         let mut expected: Self =
-            toml::from_str(&text).map_err(|error| wrong(error.to_string().trim().to_owned()))?;
+            toml::from_str(&text).map_err(|error| wrong(toml_problem(&text, &error)))?;
         if let Some(out) = &mut expected.out {
             *out = path.parent().unwrap_or(Path::new("")).join(&*out);
         }

@@ -1,9 +1,9 @@
 //! Usage of a session over time, one line for each resource; a character is a second or a minute.
 
+use crate::amounts;
 use crate::output::{self, Rows};
 use api::{SessionDetails, SessionHistory, SessionStep};
-use session::{Share, Size, VirtualProcessor};
-use units::Bytes;
+use session::{Share, VirtualProcessor};
 
 /// Blank-to-full scale of block characters: zero, and seven steps up to full.
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -103,7 +103,7 @@ fn percent(part: f64) -> String {
 }
 
 fn size(bytes: f64) -> String {
-    Size(Bytes(bytes as u64)).rounded()
+    amounts::size(bytes as u64)
 }
 
 fn packets(count: f64) -> String {
@@ -111,7 +111,7 @@ fn packets(count: f64) -> String {
 }
 
 fn rate(bytes: f64) -> String {
-    format!("{bytes:.0} bytes/s")
+    amounts::rate((bytes * 8.0) as u64)
 }
 
 #[cfg(test)]
@@ -159,12 +159,12 @@ mod tests {
         let text = rows(&session, steps, "seconds", ASCII).unwrap().to_string();
         let lines: Vec<&str> = text.lines().collect();
         for wanted in [
-            "RESOURCE      THE LAST 4 SECONDS  AT MOST       A FULL BLOCK IS",
-            "cpu           _=#_                50.0%         50.0%, as promised",
-            "below         ____                0.0%          -",
-            "memory        ====                32MiB         64MiB, as promised",
-            "dropped       ____                0 packets     -",
-            "came          _=#_                1400 bytes/s  the most",
+            "RESOURCE      THE LAST 4 SECONDS  AT MOST     A FULL BLOCK IS",
+            "cpu           _=#_                50.0%       50.0%, as promised",
+            "below         ____                0.0%        -",
+            "memory        ====                32MiB       64MiB, as promised",
+            "dropped       ____                0 packets   -",
+            "came          _=#_                11.2kbit/s  the most",
         ] {
             assert!(lines.contains(&wanted), "no line '{wanted}' in\n{text}");
         }

@@ -108,7 +108,7 @@ fn handshake(now: Nanos, asks: &mut Side, answers: &mut Side) -> Result<[Establi
     }
     match known {
         [Some(hers), Some(his)] => Ok([hers, his]),
-        _ => bail!("a handshake came to nothing"),
+        _ => bail!("a handshake failed"),
     }
 }
 

@@ -73,7 +73,7 @@ pub(super) fn processes(daemon: u32) -> Result<Processes> {
 
 fn cell_number(cell: &Path) -> Result<u32> {
     let name = cell.file_name().and_then(|name| name.to_str()).context("the cell has no number")?;
-    Ok(name.parse()?)
+    name.parse().with_context(|| format!("/proc has '{name}' for the cell's number"))
 }
 
 fn process(number: u32) -> PathBuf {
@@ -102,13 +102,14 @@ fn resident(process: &Path) -> Result<u64> {
     let text =
         std::fs::read_to_string(process.join("statm")).context("reading a process's size")?;
     let pages = text.split(' ').nth(1).context("a process's size is not understood")?;
-    Ok(pages.parse::<u64>()? * rustix::param::page_size() as u64)
+    let pages: u64 = pages.parse().context("a process's size is not understood")?;
+    Ok(pages * rustix::param::page_size() as u64)
 }
 
 fn used(process: &Path) -> Result<Duration> {
     let text = std::fs::read_to_string(process.join("schedstat")).context("reading its time")?;
     let nanos = text.split(' ').next().context("a process's time is not understood")?;
-    Ok(Duration::from_nanos(nanos.parse()?))
+    Ok(Duration::from_nanos(nanos.parse().context("a process's time is not understood")?))
 }
 
 #[cfg(test)]

@@ -266,22 +266,6 @@ fn drops(before: &Stats, now: &Stats, rate: &impl Fn(u64, u64) -> u64) -> Vec<Dr
     rates
 }
 
-/// Formats bits per second with three digits and a unit.
-pub fn bits(rate: u64) -> String {
-    let units = ["", " k", " M", " G", " T"];
-    let (mut value, mut unit) = (rate as f64, 0);
-    while value >= 999.5 && unit + 1 < units.len() {
-        value /= 1000.0;
-        unit += 1;
-    }
-    match unit {
-        0 => rate.to_string(),
-        _ if value < 9.995 => format!("{value:.2}{}", units[unit]),
-        _ if value < 99.95 => format!("{value:.1}{}", units[unit]),
-        _ => format!("{value:.0}{}", units[unit]),
-    }
-}
-
 /// Formats an age in seconds.
 fn age(seconds: u64) -> String {
     match seconds {
@@ -358,18 +342,5 @@ pub mod tests {
         let anew = reading(at + Duration::from_secs(1), 10);
         let sample = Sample::between(&reading(at, 1_000_000), &anew);
         assert_eq!(sample.ports[0].packets_per_second, 10);
-    }
-
-    #[test]
-    fn bits_have_three_digits() {
-        for (rate, text) in [
-            (0, "0"),
-            (999, "999"),
-            (1000, "1.00 k"),
-            (12_345_678, "12.3 M"),
-            (999_600_000, "1.00 G"),
-        ] {
-            assert_eq!(bits(rate), text);
-        }
     }
 }

@@ -4,7 +4,8 @@
 //! connection, and `q` and Ctrl-C leave the last picture and restored terminal modes. A line that
 //! does not fit ends with [`CUT`].
 
-use super::sample::{Sample, bits};
+use super::sample::Sample;
+use crate::amounts::bits;
 use crate::output::escaped;
 use std::fmt::Write as _;
 

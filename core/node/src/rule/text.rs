@@ -49,7 +49,7 @@ pub enum MatchFault {
     #[error("it is empty; write 'any' to match every packet")]
     Empty,
     /// The text has more than [`MATCH_LENGTH_MAX`] bytes.
-    #[error("it has {length} bytes, at most {MATCH_LENGTH_MAX} are allowed")]
+    #[error("it has {length} bytes, at most {MATCH_LENGTH_MAX} are allowed; write several rules")]
     TooLong {
         /// Length of the text in bytes.
         length: usize,

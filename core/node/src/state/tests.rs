@@ -276,7 +276,7 @@ fn a_service_that_other_rules_lead_to_stays_unless_cascade() {
     effects(&mut node);
     let (class, message) = refused(&mut node, remove("monitor", false));
     assert_eq!(class, RefusalClass::Busy);
-    assert!(message.contains(&format!("rule {}", rules[0])), "{message}");
+    assert!(message.contains(&format!("(#{})", rules[0])), "{message}");
     let outcome = node.handle_command(NOW, remove("monitor", true)).unwrap();
     assert!(matches!(outcome, Outcome::Removed { ref rules, .. } if rules.len() == 2));
 }
@@ -324,7 +324,7 @@ fn a_wrong_name_is_refused_with_the_nearest() {
             add(vec![RuleSpec { session: name("best-efort"), ..to_service("any", "monitor") }]),
             "session",
         ),
-        (Command::RuleRemove { rule: RuleId(9) }, "no rule 9"),
+        (Command::RuleRemove { rule: RuleId(9) }, "no rule #9"),
     ] {
         let (class, message) = refused(&mut node, command);
         assert!(message.contains(expected), "{message}");

@@ -98,9 +98,9 @@ pub enum Refusal {
     },
     /// Less memory is left than requested.
     #[error(
-        "{requested} of memory are requested, and {left} of {total} are left{}; request at most that, \
+        "{requested} of memory are requested, and {} of {} are left{}; request at most that, \
          or reduce another session's reservation",
-        in_use(*unreserved)
+        left.at_most(), total.rounded(), in_use(*unreserved)
     )]
     Memory {
         /// Requested memory.
@@ -114,8 +114,9 @@ pub enum Refusal {
     },
     /// The session uses more memory than requested, and memory in use cannot be reclaimed.
     #[error(
-        "{requested} of memory are requested, and the session uses {used}, which cannot be reclaimed \
-         while its services run; request at least that, or remove some of them"
+        "{requested} of memory are requested, and the session uses {}, which cannot be reclaimed \
+         while its services run; request at least that, or remove some of them",
+        used.at_least()
     )]
     MemoryUsed {
         /// Requested memory.
@@ -125,8 +126,9 @@ pub enum Refusal {
     },
     /// Less packet memory is left than the requested queue.
     #[error(
-        "a queue of {requested} is requested, and {left} of {total} of packet memory are left; \
-         request at most that, or reduce another session's reservation"
+        "a queue of {requested} is requested, and {} of {} of packet memory are left; \
+         request at most that, or reduce another session's reservation",
+        left.at_most(), total.rounded()
     )]
     Queue {
         /// Requested queue.
@@ -201,7 +203,7 @@ fn advice(fits: Option<Share>) -> String {
 fn in_use(unreserved: Size) -> String {
     match unreserved.0 {
         Bytes::ZERO => String::new(),
-        _ => format!(" (sessions without a reservation use {unreserved})"),
+        _ => format!(" (sessions without a reservation use {})", unreserved.rounded()),
     }
 }
 

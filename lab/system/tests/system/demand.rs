@@ -342,7 +342,7 @@ fn fetched_modules_are_kept_only_with_a_signature_of_a_trusted_signer() {
         for _ in 0..2 {
             let (kind, text) = code(second.client().deploy(&request(digest)));
             assert_eq!(kind, ErrorCode::Refused, "{text}");
-            assert!(text.contains("nobody whom this node believes"), "{text}");
+            assert!(text.contains("no signer that this node trusts"), "{text}");
         }
         assert!(!holds(&second, digest));
     }

@@ -48,7 +48,7 @@ fn only_modules_signed_by_a_trusted_signer_run() {
     let refused = || {
         let error = client.deploy(&request(&digest)).unwrap_err();
         assert_eq!(error.code(), ErrorCode::Refused);
-        assert!(error.to_string().contains("nobody whom this node believes"), "{error}");
+        assert!(error.to_string().contains("no signer that this node trusts"), "{error}");
     };
     refused();
     // Somebody else's signature, and one about another module, change nothing.

@@ -32,7 +32,7 @@ struct Before {
 /// Cause for which the old version goes on.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReplaceError {
-    #[error("a program does not leave its memory")]
+    #[error("a call of it has not ended in time; try again")]
     Busy,
     #[error(
         "it has {old} lanes and the new version has {new}, so its state cannot be divided among them"

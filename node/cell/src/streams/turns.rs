@@ -325,7 +325,7 @@ impl StreamTurns {
             return Ok(None);
         }
         let settings = StreamSettings::from_parameters(&facts.parameters)
-            .context("its parameters are none of a module for streams")?;
+            .context("the service's parameters are not those of a stream module")?;
         let room: Rc<dyn engine::MemoryAccount> = self.accounts.room(facts.session);
         let shared = Rc::new(RefCell::new(Shared::new(Some(Rc::clone(&room)))));
         let pace: Rc<dyn Pace> = Rc::clone(pacer) as _;

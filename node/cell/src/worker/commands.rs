@@ -207,7 +207,7 @@ fn take_map(
         }
         ToCell::Answers => {
             let device = descriptor(&mut fds, "Answers came without its device")?;
-            let answers = Answers::from_fd(&map).context("mapping the answers")?;
+            let answers = Answers::from_fd(&map).context("mapping the memory for answers")?;
             dispatcher.path_mut().set_answers(answers, device);
         }
         _ => {

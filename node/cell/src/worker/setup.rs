@@ -44,10 +44,11 @@ pub(super) fn confined(
     if let Some(core) = core {
         sandbox::cores::pin_to(core).with_context(|| format!("pinning the cell to core {core}"))?;
     }
-    let engine = Engine::new().context("making the engine")?;
+    let engine = Engine::new().context("creating the engine for modules")?;
     // Nothing is compiled once the process is confined.
-    engine.prepare().context("making the engine")?;
-    let stream_engine = proxy_wasm::Engine::new().context("making the engine of streams")?;
+    engine.prepare().context("creating the engine for modules")?;
+    let stream_engine =
+        proxy_wasm::Engine::new().context("creating the engine for stream modules")?;
     let (raised, of_streams) = (engine.clone(), stream_engine.clone());
     let raise = move || {
         raised.raise_epoch();
@@ -58,8 +59,8 @@ pub(super) fn confined(
     let (umem, pool) = Umem::new(memory.frames()).context("mapping the packet memory")?;
     let link = Link::new(daemon, directory).context("listening for daemons")?;
     let accounts = Memory::new();
-    let streams =
-        StreamTurns::new(stream_engine, accounts.clone()).context("making room for connections")?;
+    let streams = StreamTurns::new(stream_engine, accounts.clone())
+        .context("preparing the tables of connections")?;
     // The value is read once, by means that a confined process lacks.
     let _ = rustix::param::page_size();
     let role = Role::Cell { locked_bytes: umem.length() as u64 };

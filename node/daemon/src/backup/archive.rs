@@ -31,7 +31,7 @@ const SUMS: &str = "SHA256SUMS";
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
     /// The file cannot be read or written: a fault of the host.
-    #[error("the backup cannot be read or written: {0}")]
+    #[error("{}", unreadable(.0))]
     Io(#[from] io::Error),
     /// The archive has an entry that no backup has.
     #[error("this is no backup: '{0}' has no place in one; `tam backup` makes one")]
@@ -48,6 +48,17 @@ pub enum ArchiveError {
     /// The state document cannot be parsed.
     #[error("the backup's state is not understood: {0}; was it written by a newer version of tam?")]
     State(serde_json::Error),
+}
+
+/// Returns what an error of the file or of the archive's reader means.
+fn unreadable(error: &io::Error) -> String {
+    if error.raw_os_error().is_some() {
+        return format!("the backup cannot be read or written: {error}");
+    }
+    // The reader repeats the bytes that it does not understand, over several lines.
+    let reason = error.to_string();
+    let reason = reason.lines().next().unwrap_or_default();
+    format!("this is no backup, or a damaged one: {reason}; `tam backup` makes one")
 }
 
 /// File of a backup beside its state.

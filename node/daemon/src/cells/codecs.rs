@@ -132,7 +132,7 @@ impl Codecs {
         if let Some(process) = self.running.remove(&(cell, number)).flatten()
             && let Err(error) = process.kill()
         {
-            tracing::warn!(%error, "a codec could not be ended");
+            tracing::warn!(%error, "a codec's process could not be ended");
         }
     }
 

@@ -148,8 +148,8 @@ impl CellLink {
         // Both ends wait only for the other's answers, so none needs a reader thread.
         let socket = UnixStream::from(socket);
         socket.set_nonblocking(true).context("preparing the cell's socket")?;
-        let socket =
-            tokio::net::UnixStream::from_std(socket).context("having the cell's socket watched")?;
+        let socket = tokio::net::UnixStream::from_std(socket)
+            .context("registering the cell's socket for polling")?;
         let buffer = RefCell::new(vec![0; fd_passing::MESSAGE_LENGTH_MAX]);
         Ok(Self {
             process,
@@ -171,13 +171,16 @@ impl CellLink {
         let socket = self.socket.as_fd();
         while !fd_passing::try_send(socket, &bytes, fds).context("sending a message to the cell")? {
             let waited = fd_passing::wait_readable_or_writable(socket, READ_WITHIN);
-            if !waited.context("waiting for room to tell the cell")? {
+            if !waited.context("waiting for the cell to read its messages")? {
                 self.is_given_up.set(true);
                 // Readers of the link get an end of file.
-                rustix::net::shutdown(socket, Shutdown::Both).context("leaving the cell")?;
+                rustix::net::shutdown(socket, Shutdown::Both)
+                    .context("disconnecting from the cell")?;
                 bail!(NOT_READ);
             }
-            if let ReceiveResult::Message(message) = self.receive().context("hearing the cell")? {
+            if let ReceiveResult::Message(message) =
+                self.receive().context("receiving from the cell")?
+            {
                 let mut received = self.received.borrow_mut();
                 ensure!(received.len() < HEARD_MAX, "the cell does not read what it is told");
                 received.push_back(*message);
@@ -210,7 +213,7 @@ impl CellLink {
                 Ok(ReceiveResult::Gone) => Ok(None),
                 Ok(ReceiveResult::Nothing) => continue,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-                Err(error) => Err(error).context("hearing the cell"),
+                Err(error) => Err(error).context("receiving from the cell"),
             });
         }
     }
@@ -220,7 +223,7 @@ impl CellLink {
         if let Some(message) = self.received.borrow_mut().pop_front() {
             return Ok(Some(message));
         }
-        Ok(match self.receive().context("hearing the cell")? {
+        Ok(match self.receive().context("receiving from the cell")? {
             ReceiveResult::Message(message) => Some(*message),
             ReceiveResult::Nothing | ReceiveResult::Gone => None,
         })

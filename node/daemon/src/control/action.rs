@@ -1,6 +1,7 @@
 //! Actions that follow from control: what cells, the data plane, the journal and the API are to do.
 
 use super::desired::JournalWrite;
+use super::edit::RuleChanges;
 use crate::events::Note;
 use crate::reply::Reply;
 use abi::Level;
@@ -83,6 +84,7 @@ pub(crate) struct DeployedAnswer {
     pub(crate) took: Nanos,
     pub(crate) shadowed: Vec<(u32, u32)>,
     pub(crate) lacks: Vec<String>,
+    pub(crate) rules: RuleChanges,
     pub(crate) replaced: Option<Replaced>,
     pub(crate) reply: Reply<Deployed>,
 }

@@ -255,7 +255,8 @@ fn rollback_target(state: &mut NodeState, request: &api::RollbackRequest) -> Ans
     let before = || state.desired.generation().checked_sub(1).filter(|it| *it > 0);
     let wanted = request.generation.or(unconfirmed).or_else(before);
     let wanted = wanted.ok_or_else(|| {
-        error(ErrorCode::NotFound, "there is no earlier state to go back to", None)
+        let help = Some("`tam rollback --list` shows the states that are kept");
+        error(ErrorCode::NotFound, "there is no earlier state to go back to", help)
     })?;
     let target = state.desired.read(wanted)?;
     Ok(Target {
@@ -283,7 +284,10 @@ fn losses_to(state: &mut NodeState, wanted: &DesiredState) -> BTreeMap<Name, Str
 pub(super) fn handle_not_confirmed(state: &mut NodeState) -> Option<Goal> {
     let unconfirmed = state.desired.take_unconfirmed()?;
     let back_to = unconfirmed.back_to;
-    tracing::warn!(generation = back_to, "nobody confirmed what was applied: it is taken back");
+    tracing::warn!(
+        generation = back_to,
+        "the applied state was not confirmed in time (`tam confirm`): the node goes back to the state before"
+    );
     let facts = Facts::of(format!("not confirmed in time: back to generation {back_to}"));
     let cause = facts.cause.clone();
     match state.desired.read(back_to) {
@@ -292,7 +296,10 @@ pub(super) fn handle_not_confirmed(state: &mut NodeState) -> Option<Goal> {
             Some(Goal { target, facts, purpose, memory: Memory::KeptIfPossible })
         }
         Err(problem) => {
-            tracing::error!(problem = problem.message, "the state before is not back");
+            tracing::error!(
+                problem = problem.message,
+                "the state before could not be restored: see `tam diff`"
+            );
             None
         }
     }

@@ -6,13 +6,15 @@
 //! ```
 
 use super::action::{Action, DeployedAnswer};
-use super::edit::{self, Edit};
+use super::edit::{self, Edit, RuleChanges};
 use super::recorded::{Recorded, Waiting};
 use super::recording::Facts;
 use super::state::NodeState;
 use super::{lacks, signatures};
 use crate::access::Caller;
-use crate::answer::{Answer, error, failed, level, name, quoted, session, stage, usage};
+use crate::answer::{
+    Answer, error, failed, level, name, quoted, session, stage, unexpected, usage,
+};
 use crate::reply::Reply;
 use api::{DeployRequest, Deployed, ErrorCode, ErrorInfo, EventKind, Replaced};
 use node::budget::{Budget, OverBudget};
@@ -26,6 +28,7 @@ pub(super) struct Begun {
     pub(super) service: Name,
     /// Rules of the service that no packet can reach, each with one that hides it.
     shadowed: Vec<(u32, u32)>,
+    rules: RuleChanges,
     /// Version that it replaces.
     replaces: Option<Replaced>,
 }
@@ -60,13 +63,14 @@ impl Deployments {
             Ok(begun) => begun,
             Err(refusal) => return reply.refuse(refusal),
         };
-        let Begun { service, shadowed, replaces } = begun;
+        let Begun { service, shadowed, rules, replaces } = begun;
         let level = request.level.as_deref().and_then(|text| level(text).ok());
         let (took, paused) = (Nanos::ZERO, Nanos::ZERO);
         let waiting = Waiting {
             reply,
             since,
             shadowed,
+            rules,
             replaces,
             paused,
             took,
@@ -132,6 +136,7 @@ impl Deployments {
         };
         state.prefer_reusable(&digest);
         let owner = state.owner_of(caller);
+        let before = edit::rule_ids_with(&state.node, &service);
         let command = Command::Deploy {
             service: service.clone(),
             module,
@@ -147,17 +152,18 @@ impl Deployments {
         };
         let outcome = state.command_of(caller, command)?;
         let Outcome::Deployed { shadowed, rules, replaces, .. } = outcome else {
-            return Err(failed("the node answered a deployment with something else"));
+            return Err(unexpected("a deployment"));
         };
+        let rules = RuleChanges::between(&before, &rules);
         if replaces.is_none() {
-            state.note_rules(EventKind::RulesAdded, &numbers(&rules));
+            state.note_rules(EventKind::RulesAdded, &rules.added);
         }
         let replaces = replaces.map(|digest| Replaced {
             digest,
             state_kept: !request.discard_state,
             paused_us: 0,
         });
-        Ok(Begun { service, shadowed: pairs(&shadowed), replaces })
+        Ok(Begun { service, shadowed: pairs(&shadowed), rules, replaces })
     }
 
     /// Notes the time for which packets waited for a new version.
@@ -222,7 +228,7 @@ impl Deployments {
 /// Answers a deployment that is recorded; a new service that could not be recorded is removed
 /// again.
 fn answer(state: &mut NodeState, waiting: Waiting, written: Answer<()>) {
-    let Waiting { reply, took, shadowed, service, replaces, paused, failure, .. } = waiting;
+    let Waiting { reply, took, shadowed, rules, service, replaces, paused, failure, .. } = waiting;
     let is = if failure.is_some() { "is tried again" } else { "runs" };
     let problem = match (written, failure) {
         (Ok(()), Some(failure)) => return reply.refuse(failure),
@@ -234,9 +240,13 @@ fn answer(state: &mut NodeState, waiting: Waiting, written: Answer<()>) {
             let lacks = lacks::of_service(&state.modules, present);
             let digest = present.module.digest.parse();
             signatures::mark_versions(state, digest);
+            if replaces.is_some() {
+                state.note_rules(EventKind::RulesAdded, &rules.added);
+                state.note_rules(EventKind::RulesRemoved, &rules.removed);
+            }
             let paused_us = paused.0 / 1000;
             let replaced = replaces.map(|replaced| Replaced { paused_us, ..replaced });
-            let answer = DeployedAnswer { service, took, shadowed, lacks, replaced, reply };
+            let answer = DeployedAnswer { service, took, shadowed, lacks, rules, replaced, reply };
             return state.push(Action::AnswerDeployed(Box::new(answer)));
         }
         (Err(problem), _) => problem,
@@ -311,6 +321,35 @@ mod tests {
         let answer = bed.deployed.pop().unwrap();
         assert_eq!((answer.service.as_str(), answer.replaced), ("monitor", None));
         assert!(awaited.try_answer().is_none(), "the daemon adds the service's document");
+    }
+
+    #[test]
+    fn the_answer_names_the_rules_that_came_and_went() {
+        let mut bed = Testbed::new();
+        let rules = |texts: &[&str], module| DeployRequest {
+            rules: texts.iter().map(|text| (*text).to_owned()).collect(),
+            ..deploy("monitor", module)
+        };
+        let _asked = asked(&mut bed, rules(&["proto icmp", "proto udp"], 4));
+        bed.starts("monitor");
+        bed.write_all();
+        let changes = bed.deployed.pop().unwrap().rules;
+        assert_eq!(changes, RuleChanges { added: vec![0, 1], removed: vec![] });
+        let entry = bed.entry("monitor");
+        let mut replaced = |request| {
+            let _asked = asked(&mut bed, request);
+            bed.event(Event::ServiceReplaced { entry });
+            bed.event(Event::ServiceKept { entry });
+            bed.write_all();
+            bed.deployed.pop().unwrap().rules
+        };
+        let changes = replaced(rules(&["proto udp", "proto tcp"], 5));
+        assert_eq!(changes, RuleChanges { added: vec![2], removed: vec![0] });
+        assert_eq!(replaced(rules(&[], 4)), RuleChanges::default(), "it keeps them");
+        let kinds = bed.notes.drain(..).map(|note| note.into_event(0, 0).0.kind);
+        let kinds: Vec<_> = kinds.filter(|kind| kind.name().starts_with("rules_")).collect();
+        let expected = [EventKind::RulesAdded, EventKind::RulesAdded, EventKind::RulesRemoved];
+        assert_eq!(kinds, expected);
     }
 
     #[test]

@@ -120,9 +120,34 @@ pub(super) fn present<'a>(node: &'a Node, service: &Name) -> Option<&'a Service>
 
 /// Returns the rules that came with a service.
 pub(super) fn rules_with(node: &Node, service: &Name) -> Vec<RuleSpec> {
+    numbered_rules_with(node, service).map(|(_, rule)| rule.spec).collect()
+}
+
+/// Numbers of the rules that a deployment added and removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RuleChanges {
+    pub(crate) added: Vec<u32>,
+    pub(crate) removed: Vec<u32>,
+}
+
+impl RuleChanges {
+    /// Returns the difference between the rules of a service before and after its deployment.
+    pub(super) fn between(before: &[RuleId], after: &[RuleId]) -> Self {
+        let not_in = |these: &[RuleId], others: &[RuleId]| {
+            these.iter().filter(|rule| !others.contains(rule)).map(|rule| rule.0).collect()
+        };
+        Self { added: not_in(after, before), removed: not_in(before, after) }
+    }
+}
+
+/// Returns the numbers of the rules that came with a service.
+pub(super) fn rule_ids_with(node: &Node, service: &Name) -> Vec<RuleId> {
+    numbered_rules_with(node, service).map(|(id, _)| id).collect()
+}
+
+fn numbered_rules_with(node: &Node, service: &Name) -> impl Iterator<Item = (RuleId, DesiredRule)> {
     let came_with = |rule: &DesiredRule| rule.came_with.as_ref() == Some(service);
-    let rules = node.numbered_rules().into_iter().map(|(_, rule)| rule);
-    rules.filter(came_with).map(|rule| rule.spec).collect()
+    node.numbered_rules().into_iter().filter(move |(_, rule)| came_with(rule))
 }
 
 fn end_capabilities(

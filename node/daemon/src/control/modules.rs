@@ -164,7 +164,7 @@ impl Modules {
     /// Returns the refusal of a module without a trusted signature.
     fn unsigned(&self, digest: &Digest, name: &str) -> ErrorInfo {
         let message = format!(
-            "nobody whom this node believes has signed the module '{name}' ({}…)",
+            "no signer that this node trusts has signed the module '{name}' ({}…)",
             digest.short()
         );
         let help = match self.known.is_empty() {

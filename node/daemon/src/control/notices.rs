@@ -27,7 +27,8 @@ pub(super) fn handle(control: &mut Control, notice: Notice, is_short: bool) {
             called.handle_running(state, &service);
         }
         Notice::ServiceReplaced { service } => {
-            let text = format!("a new version of '{service}' runs, and is watched");
+            let text =
+                format!("a new version of '{service}' runs, on probation for its first 500 ms");
             state.note(Note::new(EventKind::ServiceReplaced, text).service(&service));
         }
         Notice::ServiceKept { service } => {

@@ -321,7 +321,7 @@ impl Placement {
                 match done {
                     true => self.poll_entry(around, entry),
                     false => {
-                        let reason = "a program does not leave its memory".to_owned();
+                        let reason = "a call of it has not ended in time; try again".to_owned();
                         self.give_up(around, entry, reason);
                     }
                 }
@@ -740,7 +740,7 @@ impl Placement {
             }
             MoveKind::Moves => self.event(Event::MoveFailed { entry, reason }),
             MoveKind::Follows => {
-                tracing::warn!(%entry, reason, "its packets still go by user level");
+                tracing::warn!(%entry, reason, "a move is not complete: packets of the service still go through user level");
             }
         }
     }

@@ -5,7 +5,7 @@
 //!  it cannot be undone ─▶ Edit, Recorded::Then(Ahead) ─▶ journal ─▶ done ─▶ answered
 //! ```
 
-use super::edit::Edit;
+use super::edit::{Edit, RuleChanges};
 use crate::reply::Reply;
 use abi::Level;
 use api::{
@@ -47,6 +47,7 @@ pub(crate) struct Waiting {
     pub(super) reply: Reply<Deployed>,
     pub(super) since: Nanos,
     pub(super) shadowed: Vec<(u32, u32)>,
+    pub(super) rules: RuleChanges,
     /// Version that it replaces.
     pub(super) replaces: Option<Replaced>,
     /// Time for which packets waited for that.

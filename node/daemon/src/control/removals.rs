@@ -5,7 +5,7 @@ use super::edit::Edit;
 use super::recorded::{Ahead, Prepared, Purpose, Recorded};
 use super::recording::Facts;
 use super::state::NodeState;
-use crate::answer::{Answer, failed, name};
+use crate::answer::{Answer, name, unexpected};
 use crate::reply::Reply;
 use api::{EventKind, Removed, SCHEMA_VERSION, SessionRemoved};
 use node::{Command, Outcome};
@@ -50,7 +50,7 @@ impl Removals {
                     reply.ok(removed);
                 }
             }
-            Ok(_) => reply.refuse(failed("the node answered a removal with something else")),
+            Ok(_) => reply.refuse(unexpected("a removal")),
             Err(refusal) => reply.refuse(refusal),
         }
     }

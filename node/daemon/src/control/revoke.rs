@@ -187,7 +187,7 @@ fn stop(state: &mut NodeState, deployments: &mut Deployments, ended: &Ended) {
         let going = state.payers_of(&state.rules_to(service));
         let removed = state.command(Command::Remove { service: service.clone(), cascade: true });
         if let Err(problem) = removed {
-            tracing::error!(%service, problem = problem.message, "{why}, and it goes on");
+            tracing::error!(%service, problem = problem.message, "{why}, but it could not be removed and goes on");
             continue;
         }
         state.close_rules(going);

@@ -6,7 +6,7 @@ use super::recorded::{Ahead, Prepared, Purpose, Recorded};
 use super::recording::Facts;
 use super::state::NodeState;
 use crate::access::Caller;
-use crate::answer::{Answer, failed, refused, session, stage, usage};
+use crate::answer::{Answer, refused, session, stage, unexpected, usage};
 use crate::reply::Reply;
 use api::{EventKind, RuleRemoved, RulesAdded, RulesRequest, SCHEMA_VERSION};
 use node::{Command, Outcome, Owner, Refusal, RuleSpec};
@@ -55,7 +55,7 @@ fn add(
     let specs: Vec<RuleSpec> = specs.collect::<Answer<_>>()?;
     let command = Command::RuleAdd { specs: specs.clone(), owner };
     let Outcome::RulesAdded { rules, shadowed } = state.command_of(caller, command)? else {
-        return Err(failed("the node answered new rules with something else"));
+        return Err(unexpected("new rules"));
     };
     let (rules, shadowed) = (numbers(&rules), pairs(&shadowed));
     state.note_rules(EventKind::RulesAdded, &rules);
@@ -84,7 +84,10 @@ pub(super) fn remove_all(state: &mut NodeState, rules: &BTreeSet<RuleId>) {
     }
     let command = Command::Arrange { remove, add: Vec::new(), services: BTreeMap::new() };
     if let Err(problem) = state.command(command) {
-        tracing::error!(problem = problem.message, "rules were not removed");
+        tracing::error!(
+            problem = problem.message,
+            "rules of an owner whose capability ended were not removed"
+        );
     }
 }
 

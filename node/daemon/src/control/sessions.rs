@@ -6,7 +6,7 @@ use super::recorded::{Ahead, Prepared, Purpose};
 use super::removals::Removals;
 use super::state::NodeState;
 use crate::access::Caller;
-use crate::answer::{Answer, error, failed, quoted, usage};
+use crate::answer::{Answer, error, quoted, unexpected, usage};
 use crate::events::Note;
 use crate::reply::Reply;
 use ::session::admission::Capacity;
@@ -63,7 +63,7 @@ pub(super) fn created(
     outcome: Answer<Outcome>,
 ) -> Answer<SessionPromised> {
     let Outcome::SessionCreated { id, .. } = outcome? else {
-        return Err(failed("the node answered a new session with something else"));
+        return Err(unexpected("a new session"));
     };
     let text = format!("the session '{session}' was made, {}", sentence(reservation));
     state.note_session(EventKind::SessionCreated, session, text);
@@ -100,7 +100,7 @@ pub(super) fn changed(
 ) -> SessionPromised {
     state.desired.shortfall_mut().sessions.remove(session);
     let reported = sentence(reservation);
-    let text = format!("the session '{session}' is promised something else, {reported}");
+    let text = format!("the session '{session}' has another reservation now, {reported}");
     state.note_session(EventKind::SessionChanged, session, text);
     let id = state.node.session(session).map_or(SessionId::BEST_EFFORT, |it| it.id);
     promised(session, id, reservation)
@@ -138,7 +138,7 @@ pub(super) fn removed(
         Ok(Outcome::SessionRemoved { services, rules, stopping, .. }) => {
             (services, rules, stopping)
         }
-        Ok(_) => return reply.refuse(failed("the node answered a removal with something else")),
+        Ok(_) => return reply.refuse(unexpected("a removal")),
         Err(refusal) => return reply.refuse(refusal),
     };
     state.desired.shortfall_mut().sessions.remove(&session);
@@ -167,10 +167,10 @@ pub(super) fn end(state: &mut NodeState, session: &Name, why: &str) {
         Err(_) => {
             let give_up = Command::SessionGiveUp { session: session.clone() };
             if let Err(problem) = state.command(give_up) {
-                tracing::error!(%session, problem = problem.message, "{why}, and it goes on");
+                tracing::error!(%session, problem = problem.message, "{why}, but it could not be removed and goes on");
                 return;
             }
-            "is the operator's now, and promised nothing"
+            "is the operator's now, without a reservation"
         }
     };
     let text = format!("the session '{session}' {did}");
@@ -183,7 +183,7 @@ pub(super) fn end(state: &mut NodeState, session: &Name, why: &str) {
 pub(super) fn set_capacity(state: &mut NodeState, capacity: Capacity) {
     for (session, refusal) in state.node.set_capacity(capacity) {
         let owner = state.node.session(&session).and_then(|it| it.owner);
-        let text = format!("the session '{session}' is promised nothing any more");
+        let text = format!("the session '{session}' has no reservation any more");
         let note = Note::new(EventKind::SessionChanged, text).session(&session).owner(owner);
         state.note(note.reason(refusal.to_string()));
         state.desired.shortfall_mut().sessions.insert(session, refusal.to_string());

@@ -50,7 +50,9 @@ pub(super) fn mark_versions(state: &mut NodeState, digests: impl IntoIterator<It
         let (name, version) = (manifest.name.as_str(), manifest.version.as_str());
         match state.authority.versions_mut().accept(name, version, &signers, Older::Allowed) {
             Ok(new) => news |= new,
-            Err(problem) => tracing::warn!(%problem, "a version was not noted"),
+            Err(problem) => {
+                tracing::warn!(%problem, "the version of a signed module was not recorded: an older one may run")
+            }
         }
     }
     if news {

@@ -294,12 +294,12 @@ impl NodeState {
         let (first, last) = match rules {
             [] => return,
             [rule] => {
-                let text = format!("rule {rule} was {did}");
+                let text = format!("rule #{rule} was {did}");
                 return self.note(Note::new(kind, text).rule(RuleId(*rule)));
             }
             [first, .., last] => (first, last),
         };
-        let text = format!("{} rules were {did}, {first} to {last}", rules.len());
+        let text = format!("{} rules were {did}, #{first} to #{last}", rules.len());
         self.note(Note::new(kind, text));
     }
 
@@ -475,7 +475,7 @@ mod tests {
         state.note_rules(EventKind::RulesAdded, &[]);
         state.note_rules(EventKind::RulesAdded, &[7]);
         state.note_rules(EventKind::RulesRemoved, &[7, 8, 11]);
-        let expected = ["rule 7 was added", "3 rules were removed, 7 to 11"];
+        let expected = ["rule #7 was added", "3 rules were removed, #7 to #11"];
         assert_eq!(texts(&mut bed), expected);
     }
 

@@ -59,7 +59,10 @@ pub(super) fn leave_kernel(state: &mut NodeState) {
     let there = state.node.services().filter(|service| service.level == Level::Kernel);
     for service in there.map(|service| service.name.clone()).collect::<Vec<_>>() {
         if let Err(refusal) = state.command(Command::Move { service, level: Level::User }) {
-            tracing::error!(reason = refusal.message, "a service stays at kernel level");
+            tracing::error!(
+                reason = refusal.message,
+                "a service could not be moved and stays at kernel level"
+            );
         }
     }
 }

@@ -150,7 +150,7 @@ fn do_action(daemon: &mut Daemon, action: Action) {
             .with_plane(&mut daemon.control, |plane, _| plane.services().clear_spares()),
         Action::AskMemory(number, session) => ask_memory(daemon, number, session),
         Action::AnswerDeployed(answer) => {
-            let DeployedAnswer { service, took, shadowed, lacks, replaced, reply } = *answer;
+            let DeployedAnswer { service, took, shadowed, lacks, rules, replaced, reply } = *answer;
             let schema_version = SCHEMA_VERSION;
             let service = find_service(&daemon.view(), service.as_str());
             reply.answer(service.map(|service| Deployed {
@@ -159,6 +159,8 @@ fn do_action(daemon: &mut Daemon, action: Action) {
                 took_ms: took.as_millis(),
                 shadowed,
                 lacks,
+                rules_added: rules.added,
+                rules_removed: rules.removed,
                 replaced,
             }));
         }
@@ -249,14 +251,14 @@ fn keep_in_journal(daemon: &Daemon, keep: Keep) {
         match keep {
             Keep::Time(time) => {
                 if let Err(problem) = journal.keep_time(time) {
-                    tracing::warn!(%problem, "the time was not written down");
+                    tracing::warn!(%problem, "the latest time is not on the disk: after a restart a clock that was set back could make expired capabilities valid");
                 }
             }
             Keep::Versions(marks) => {
                 if let Err(problem) = journal.keep_versions(&marks) {
                     tracing::warn!(
                         %problem,
-                        "versions were not written down: a restart forgets them"
+                        "the highest versions of signed modules are not on the disk: after a restart older ones may run"
                     );
                 }
             }

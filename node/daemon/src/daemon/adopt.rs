@@ -77,10 +77,11 @@ pub(super) fn adopt(
     let node = Node::restore(file.name.clone(), file.ports.clone(), record.node)?;
     let netlink = Netlink::open().context("opening netlink")?;
     let numbers: Vec<PortId> = node.ports().iter().map(|port| port.id).collect();
-    let mut front = FrontDoor::adopt(&file.name, &numbers).context("opening what is pinned")?;
+    let mut front = FrontDoor::adopt(&file.name, &numbers)
+        .context("opening the objects that are pinned in the BPF file system")?;
     let ends = node::other_ends(node.ports(), &file.bridge.0)?;
     let (ports, gone) = adopt_ports(&netlink, &front, &node, &ends)?;
-    let wanted = desired.as_ref().context("it has no desired state")?;
+    let wanted = desired.as_ref().context("the node's desired state cannot be read")?;
     if crate::dataplane::closing::is_wanted(wanted.state(), &node) {
         crate::dataplane::closing::close_unserved(&file.name, &ports);
     }
@@ -90,7 +91,7 @@ pub(super) fn adopt(
 
     let cell = match (cell_was, cell_pid) {
         (CellState::Ready, Some(pid)) => adopt_cell(&file.name, pid, ran),
-        _ => Err(anyhow::anyhow!("it was not ready")),
+        _ => Err(anyhow::anyhow!("the cell was not ready")),
     };
     end_cells(&file.name, cell.as_ref().ok().map(|cell| cell.serves.link.pid()))?;
     let (cell, devices) = match cell {
@@ -105,7 +106,7 @@ pub(super) fn adopt(
     let front = Door::of(front);
     let parts = Parts {
         started,
-        desired: desired.take().context("it has no desired state")?,
+        desired: desired.take().context("the node's desired state cannot be read")?,
         node,
         store: store.clone(),
         plane: DataPlane::adopt(file, dataplane::Parts { front, netlink, ports, devices })?,
@@ -136,7 +137,7 @@ fn take_up(daemon: &mut Daemon, cell: Result<Serves, String>) -> Result<()> {
     for entry in entries {
         if let Err(error) = daemon.runtime.adopt_instance(&mut daemon.control, entry) {
             let error = format!("{error:#}");
-            tracing::warn!(%entry, error, "a service's memory is not to be had, it stays");
+            tracing::warn!(%entry, error, "a service's shared memory cannot be opened: it stays at its level and cannot move");
         }
     }
     daemon.control.set_now(daemon.now());
@@ -299,8 +300,9 @@ fn adopt_cell(node: &Name, pid: u32, ran: Vec<EntryId>) -> Result<Cell> {
         }
     }
     let link = CellLink::take_over(process, &directory, socket)?;
-    let kernel = kernel.context("the cell has no way into the kernel")?;
-    let up = up.context("the cell has no way up from the kernel")?;
+    let kernel =
+        kernel.context("the cell did not return its descriptor for packets to the kernel")?;
+    let up = up.context("the cell did not return its descriptor for packets from the kernel")?;
     Ok(Cell { serves: Serves { link, answer, sockets }, kernel, up })
 }
 

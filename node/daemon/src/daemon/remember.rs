@@ -43,7 +43,10 @@ pub(super) fn at_once(daemon: &mut Daemon) {
     });
     if let Err(error) = written {
         let error = format!("{error:#}");
-        tracing::error!(error, "should this daemon die, the next one begins with older news");
+        tracing::error!(
+            error,
+            "the node's running state was not written: should the daemon die now, the next one begins with an older state"
+        );
     }
     daemon.recorder.handle_written(begin, daemon.now());
 }

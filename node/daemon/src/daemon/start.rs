@@ -54,7 +54,10 @@ pub(crate) fn adopt_or_start(
         Ok(None) => {}
         Err(error) => {
             let error = format!("{error:#}");
-            tracing::warn!(error, "what a daemon before left cannot be adopted, it is taken down");
+            tracing::warn!(
+                error,
+                "what the daemon before left running cannot be adopted: it is removed, and services start anew"
+            );
         }
     }
     let barrier = barrier.unwrap_or_else(|| {

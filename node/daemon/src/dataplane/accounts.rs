@@ -51,7 +51,7 @@ impl Accounts {
                 tracing::warn!(
                     reason,
                     fuel_per_us = %Speed::UNMEASURED,
-                    "how fast modules run below user level was not measured; taken is"
+                    "the speed of modules below user level could not be measured: a usual one is assumed"
                 );
                 return false;
             }
@@ -75,7 +75,7 @@ impl Accounts {
         let accounts = node.accounts(self.speed(), tick);
         for (number, terms) in &accounts.terms {
             if !front.accounts().set_account(number.0, terms.per_tick, terms.capacity) {
-                tracing::error!(%number, "there is no such account below user level");
+                tracing::error!(%number, "the front door has no account of this number: a session's time below user level is not set");
             }
         }
         for service in node.services() {

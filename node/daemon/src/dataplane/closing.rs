@@ -138,7 +138,10 @@ impl Closing {
         let (devices, has_names) = match tables.there(&self.devices) {
             Ok(there) => there,
             Err(error) => {
-                tracing::warn!(error, "whether ports are closed is not known");
+                tracing::warn!(
+                    error,
+                    "nftables cannot be read: whether closed services' ports are still closed is unknown"
+                );
                 return false;
             }
         };

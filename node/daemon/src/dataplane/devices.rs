@@ -84,9 +84,9 @@ const KERNEL_DEVICE_ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 84, 65, 77);
 pub(crate) fn takes_foreign_sources(netlink: &Netlink, device: &str, index: u32) -> Result<()> {
     kernel_settings::set_if_there(&format!("net/ipv6/conf/{device}/addr_gen_mode"), "1");
     let address = AddressPrefix::new(KERNEL_DEVICE_ADDRESS.into(), 32);
-    let address = address.context("an address of the node's device")?;
+    let address = address.context("adding an address to the node's device")?;
     if let Err(error) = netlink.add_address(index, address, DuplicateDetection::Skip) {
-        tracing::warn!(device, %error, "with a loose rp_filter the kernel drops what it is given there");
+        tracing::warn!(device, %error, "rp_filter of the device could not be set: the kernel may drop packets that the node gives to it");
     }
     kernel_settings::let_in_sources(device);
     Ok(())

@@ -111,7 +111,8 @@ impl Door {
         node.await_rules(desired);
         while let Some(effect) = node.poll_effect() {
             if let Effect::InstallRules { rules, .. } = effect {
-                self.install(&rules).context("closing what has yet to start")?;
+                self.install(&rules)
+                    .context("installing rules for closed services before they start")?;
                 self.first = rules;
             }
         }
@@ -407,7 +408,7 @@ impl PacketDoor {
     /// The kernel does not make it.
     pub(crate) fn sealed_rules(&self) -> Result<OwnedFd> {
         sandbox::fd_passing::sealed_memory("tam-rules", &self.rules)
-            .context("putting the rules into memory")
+            .context("copying the rules into shared memory")
     }
 
     fn create() -> Result<Self> {
@@ -434,7 +435,7 @@ impl PacketDoor {
 /// Draws the random factors of the front door's hash.
 pub(crate) fn hash_keys() -> Result<[u64; bpf_maps::HASH_KEYS]> {
     let mut bytes = [[0; 8]; bpf_maps::HASH_KEYS];
-    getrandom::fill(bytes.as_flattened_mut()).context("drawing the factors of a hash")?;
+    getrandom::fill(bytes.as_flattened_mut()).context("drawing random bytes for a hash")?;
     Ok(bytes.map(u64::from_ne_bytes))
 }
 

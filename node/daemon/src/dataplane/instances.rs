@@ -281,7 +281,7 @@ impl Instances {
             }
         };
         if let Err(error) = kept {
-            tracing::warn!(%entry, %error, "a daemon after this one has to start a service anew");
+            tracing::warn!(%entry, %error, "a service's programs are not pinned: the next daemon has to start it anew");
         }
     }
 
@@ -358,7 +358,7 @@ impl Instances {
         let Some(shared) = self.current.get(&entry) else { return };
         for level in shared.loaded.keys() {
             if let Err(error) = set_program(front, entry, *level, shared) {
-                tracing::error!(%entry, %level, error, "a program that is loaded is not called");
+                tracing::error!(%entry, %level, error, "the front door does not call a service's program: its packets are forwarded without it");
             }
         }
     }
@@ -369,7 +369,7 @@ impl Instances {
         if shared.loaded.contains_key(&Level::Nic)
             && let Err(error) = set_program(front, entry, Level::Nic, shared)
         {
-            tracing::error!(%entry, error, "a program was not put back");
+            tracing::error!(%entry, error, "the front door does not call a service's program at nic again: its packets are forwarded without it there");
         }
     }
 
@@ -379,7 +379,7 @@ impl Instances {
         let index = u32::from(entry.0);
         let nic = bpf::front_door::Below::Nic;
         if let Err(error) = front.with_front(|front| front.services().clear_module(nic, index)) {
-            tracing::warn!(%entry, %error, "packets of a service that goes may be overtaken");
+            tracing::warn!(%entry, %error, "the front door still calls a service's program at nic: its packets may be reordered");
             return false;
         }
         if let (Some(lane), Some(shared)) = (front.lane(entry), self.current.get(&entry)) {
@@ -470,7 +470,7 @@ impl Instances {
 pub(crate) fn take_counters(front: &Door, entry: EntryId) -> u64 {
     let stats = front.with_front(|front| front.services().service_stats(entry));
     if let Err(error) = front.with_front(|front| front.services().clear_entry(entry)) {
-        tracing::error!(%entry, %error, "the counters of an entry were not cleared");
+        tracing::error!(%entry, %error, "the counters of a former service were not cleared: a new service at its entry begins with them");
     }
     stats.map_or(0, |stats| stats.drop_down)
 }
@@ -478,7 +478,7 @@ pub(crate) fn take_counters(front: &Door, entry: EntryId) -> u64 {
 /// Returns the entries of which a previous daemon has pinned something.
 pub(crate) fn kept(front: &Door) -> BTreeSet<EntryId> {
     front.with_front(|front| front.pins().kept_entries()).unwrap_or_else(|error| {
-        tracing::error!(%error, "what services ran on is not to be seen");
+        tracing::error!(%error, "the pinned programs of services cannot be listed: some may be left in the BPF file system");
         BTreeSet::new()
     })
 }
@@ -504,7 +504,7 @@ fn clear_programs(front: &Door, entry: EntryId, shared: Option<&Shared>) {
         if let Err(error) =
             front.with_front(|front| front.services().clear_module(at, u32::from(entry.0)))
         {
-            tracing::error!(%entry, %error, "a module's program was not taken away");
+            tracing::error!(%entry, %error, "a program of a removed service was not removed from the front door");
         }
     }
 }
@@ -515,11 +515,11 @@ pub(crate) fn clear_entry(front: &Door, entry: EntryId) {
         if let Err(error) =
             front.with_front(|front| front.services().clear_module(at, u32::from(entry.0)))
         {
-            tracing::error!(%entry, %error, "a module's program was not taken away");
+            tracing::error!(%entry, %error, "a program of a removed service was not removed from the front door");
         }
     }
     if let Err(error) = front.with_front(|front| front.pins().forget_service(entry)) {
-        tracing::error!(%entry, %error, "what a service ran on is still pinned");
+        tracing::error!(%entry, %error, "the pinned programs of a removed service were not removed from the BPF file system");
     }
 }
 

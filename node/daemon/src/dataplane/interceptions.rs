@@ -39,7 +39,7 @@ impl Intercepted {
     pub(super) fn begin(netlink: &Netlink) -> Result<Self> {
         let listeners = Listeners::open().context("listening for intercepted connections")?;
         let interception = Interception::begin(netlink, listeners.port)
-            .context("having the kernel take connections that are marked")?;
+            .context("routing marked connections to this machine (ip rule)")?;
         Ok(Self { interception, listeners })
     }
 
@@ -80,7 +80,7 @@ pub(crate) fn make_sockets(wanted: u16, v6: bool) -> Vec<(ToCell, Vec<OwnedFd>)>
 /// packets that nothing marks.
 pub(super) fn end_left(netlink: &Netlink) {
     if let Err(error) = netlink.remove_orphaned_interceptions() {
-        tracing::warn!(%error, "rules of interceptions may be left");
+        tracing::warn!(%error, "routing rules for connections of stream services may be left: see `ip rule`");
     }
 }
 

@@ -96,7 +96,7 @@ impl LivePort {
                 }
                 if let Some(reason) = &port.mode_reason {
                     let (port, mode, cost) = (&spec.name, port.mode.name(), port.mode.cost());
-                    tracing::warn!(%port, mode, reason, cost, "a fallback");
+                    tracing::warn!(%port, mode, reason, cost, "the port runs in a slower mode than native XDP");
                 }
                 Ok(port)
             }
@@ -150,7 +150,7 @@ impl LivePort {
     fn serve_by_packets(&mut self, netlink: &Netlink, door: &mut Door) -> Result<()> {
         door.use_packets()?;
         let made = way_back::make(netlink, self.config.ifindex, self.config.mac)
-            .context("making the way back into the kernel")?;
+            .context("making the path back into the kernel")?;
         self.restore.push(Undo::of_made(&made, self.config.ifindex)?);
         self.queues = 1;
         self.mode = Mode::Packet;
@@ -164,7 +164,11 @@ impl LivePort {
     pub(super) fn remove_made(&self, netlink: &Netlink) {
         for undo in self.restore.iter().skip(1).filter(|undo| undo.is_made()) {
             if let Err(error) = undo.undo_as(netlink, undo.device()) {
-                tracing::warn!(device = undo.device(), error = format!("{error:#}"), "not removed");
+                tracing::warn!(
+                    device = undo.device(),
+                    error = format!("{error:#}"),
+                    "a device that the node had made was not removed: remove it with `ip link delete`"
+                );
             }
         }
     }
@@ -263,7 +267,7 @@ impl LivePort {
         let set = if on { offload::enable } else { offload::disable };
         // What it did before it was a port is remembered already.
         if let Err(error) = set(device, &[Offload::Gro]).map(drop) {
-            return tracing::warn!(%error, on, "segments of TCP are joined as before");
+            return tracing::warn!(%error, on, "the device's receive offload (GRO) could not be switched");
         }
         match off {
             Some(at) => drop(self.offloads_off.remove(at)),
@@ -367,7 +371,11 @@ impl LivePort {
         for (at, undo) in self.restore.iter().enumerate() {
             let device = if at == 0 { device } else { undo.device() };
             if let Err(error) = undo.undo_as(netlink, device) {
-                tracing::warn!(device, error = format!("{error:#}"), "the device was not restored");
+                tracing::warn!(
+                    device,
+                    error = format!("{error:#}"),
+                    "the device's former settings were not restored: set them by hand"
+                );
             }
         }
     }

@@ -86,11 +86,14 @@ impl PortShares {
             front.accounts().set_port_share(u32::from(port.0), per_tick, full);
         }
         if let Some(error) = failed {
-            tracing::error!(%error, "not all shares of ports are held to below user level");
+            tracing::error!(%error, "some shares of ports are not enforced at nic and kernel");
         }
         if self.payers.len() < terms.len() {
             let missing = terms.len() - self.payers.len();
-            tracing::error!(missing, "there are not so many accounts of shares of ports");
+            tracing::error!(
+                missing,
+                "there are too few accounts for shares of ports below user level: some are not enforced"
+            );
         }
         reported
     }

@@ -123,7 +123,7 @@ impl Ports {
             let name = port.name();
             tracing::info!(port = %name, is_cabled, "the port's cable leads to the node itself");
             if let Err(error) = door.configure(port.id(), port.config()) {
-                tracing::error!(port = %name, %error, "the front door was not told");
+                tracing::error!(port = %name, %error, "the front door was not updated: it goes on with the port's former settings");
             }
             actions.notify(ToCell::ChangePort(port.facts(0)));
         }
@@ -137,7 +137,7 @@ impl Ports {
             }
             if let Err(error) = door.configure(port.id(), port.config()) {
                 let name = port.name();
-                tracing::error!(port = %name, %error, "the front door was not told of shares");
+                tracing::error!(port = %name, %error, "the shares of a port were not given to the front door");
             }
         }
     }

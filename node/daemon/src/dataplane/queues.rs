@@ -66,7 +66,7 @@ impl Queues {
             let set = door.set_socket(id, at.1, socket);
             // That of a port which is away has gone with its device.
             if let (Err(error), false) = (set, port.is_away()) {
-                tracing::error!(port = %id, queue = at.1, %error, "a queue has no socket");
+                tracing::error!(port = %id, queue = at.1, %error, "a receive queue of the port has no socket to the cell: its packets are forwarded without services");
             }
         }
         !queues.is_empty()

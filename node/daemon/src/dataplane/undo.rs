@@ -140,7 +140,7 @@ pub(crate) fn restore_left_over(node: &Name) -> Result<Vec<String>> {
     let path = restore_file(node);
     let Ok(bytes) = std::fs::read(&path) else { return Ok(Vec::new()) };
     let all: Vec<Undo> = serde_json::from_slice(&bytes)
-        .with_context(|| format!("reading what a dead node left in {}", path.display()))?;
+        .with_context(|| format!("reading the former settings of devices in {}", path.display()))?;
     let netlink = Netlink::open().context("opening netlink")?;
     let mut restored = Vec::new();
     for one in all {

@@ -34,7 +34,7 @@ pub(super) fn lost(port: u32, links: &[Link]) -> u64 {
 pub(super) fn open(netlink: &Netlink, port: u32) -> Result<FrameSocket> {
     let [ours, _] = pair_names(port);
     let ours = netlink.link(&ours)?.index;
-    FrameSocket::open_marked(ours, TAKEN_MARK).context("opening the way into the kernel")
+    FrameSocket::open_marked(ours, TAKEN_MARK).context("opening the path back into the kernel")
 }
 
 /// Makes the way back into the kernel for a device. Returns the name of the device to be removed.
@@ -90,7 +90,7 @@ pub(super) fn make_entry(netlink: &Netlink, node: &Name) -> Result<FrameSocket> 
     netlink.set_up(theirs)?;
     netlink.set_up(ours)?;
     netlink.wait_running(ours, PAIR_READY_WITHIN)?;
-    FrameSocket::open(ours).context("opening the way into the kernel")
+    FrameSocket::open(ours).context("opening the path back into the kernel")
 }
 
 /// Removes that device. Returns true when there was one.

@@ -32,10 +32,10 @@ pub(crate) fn fetch_for_start(file: &NodeFile, config: &Path, store: &Store) -> 
         if file.trust.unsigned == Unsigned::Refuse && signers.is_empty() {
             let name = &pulled.checked.manifest.name;
             return Err(at(format!(
-                "the module '{name}' ({digest}) of {from} is signed by nobody whom this node believes: [trust] signers"
+                "the module '{name}' ({digest}) of {from} is signed by no signer that this node trusts ([trust] signers)"
             )).into());
         }
-        pulled.store_keeping_names(store).context("keeping a module that was fetched")?;
+        pulled.store_keeping_names(store).context("storing a module that was fetched")?;
         fetched.push(Bytes(pulled.wasm.len() as u64));
     }
     Ok(fetched)

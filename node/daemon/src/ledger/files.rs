@@ -130,7 +130,7 @@ impl Files {
             let path = path_of(directory, torn.segment);
             tracing::warn!(
                 path = %path.display(), bytes = torn.bytes,
-                "the end of the ledger was not written as a whole, and is cut off"
+                "the last batch of the ledger is incomplete, as after a power cut: it is removed"
             );
             cut(directory, &path, torn.offset)?;
         }

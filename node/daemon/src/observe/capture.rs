@@ -333,13 +333,14 @@ fn filter_of(view: &View<'_>, request: &CaptureRequest) -> Answer<Filter> {
     let session = request.session.as_deref().map(Name::new).transpose().map_err(usage)?;
     if let Some(name) = session.as_ref().filter(|name| view.node.session(name).is_none()) {
         let message = format!("this node has no session '{name}'");
-        return Err(error(ErrorCode::NotFound, message, None));
+        let help = Some("'tam session list' shows the sessions");
+        return Err(error(ErrorCode::NotFound, message, help));
     }
     if let Some(rule) = request.rule
         && view.node.rule_payer(RuleId(rule)).is_none()
     {
         let help = Some("'tam rule list' shows the rules");
-        let message = format!("there is no rule {rule} on this node");
+        let message = format!("there is no rule #{rule} on this node");
         return Err(error(ErrorCode::NotFound, message, help));
     }
     let direction = match request.direction.as_deref() {

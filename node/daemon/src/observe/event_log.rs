@@ -4,7 +4,9 @@
 //!  note ─▶ once and again? ─ no ──────────────▶ ┌───────────┐ ─▶ log of the process
 //!             │ yes                             │ event log │ ─▶ who follows
 //!             └─▶ first at once, the rest ─────▶ └───────────┘ ─▶ GET /v1/events
-//!                 counted, one a second              └▶ the oldest make room, counted
+//!                 counted, one a second,             └▶ the oldest make room, counted
+//!                 or with the next other event
+//!                 of the same service
 //! ```
 //!
 //! The log reads no clock: callers pass the time.
@@ -135,9 +137,24 @@ impl EventLog {
                     new.insert(Repeat { reported: now, waiting: None });
                 }
             }
+        } else if let Some(service) = note.service_name() {
+            // What led to this event stands before it.
+            self.push_waiting(now, time_ms, &service.to_owned());
         }
         self.push(time_ms, note);
         true
+    }
+
+    /// Records what a service has repeated and is still counted.
+    fn push_waiting(&mut self, now: Nanos, time_ms: u64, service: &str) {
+        let of_service = self.repeats.iter_mut().filter(|(key, _)| key.is_of(service));
+        let counted = of_service.filter_map(|(_, repeat)| {
+            let waiting = repeat.waiting.take()?;
+            repeat.reported = now;
+            Some(waiting)
+        });
+        let counted: Vec<Note> = counted.collect();
+        counted.into_iter().for_each(|note| self.push(time_ms, note));
     }
 
     /// Returns true if a service's module has logged as many different lines as are separate
@@ -252,7 +269,7 @@ fn log(event: &Event) {
     let of = [
         event.service.as_ref().map(|service| format!("service {service}")),
         event.port.as_ref().map(|port| format!("port {port}")),
-        event.rule.map(|rule| format!("rule {rule}")),
+        event.rule.map(|rule| format!("rule #{rule}")),
         (event.count > 1).then(|| format!("{} times", event.count)),
     ];
     let of: Vec<String> = of.into_iter().flatten().collect();
@@ -307,6 +324,25 @@ mod tests {
         assert_eq!(reported(&events), [(1, 2), (2, 1), (3, 100)]);
         events.settle(Nanos(3 * SECOND.0), 0);
         assert!(events.repeats.is_empty(), "what does not come again is forgotten");
+    }
+
+    #[test]
+    fn a_cause_that_is_counted_stands_before_its_effect() {
+        let of = |kind, service: &str| Note::new(kind, "").service(service);
+        let trapped = |service| of(EventKind::ServiceTrapped, service);
+        let mut events = EventLog::new(0);
+        for service in ["a", "a", "b", "a", "b"] {
+            events.take(Nanos(0), 0, trapped(service));
+        }
+        events.take(Nanos(1), 0, of(EventKind::ServicePolicy, "a"));
+        let reported = |events: &EventLog| -> Vec<(EventKind, u64)> {
+            events.events.iter().map(|it| (it.event.kind, it.event.count)).collect()
+        };
+        let (trap, policy) = (EventKind::ServiceTrapped, EventKind::ServicePolicy);
+        let until_policy = [(trap, 1), (trap, 1), (trap, 2), (policy, 1)];
+        assert_eq!(reported(&events), until_policy);
+        events.settle(SECOND, 0);
+        assert_eq!(reported(&events)[4..], [(trap, 1)], "what another service repeats still waits");
     }
 
     #[test]

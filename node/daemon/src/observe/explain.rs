@@ -321,19 +321,19 @@ fn arrival(port: &LivePort, frame: &[u8]) -> String {
 fn rule_steps(rules: &[&RuleView], views: &[RuleView]) -> Vec<String> {
     if rules.is_empty() {
         let waiting = views.iter().filter(|v| v.reach == node::classifier::Reach::Waiting);
-        let waiting: Vec<String> = waiting.map(|view| view.rule.id.to_string()).collect();
+        let waiting: Vec<String> = waiting.map(|view| format!("#{}", view.rule.id)).collect();
         let none = "no rule matches: plain forwarding".to_owned();
         if waiting.is_empty() {
             return vec![none];
         }
         let note =
-            format!("not looked at, since their service does not run: rule {}", waiting.join(", "));
+            format!("not looked at, since their service does not run: {}", waiting.join(", "));
         return vec![none, note];
     }
     let step = |view: &&RuleView| {
         let spec = &view.rule.spec;
         format!(
-            "rule {} ('{}', priority {}, session {}, stage {}) says: {}",
+            "rule #{} ('{}', priority {}, session {}, stage {}) says: {}",
             view.rule.id,
             spec.r#match,
             spec.priority,

@@ -58,7 +58,7 @@ pub(super) fn do_effect(runtime: &mut Runtime, control: &mut Control, effect: Ef
         }
         Effect::ClearRuleCounters { rule } => {
             if let Err(error) = runtime.plane.front().clear_rule_stats(rule) {
-                tracing::error!(%rule, %error, "a rule's counters were not cleared");
+                tracing::error!(%rule, %error, "the counters of a removed rule were not cleared: a new rule with its number begins with them");
             }
         }
         Effect::InstallRules { rules, .. } => {

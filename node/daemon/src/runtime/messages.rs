@@ -127,7 +127,7 @@ pub(super) fn handle(
             runtime.cells.handle_reported(cell, *report);
         }
         FromCell::Adopted(_) | FromCell::Returned(_) => {
-            tracing::warn!("the cell answers what nobody asked any more");
+            tracing::warn!("an answer of the cell came too late: the request was given up");
         }
     }
 }
@@ -166,7 +166,7 @@ fn handle_bound(
     let result =
         result.and_then(|()| runtime.with_plane(control, |plane, _| plane.bind(port, queue)));
     if let Err(reason) = result {
-        tracing::error!(%port, queue, reason, "a queue has no socket: its packets go plainly");
+        tracing::error!(%port, queue, reason, "a receive queue of the port has no socket to the cell: its packets are forwarded without services");
     }
     if runtime.cells.handle_bound(cell) {
         cell_ready(runtime, control, cell);

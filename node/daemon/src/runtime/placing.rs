@@ -87,7 +87,7 @@ pub(super) fn wait_for_packets(runtime: &Runtime, then: Done, must: bool) {
     tokio::task::spawn_blocking(move || {
         let waited = bpf::front_door::wait_for_packets_in_flight();
         if let Err(error) = &waited {
-            tracing::error!(%error, "packets in flight were not waited for");
+            tracing::error!(%error, "waiting for packets in flight failed: some may be reordered or counted twice");
         }
         if waited.is_ok() || must {
             // A send fails only if the daemon has ended.

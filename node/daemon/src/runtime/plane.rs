@@ -50,7 +50,7 @@ fn do_plane_action(
         Action::Give(message, fds) => {
             let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
             runtime.cells.send_all(&message, &fds).inspect_err(|error| {
-                tracing::error!(error = format!("{error:#}"), "the cell was not told");
+                tracing::error!(error = format!("{error:#}"), "a message to the cell was not sent");
             })?;
         }
         Action::GiveQueue { port, message, fds } => {
@@ -58,7 +58,7 @@ fn do_plane_action(
             let given = runtime.cells.send_queue(CellNumber::FIRST, &message, &fds);
             given.inspect_err(|error| {
                 let error = format!("{error:#}");
-                tracing::error!(%port, error, "its services get no packets");
+                tracing::error!(%port, error, "the port's queue was not given to the cell: services get no packets of this port");
             })?;
         }
         Action::UseRules(number, memory) => {
@@ -66,7 +66,10 @@ fn do_plane_action(
                 Ok(()) => runtime.plane.await_rules(runtime.clock),
                 Err(error) => {
                     let error = format!("{error:#}");
-                    tracing::error!(error, "the cell does not know the rules");
+                    tracing::error!(
+                        error,
+                        "the rules were not given to the cell: packet ports go on with the ones before"
+                    );
                 }
             }
         }

@@ -50,7 +50,7 @@ fn try_replace(
     let made = runtime.plane.services().share_next(make);
     facts.shared = made
         .map_err(anyhow::Error::msg)
-        .context("making the memory that it shares with the kernel")?;
+        .context("allocating the memory that the service shares with the kernel")?;
     facts.kept.code = compiled.code_length();
     let mut fds = vec![compiled.code.as_fd()];
     fds.extend(runtime.plane.instances().next_fds(entry));
@@ -258,7 +258,7 @@ fn try_start_in_cell(
         .services()
         .share(make)
         .map_err(anyhow::Error::msg)
-        .context("making the memory that it shares with the kernel")?;
+        .context("allocating the memory that the service shares with the kernel")?;
     let mut fds = vec![compiled.code.as_fd()];
     fds.extend(runtime.plane.instances().fds(entry));
     // Without a cell, its loss has been reported; the next one starts the service afresh.

@@ -59,7 +59,7 @@ pub(crate) fn finish(state: &mut NodeState, finish: Finish, done: Answer<()>) {
         }
         (Finish::TakenBack { .. }, Err(problem)) => tracing::error!(
             problem = problem.message,
-            "the state before is not back: see `tam diff` and `tam rollback`"
+            "the state before could not be restored as a whole: compare with `tam diff`, and use `tam rollback`"
         ),
     }
 }

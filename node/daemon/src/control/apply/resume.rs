@@ -67,7 +67,7 @@ pub(crate) fn open(file: &NodeFile, config: &Path, store: &Store) -> Result<Desi
         let state = state.with_owned_of(desired.state());
         tracing::warn!(
             generation = to,
-            "the node ended before its state was confirmed: it is taken back"
+            "the node ended before its state was confirmed (`tam confirm`): it goes back to the state before"
         );
         desired.write_now(
             state,
@@ -130,7 +130,7 @@ fn wanted_by_file(
     for module in modules {
         store
             .put(&module.wasm, &module.checked.manifest)
-            .context("keeping a module of the node file")?;
+            .context("storing a module of the node file")?;
     }
     Ok(resolved.state)
 }
@@ -213,7 +213,7 @@ impl Resumption {
                 }
                 Location::Rule(at) => {
                     let rule = target.rules.remove(at);
-                    tracing::error!(rule = %rule.spec.r#match, reason, "a rule of the desired state is left out");
+                    tracing::error!(rule = %rule.spec.r#match, reason, "a rule of the desired state cannot be installed and is left out");
                     state.desired.shortfall_mut().rules.push((rule, reason));
                 }
                 Location::Whole => break,
@@ -249,9 +249,9 @@ fn take_moves_back(state: &mut NodeState, target: &DesiredState) {
         if requested == desired.level || !target.bpf {
             continue;
         }
-        tracing::warn!(service = %name, from = %present.level, to = %level, "a move was not recorded: it is taken back");
+        tracing::warn!(service = %name, from = %present.level, to = %level, "a move was not recorded before the daemon ended: it is taken back");
         if let Err(problem) = state.command(Command::Move { service: name.clone(), level }) {
-            tracing::error!(service = %name, problem = problem.message, "it stays where it is");
+            tracing::error!(service = %name, problem = problem.message, "a service could not be moved back and stays where it is");
         }
     }
 }
@@ -264,7 +264,7 @@ fn leave_out(state: &mut NodeState, target: &mut DesiredState, name: &Name, reas
 
 /// Leaves out the promise of a session that cannot be promised what it shall be, or else all of it.
 fn leave_short(state: &mut NodeState, target: &mut DesiredState, name: Name, reason: String) {
-    tracing::error!(session = %name, reason, "a session is promised nothing");
+    tracing::error!(session = %name, reason, "a session of the desired state gets no reservation");
     match target.sessions.get_mut(&name) {
         Some(session) if session.reservation != Default::default() => {
             session.reservation = Default::default();

@@ -27,7 +27,7 @@ pub(super) fn shown_change(
         },
         Difference::SessionChanged { session, fields } => DesiredChange {
             session: Some(session.to_string()),
-            text: format!("session {session}: is promised something else"),
+            text: format!("session {session}: has another reservation"),
             fields: fields.iter().map(field).collect(),
             ..of("session-changed")
         },

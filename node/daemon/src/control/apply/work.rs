@@ -453,12 +453,15 @@ impl Work {
     fn step_failed(&mut self, problem: ErrorInfo) {
         let goes_on = self.failure.is_some() || matches!(self.purpose, Purpose::Resume);
         if goes_on {
-            tracing::error!(problem = problem.message, "a step towards the desired state failed");
+            tracing::error!(
+                problem = problem.message,
+                "a change of the desired state could not be made: it is left out"
+            );
             return;
         }
         tracing::warn!(
             problem = problem.message,
-            "the desired state is not applied: all goes back"
+            "the new state could not be applied: every change of it is taken back"
         );
         self.steps = steps(&self.now, &self.before).into();
         self.steps.retain(|step| *step != Step::Record);

@@ -24,7 +24,7 @@ pub(super) fn read_ring(view: &View<'_>, capture: &mut Capture) {
             Ok(Some(tapped)) => tapped,
             Ok(None) => return,
             Err(problem) => {
-                tracing::error!(%problem, "a capture's ring is broken");
+                tracing::error!(%problem, "the ring buffer of a capture cannot be read: its packets are lost");
                 return;
             }
         };

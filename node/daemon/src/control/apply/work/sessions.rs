@@ -19,7 +19,7 @@ pub(super) fn arrange(work: &mut Work, state: &mut NodeState) -> Answer<()> {
         state.note_session(EventKind::SessionCreated, &session, text);
     }
     for session in changed {
-        let text = format!("the session '{session}' is promised something else");
+        let text = format!("the session '{session}' has another reservation now");
         state.note_session(EventKind::SessionChanged, &session, text);
     }
     for (name, session) in &mut work.now.sessions {
