@@ -483,6 +483,12 @@ impl Node {
         self.deployments.steering().is_closed(service)
     }
 
+    /// Returns true if a service is there and has not run yet: rules and edges cannot lead to it.
+    #[must_use]
+    pub fn is_first_starting(&self, service: &Name) -> bool {
+        self.deployments.is_first_starting(service)
+    }
+
     /// Returns true if a service is neither starting nor being replaced: then it can be replaced.
     #[must_use]
     pub fn is_settled(&self, service: &Name) -> bool {

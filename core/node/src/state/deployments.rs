@@ -50,6 +50,11 @@ impl Deployments {
     }
 
     /// Returns true if a service is neither starting nor being replaced.
+    pub(super) fn is_first_starting(&self, service: &Name) -> bool {
+        let managed = self.steering.roster().get(service);
+        managed.is_some_and(|managed| managed.is_starting() && !managed.has_run())
+    }
+
     pub(super) fn is_settled(&self, service: &Name) -> bool {
         let is_starting = self.steering.roster().get(service).is_some_and(Managed::is_starting);
         !is_starting && !self.replacements.has(service)

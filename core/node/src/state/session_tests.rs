@@ -119,7 +119,7 @@ fn a_session_in_use_is_removed_only_with_its_contents() {
     effects(&mut node);
     let (class, text) = refused(&mut node, remove("gold", false));
     assert_eq!(class, RefusalClass::Busy);
-    assert!(text.contains("monitor") && text.contains("0, 1") && text.contains("--cascade"));
+    assert!(text.contains("monitor") && text.contains("#0, #1") && text.contains("--cascade"));
     let outcome = node.handle_command(NOW, remove("gold", true)).unwrap();
     let rules = vec![RuleId(0), RuleId(1)];
     assert_eq!(

@@ -139,7 +139,7 @@ impl EventLog {
             }
         } else if let Some(service) = note.service_name() {
             // What led to this event stands before it.
-            self.push_waiting(now, time_ms, &service.to_owned());
+            self.push_waiting(now, time_ms, service);
         }
         self.push(time_ms, note);
         true

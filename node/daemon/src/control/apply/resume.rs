@@ -277,7 +277,9 @@ fn leave_short(state: &mut NodeState, target: &mut DesiredState, name: Name, rea
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::change::Change;
     use crate::control::testbed::{MODULES, Testbed, digest, name};
+    use api::DeployRequest;
     use node::{Effect, Event};
     use std::path::PathBuf;
 
@@ -326,6 +328,51 @@ mod tests {
             let back = Effect::MoveService { entry, level: first };
             assert!(bed.effects.contains(&back), "{is_done}: {:?}", bed.effects);
             assert!(!bed.is_writing(), "the state said so all the time");
+        }
+    }
+
+    #[test]
+    fn a_service_that_a_killed_daemon_left_starting_gets_its_rules_once_it_runs() {
+        let mut recorded = Testbed::new();
+        let rules = vec!["proto udp dport 7".to_owned()];
+        let request = crate::control::testbed::deploy("monitor", 4);
+        let request = DeployRequest { rules, ..request };
+        let _answer = recorded.ask(|reply| Change::Deploy(Box::new(request), reply));
+        recorded.starts("monitor");
+        recorded.write_all();
+        let state = DesiredState::clone(recorded.control.state().desired().state());
+        assert_eq!(state.rules.len(), 1);
+        for starts in [true, false] {
+            // The journal has the state, and the record of what runs is of before the start.
+            let mut bed = Testbed::new();
+            let desired = state.services[&name("monitor")].clone();
+            let module = bed.control.state_mut().hold(&desired.digest).unwrap();
+            let deploy = Command::Deploy {
+                service: name("monitor"),
+                module,
+                parameters: desired.parameters,
+                session: desired.session,
+                rules: Vec::new(),
+                level: None,
+                then: Vec::new(),
+                budget: desired.budget,
+                on_failure: desired.on_failure,
+                discard_state: false,
+                owner: desired.owner,
+            };
+            bed.control.state_mut().command(deploy).unwrap();
+            bed.desire(state.clone());
+            let missing = |bed: &Testbed| bed.control.state().desired().shortfall().is_any();
+            assert!(bed.control.is_busy() && !missing(&bed), "its start is waited for");
+            if starts {
+                bed.starts("monitor");
+                assert_eq!(bed.control.node().numbered_rules().len(), 1);
+                assert!(!bed.control.is_busy() && !missing(&bed));
+            } else {
+                let (entry, reason) = (bed.entry("monitor"), "it traps".to_owned());
+                bed.event(Event::ServiceFailed { entry, reason });
+                assert!(!bed.control.is_busy() && missing(&bed), "it is reported and tried again");
+            }
         }
     }
 

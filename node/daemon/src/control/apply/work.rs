@@ -135,6 +135,10 @@ impl Work {
                 Step::RemoveSession { session } => !desired.sessions.contains_key(session),
                 _ => true,
             });
+            // A daemon that was killed while they started may have left them without their rules.
+            let starting = work.target.services.keys();
+            let starting = starting.filter(|service| state.node.is_first_starting(service));
+            work.pending = starting.map(|service| (service.clone(), Awaited::Start)).collect();
         }
         Ok(work)
     }
@@ -242,9 +246,45 @@ impl Work {
             return Progress::Ended(failure.map_or(Ok(()), Err));
         };
         if let Err(problem) = self.step(state, &step) {
+            if matches!(self.purpose, Purpose::Resume) {
+                self.note_missing(state, &step, &problem.message);
+            }
             self.step_failed(problem);
         }
         Progress::Stepped
+    }
+
+    /// Adds what a failed step of a resume leaves missing to the shortfall, so that it is reported
+    /// and tried again.
+    fn note_missing(&self, state: &mut NodeState, step: &Step, reason: &str) {
+        let there = state.node.numbered_rules();
+        let missing = state.desired.shortfall_mut();
+        let mut services: Vec<&Name> = Vec::new();
+        match step {
+            Step::Deploy { service }
+            | Step::Replace { service }
+            | Step::Renew { service }
+            | Step::Move { service } => services.push(service),
+            Step::Arrange => {
+                for rule in rule_changes(&there, &self.target.rules).add {
+                    let leads_to = rule.came_with.as_ref().or(rule.spec.action.service());
+                    match leads_to.and_then(|name| self.target.services.get_key_value(name)) {
+                        Some((service, _)) => services.push(service),
+                        None => missing.rules.push((rule, reason.to_owned())),
+                    }
+                }
+            }
+            Step::Sessions => {
+                for session in self.target.sessions.keys() {
+                    missing.sessions.entry(session.clone()).or_insert_with(|| reason.to_owned());
+                }
+            }
+            // What shall not be there and stays is removed by the next change.
+            Step::Bpf { .. } | Step::RemoveSession { .. } | Step::Remove { .. } | Step::Record => {}
+        }
+        for service in services {
+            missing.services.entry(service.clone()).or_insert_with(|| reason.to_owned());
+        }
     }
 
     fn step(&mut self, state: &mut NodeState, step: &Step) -> Answer<()> {
