@@ -31,8 +31,7 @@ use units::Name;
 
 /// Limits of connections over the network: separate from those of the socket, so that remote
 /// clients cannot lock an operator out.
-const LIMITS: Limits =
-    Limits { connections: 64, head: Duration::from_secs(10), body: Duration::from_secs(30) };
+const LIMITS: Limits = Limits { connections: 64, ..server::LIMITS };
 /// Most connections of one address, or of one IPv6 network (/64, what one customer has).
 const CONNECTIONS_OF_ONE_MAX: usize = 16;
 /// Handshakes in a second: each takes some 0.2 ms of a core, so they never take more than a tenth.

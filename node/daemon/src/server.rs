@@ -15,6 +15,7 @@ use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::Version;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST};
+use axum::http::request::Parts;
 use axum::http::uri::Authority;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -27,6 +28,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
+use tokio_io_timeout::TimeoutStream;
 use tower::ServiceExt;
 use units::Nanos;
 
@@ -39,12 +41,18 @@ pub(crate) struct Limits {
     pub(crate) head: Duration,
     /// Time for a body.
     pub(crate) body: Duration,
+    /// Time in which a client has to read some of an answer that waits.
+    pub(crate) answer: Duration,
 }
 
 /// More connections than the tools of one machine need, each with a descriptor; times that a
 /// client on this machine never needs, nor one that is busy with something else for a while.
-pub(crate) const LIMITS: Limits =
-    Limits { connections: 128, head: Duration::from_secs(10), body: Duration::from_secs(30) };
+pub(crate) const LIMITS: Limits = Limits {
+    connections: 128,
+    head: Duration::from_secs(10),
+    body: Duration::from_secs(30),
+    answer: Duration::from_secs(10),
+};
 /// Longest refusal of the router itself in bytes; one names a parameter of the path.
 const ROUTER_TEXT_MAX: usize = 4096;
 /// Pause after `accept` failed, for example for lack of descriptors, so that the server does not
@@ -171,7 +179,7 @@ pub(crate) async fn serve(listener: UnixListener, router: Router, gate: Arc<Gate
 }
 
 pub(crate) async fn connection(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send,
+    stream: impl AsyncRead + AsyncWrite + Send,
     router: Router,
     limits: Limits,
     source: Source,
@@ -182,6 +190,9 @@ pub(crate) async fn connection(
             request.map(Body::new)
         },
     ));
+    // A client that reads nothing would keep its connection, of which there are few, for ever.
+    let mut stream = Box::pin(TimeoutStream::new(stream));
+    stream.as_mut().set_write_timeout_pinned(Some(limits.answer));
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head)
@@ -252,6 +263,11 @@ async fn whole_body(limits: Limits, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     let read = to_bytes(body, length_max);
     let problem = match tokio::time::timeout(limits.body, read).await {
+        Ok(Ok(bytes)) if is_array(&parts, &bytes) => error(
+            ErrorCode::Usage,
+            "the request's body is a JSON array, and an object is expected",
+            Some("GET /v1/openapi.json has the request's form"),
+        ),
         Ok(Ok(bytes)) => {
             let response = next.run(Request::from_parts(parts, Body::from(bytes))).await;
             return documented(response).await;
@@ -281,6 +297,14 @@ async fn whole_body(limits: Limits, request: Request, next: Next) -> Response {
     // What is left of the body is not read.
     response.headers_mut().insert("connection", axum::http::HeaderValue::from_static("close"));
     response
+}
+
+/// Returns true for a body of JSON that is an array: a parser would take its values for the fields
+/// of an object in their order.
+fn is_array(parts: &Parts, body: &[u8]) -> bool {
+    let kind = parts.headers.get(CONTENT_TYPE);
+    let is_json = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+    is_json && body.trim_ascii_start().starts_with(b"[")
 }
 
 /// Returns a refusal of the router's own, which is plain text, as the document that all others are.
@@ -331,6 +355,7 @@ mod tests {
         connections: 8,
         head: Duration::from_millis(200),
         body: Duration::from_millis(300),
+        answer: Duration::from_millis(200),
     };
 
     async fn answer(stream: &mut UnixStream) -> String {
@@ -364,6 +389,26 @@ mod tests {
         assert_eq!(answer(&mut silent).await, "");
         let said = answer(&mut slow_body).await;
         assert!(said.contains("did not come within 300ms"), "{said}");
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_client_that_reads_no_answer_loses_its_connection() {
+        let (_directory, path) = server().await;
+        let mut stream = UnixStream::connect(&path).await.unwrap();
+        let request =
+            "POST /length HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc".repeat(1000);
+        let sent = async { while stream.write_all(request.as_bytes()).await.is_ok() {} };
+        timeout(Duration::from_secs(20), sent).await.expect("the connection is closed");
+        assert!(ask(&path, SHORT).await.ends_with("\r\n\r\n3"), "others are served");
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn an_array_is_no_object_whose_fields_it_gives_in_their_order() {
+        let (_directory, path) = server().await;
+        let head = "POST /length HTTP/1.1\r\nhost: x\r\nconnection: close\r\n";
+        let json = "content-type: application/json\r\ncontent-length: 4\r\n\r\n [1]";
+        let said = ask(&path, &format!("{head}{json}")).await;
+        assert!(said.contains(" 400 ") && said.contains("an object is expected"), "{said}");
     }
 
     #[tokio::test(flavor = "current_thread")]

@@ -21,7 +21,8 @@ use crate::observe::question::Asked;
 use crate::reply::Reply;
 use crate::request::{Incoming, Request};
 use api::{
-    DesiredInfo, ErrorCode, ExplainRequest, Explanation, ModuleList, ModuleStored, SCHEMA_VERSION,
+    DesiredInfo, ErrorCode, ErrorInfo, ExplainRequest, Explanation, ModuleList, ModuleStored,
+    SCHEMA_VERSION,
 };
 use module_store::Digest;
 use node::ServiceState;
@@ -144,7 +145,11 @@ fn answer(daemon: &mut Daemon, caller: Caller, request: Request) {
             daemon.runtime.after_report(AfterReport::Session(sight, wanted, reply));
         }
         Request::HandOver(reply) => {
-            daemon.handover.waiting = Some((daemon.now() + SETTLED_WITHIN, reply));
+            let until = daemon.now() + SETTLED_WITHIN;
+            match daemon.handover.waiting {
+                Some(_) => reply.refuse(handover_is_waited_for()),
+                None => daemon.handover.waiting = Some((until, reply)),
+            }
             hand_over_settled(daemon);
         }
     }
@@ -269,6 +274,13 @@ fn add_signatures(
         Ok(write) => drop(tokio::task::spawn_blocking(move || reply.answer(write.run()))),
         Err(refusal) => reply.refuse(refusal),
     }
+}
+
+/// Returns the refusal of a second handover while the first one has not been answered.
+fn handover_is_waited_for() -> ErrorInfo {
+    let within = SETTLED_WITHIN.as_millis();
+    let help = format!("that one has its answer within {within} ms; only one daemon can take over");
+    error(ErrorCode::Failed, "another handover of this node is under way", Some(&help))
 }
 
 /// Answers a request to hand over when no change is under way and no new version is on probation,

@@ -455,6 +455,9 @@ async fn a_node_is_handed_over_when_no_change_is_under_way() {
     bed.until(|bed| bed.cell.started("monitor").is_some()).await;
     let mut awaited = bed.ask(Request::HandOver);
     assert!(awaited.try_answer().is_none() && !bed.daemon.is_handed_over());
+    let second = bed.ask(Request::HandOver).try_answer().expect("it is answered at once");
+    assert!(second.unwrap_err().message.contains("another handover"));
+    assert!(awaited.try_answer().is_none(), "the first one is still waited for");
     bed.cell.say(&FromCell::Started(bed.entry("monitor")));
     assert_eq!(bed.answer(awaited).await.unwrap().node, "bed");
     assert!(bed.daemon.is_handed_over());
