@@ -141,7 +141,7 @@ fn down_text(service: &ServiceInfo) -> Option<String> {
 /// Returns what becomes of the packets of a service that is down; `None` if it is not.
 fn fate(service: &ServiceInfo) -> Option<&'static str> {
     let is_down = matches!(service.state.as_str(), "bypassed" | "failed");
-    is_down.then(|| match service.on_failure.as_str() {
+    is_down.then_some(match service.on_failure.as_str() {
         "closed" => "its packets are dropped",
         _ => "its packets are forwarded without it, and not counted here",
     })

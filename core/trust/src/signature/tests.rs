@@ -99,7 +99,10 @@ fn a_signature_about_another_image_or_of_a_stranger_does_not_count() {
     let error = signature.signer_among(&other, &[signer(1)]).unwrap_err();
     assert_eq!(error, SignatureError::OtherImage { found: IMAGE, wanted: other });
     let error = signature.signer_among(&IMAGE, &[signer(2)]).unwrap_err();
-    assert!(error.to_string().ends_with(&format!("; {} has", signer(1))), "{error}");
+    assert!(
+        error.to_string().ends_with(&format!("; the signature names {}", signer(1))),
+        "{error}"
+    );
     let unnamed = Signature { claimed: None, ..signature.clone() };
     assert_eq!(unnamed.signer_among(&IMAGE, &[signer(1)]), Ok(signer(1)));
     assert_eq!(unnamed.signer_among(&IMAGE, &[]), Err(SignatureError::NotKnown(None)));

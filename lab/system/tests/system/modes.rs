@@ -101,7 +101,7 @@ fn a_device_without_native_xdp_is_served_in_the_stack_and_says_so() {
     assert_eq!(ports[1].mode, "generic");
     let reason = ports[1].mode_reason.clone().unwrap();
     assert!(reason.contains("natively") && !ports[1].mode_cost.is_empty(), "{reason}");
-    assert!(line.node.log().contains("a fallback"), "{}", line.node.log());
+    assert!(line.node.log().contains("a slower mode than native XDP"), "{}", line.node.log());
     let no_redirect = || {
         let slow = line.node.client().node().unwrap().ports[1].slow_reasons.join("; ");
         slow.contains("no redirected frames").then_some(())

@@ -313,8 +313,9 @@ fn packets_do_not_bypass_a_closed_service_while_cell_or_daemon_is_down() {
     let cell = line.node.cell().unwrap();
     line.node.kill().unwrap();
     kill(cell);
-    let ((), sent, arrived) = flows.during(|sent| sent.more(50));
     // A process that was killed has its descriptors for a moment.
+    assert!(gone(cell));
+    let ((), sent, arrived) = flows.during(|sent| sent.more(50));
     assert_eq!(arrived[0].last().map(|(number, ..)| number + 1), Some(sent));
     line.node.start_again(&line.net, "r1").unwrap();
 }
