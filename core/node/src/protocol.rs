@@ -70,6 +70,13 @@ impl Protocol {
     }
 }
 
+impl Protocol {
+    /// Returns true for a protocol's name, which a number is not.
+    pub(crate) fn is_name(text: &str) -> bool {
+        NAMES.iter().any(|(name, _)| *name == text)
+    }
+}
+
 impl FromStr for Protocol {
     type Err = ProtocolError;
 

@@ -19,7 +19,7 @@ use super::{FragmentMatch, Match, VlanMatch};
 use crate::ethernet::{Ethertype, EthertypeError, MacError};
 use crate::l4::{PortRangeError, TcpFlagsError};
 use crate::message::shown;
-use crate::prefix::{IpVersion, PrefixError};
+use crate::prefix::{AddressPrefix, IpVersion, PrefixError};
 use crate::protocol::{Protocol, ProtocolError};
 
 /// Longest text of a match, in bytes: each word once with its longest value is below 300.
@@ -61,6 +61,14 @@ pub enum MatchFault {
         found: String,
         /// Nearest field, or all fields.
         meant: Meant,
+    },
+    /// A value stands where the name of its field belongs.
+    #[error("'{found}' stands without its field; write {fields} before it")]
+    NoField {
+        /// Value as given, escaped.
+        found: String,
+        /// Fields that take such a value.
+        fields: &'static str,
     },
     /// The word `any` is given together with fields.
     #[error("'any' stands alone; leave it out when there are other fields")]
@@ -197,9 +205,19 @@ impl Word {
 
     fn parse(text: &str) -> Result<Self, MatchFault> {
         let known = Self::ALL.iter().find(|(_, name, _)| *name == text);
-        known.map(|&(word, ..)| word).ok_or_else(|| MatchFault::Word {
-            found: shown(text),
-            meant: Meant::new(text, Self::ALL.map(|(_, name, _)| name)),
+        known.map(|&(word, ..)| word).ok_or_else(|| {
+            let fields = if Protocol::is_name(text) {
+                Some("'proto'")
+            } else {
+                text.parse::<AddressPrefix>().is_ok().then_some("'src' or 'dst'")
+            };
+            match fields {
+                Some(fields) => MatchFault::NoField { found: shown(text), fields },
+                None => MatchFault::Word {
+                    found: shown(text),
+                    meant: Meant::new(text, Self::ALL.map(|(_, name, _)| name)),
+                },
+            }
         })
     }
 
@@ -496,6 +514,16 @@ mod tests {
     fn a_wrong_field_is_answered_with_the_nearest() {
         let message = "prot udp".parse::<Match>().unwrap_err().to_string();
         assert!(message.ends_with("did you mean 'proto'?"), "{message}");
+    }
+
+    #[test]
+    fn a_value_without_its_field_is_answered_with_the_fields_that_take_it() {
+        for (text, field) in [("icmp", "'proto'"), ("10.0.0.0/8", "'src' or 'dst'")] {
+            let message = text.parse::<Match>().unwrap_err().to_string();
+            assert!(message.contains(&format!("'{text}' stands without its field")), "{message}");
+            assert!(message.contains(field), "{message}");
+        }
+        assert!(matches!(fault("udp dport 53"), (1, MatchFault::NoField { .. })));
     }
 
     #[test]
