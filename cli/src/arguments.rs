@@ -24,8 +24,10 @@ pub struct Arguments {
     #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "WHEN")]
     #[arg(default_value = "auto", hide_default_value = true, hide_possible_values = true)]
     pub color: style::When,
-    /// The node to ask: one of this machine, or of ~/.config/tamandua/nodes.toml
+    /// The node to ask: one of this machine, or of ~/.config/tamandua/nodes.toml; TAM_NODE is the
+    /// default
     #[arg(long = "node", id = "asked_node", value_name = "NAME", global = true)]
+    #[arg(env = "TAM_NODE", hide_env = true)]
     #[arg(help_heading = EVERYWHERE)]
     pub node: Option<Name>,
     /// Ask with the capability in this file, and with no other right

@@ -35,7 +35,7 @@ pub fn asked(node: Option<&Name>) -> Result<Client, Failure> {
         [first, ..] => {
             let message = format!("several nodes run here: {}", list(&running));
             Err(Failure::new(ErrorCode::Usage, message)
-                .help(format!("name one of them, as in --node {first}")))
+                .help(format!("name one of them: --node {first}, or export TAM_NODE={first}")))
         }
     }
 }
