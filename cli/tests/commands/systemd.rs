@@ -1,4 +1,4 @@
-//! What a service manager is told.
+//! Notifications to a service manager.
 
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
