@@ -11,7 +11,7 @@ ARGS ?=
 PEERS ?=
 PREFIX ?= /usr/local
 
-.PHONY: help setup setup-tests build services samples install deb demo test test-package quick test-peers soak fuzz bench book clean
+.PHONY: help setup setup-tests build services samples install deb demo test test-package test-unit quick test-peers soak fuzz bench book clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -57,6 +57,9 @@ deb: samples ## the Debian package, target/debian/tamandua_VERSION_amd64.deb; ne
 
 test-package: ## installs, runs, upgrades, removes and purges the package in a fresh Debian, and counts what is left; needs mmdebstrap
 	@$(ROOT) tools/test-package.sh
+
+test-unit: ## boots the package's unit under systemd in an emulated machine; needs mmdebstrap and qemu
+	@$(ROOT) tools/test-unit.sh
 
 samples: services ## the sample services that demo and bench do without, too: echo, compress, reflector, transcode
 	@$(RUST) for name in echo compress reflector transcode; do $(TAM) build services/$$name || exit; done
