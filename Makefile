@@ -11,7 +11,7 @@ ARGS ?=
 PEERS ?=
 PREFIX ?= /usr/local
 
-.PHONY: help setup setup-tests build services samples install demo test quick test-peers soak fuzz bench book clean
+.PHONY: help setup setup-tests build services samples install deb demo test test-package test-unit quick test-peers soak fuzz bench book clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -51,6 +51,15 @@ services: build ## the sample services as WebAssembly
 # Builds nothing, so that it can run as root after `make services` without.
 install: ## tam, manual pages, completions and the sample services below PREFIX (/usr/local), after make samples
 	@tools/install.sh "$(DESTDIR)$(PREFIX)"
+
+deb: samples ## the Debian package, target/debian/tamandua_VERSION_amd64.deb; needs cargo-deb
+	@tools/deb.sh
+
+test-package: ## installs, runs, upgrades, removes and purges the package in a fresh Debian, and counts what is left; needs mmdebstrap
+	@$(ROOT) tools/test-package.sh
+
+test-unit: ## boots the package's unit under systemd in an emulated machine; needs mmdebstrap and qemu
+	@$(ROOT) tools/test-unit.sh
 
 samples: services ## the sample services that demo and bench do without, too: echo, compress, reflector, transcode
 	@$(RUST) for name in echo compress reflector transcode; do $(TAM) build services/$$name || exit; done

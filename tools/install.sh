@@ -5,7 +5,7 @@ set -eu
 prefix=$1
 tam=target/release/tam
 [ -x "$tam" ] || { echo "install: there is no $tam; run 'make samples' first" >&2; exit 1; }
-install -d "$prefix/bin" "$prefix/share/man/man1" "$prefix/share/tamandua/services" \
+install -d "$prefix/bin" "$prefix/share/man/man1" \
     "$prefix/share/bash-completion/completions" "$prefix/share/zsh/site-functions" \
     "$prefix/share/fish/vendor_completions.d"
 install -m 755 "$tam" "$prefix/bin/tam"
@@ -16,7 +16,7 @@ install -m 755 "$tam" "$prefix/bin/tam"
 found=
 for module in services/*/*.wasm; do
     [ -f "$module" ] || continue
-    install -m 644 "$module" "$prefix/share/tamandua/services/"
+    install -D -m 644 -t "$prefix/share/tamandua/services/$(basename "$module" .wasm)" "$module"
     found=yes
 done
 [ -n "$found" ] || echo "install: no sample service is built; 'make samples' builds them" >&2

@@ -15,6 +15,8 @@ mod outputs;
 mod repositories;
 #[path = "commands/services.rs"]
 mod services;
+#[path = "commands/systemd.rs"]
+mod systemd;
 #[path = "commands/trust.rs"]
 mod trust;
 

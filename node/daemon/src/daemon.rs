@@ -31,6 +31,7 @@ use crate::record::{Record, Recorder};
 use crate::reply::Reply;
 use crate::request::Incoming;
 use crate::runtime::Runtime;
+use crate::systemd::{self, Health, Notifier};
 use anyhow::{Context, Result};
 use netlink::Monitor;
 use std::collections::BTreeSet;
@@ -58,6 +59,8 @@ pub(crate) struct Daemon {
     /// Schedule of the record of what runs.
     recorder: Recorder,
     handover: Handover,
+    /// Schedule of notifications to systemd.
+    notifier: Notifier,
     done: mpsc::UnboundedSender<Done>,
 }
 
@@ -173,6 +176,7 @@ impl Daemon {
                 return Ok(());
             }
             let now = self.now();
+            self.notify_systemd(now);
             let sleep_until = |at: Option<Nanos>| after(at.map(|at| at.saturating_sub(now)));
             let resumption = sleep_until(self.control.resumes_at());
             let not_confirmed = sleep_until(self.control.confirmed_until());
@@ -220,6 +224,14 @@ impl Daemon {
         }
     }
 
+    /// Tells systemd what is due: that the node is ready, its status, that the loop goes on.
+    fn notify_systemd(&mut self, now: Nanos) {
+        let Self { identity, control, runtime, neighbours, demand, notifier, .. } = self;
+        let neighbours = neighbours.as_ref();
+        let health = || Health::of(&view_of(identity, control, runtime, neighbours, demand));
+        systemd::send(&notifier.handle_turn(now, health));
+    }
+
     /// Ends associations whose capability is no longer valid.
     fn check_associations(&mut self) {
         if let Some(neighbours) = &mut self.neighbours {
@@ -248,6 +260,7 @@ impl Daemon {
 
     /// Takes everything down: the node ends.
     pub(crate) fn stop(&mut self) {
+        systemd::send(&Notifier::stopping());
         deploy::end_spare();
         tracing::info!(node = %self.identity.file.name, "the node stops");
         Record::remove(&self.identity.file.name);

@@ -50,6 +50,7 @@ mod request;
 mod runtime;
 mod server;
 mod sessions;
+mod systemd;
 mod token_file;
 mod usage;
 
@@ -111,12 +112,19 @@ impl std::str::FromStr for LogFormat {
     }
 }
 
-/// Runs a node until SIGINT or SIGTERM; then takes down what it set up.
+/// Runs a node until SIGINT or SIGTERM; then takes down what it set up. A service manager is told
+/// when the node is ready, and why it failed.
 ///
 /// # Errors
 /// The node file is wrong, another node of that name runs, or the kernel
 /// or a device cannot do what the node needs.
 pub fn run(options: Options) -> Result<()> {
+    run_node(options).inspect_err(|error| {
+        systemd::send(&systemd::Notifier::failed(&format!("{error:#}")));
+    })
+}
+
+fn run_node(options: Options) -> Result<()> {
     sandbox::child::close_inherited_on_exec()
         .context("closing inherited file descriptors to child processes")?;
     let text = std::fs::read_to_string(&options.config)

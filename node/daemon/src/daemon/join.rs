@@ -17,6 +17,7 @@ use crate::ledger::Billing;
 use crate::observe::Observe;
 use crate::record::{self, Recorder};
 use crate::runtime::Runtime;
+use crate::systemd::Notifier;
 use crate::usage::Usage;
 use anyhow::Result;
 use module_store::Store;
@@ -115,6 +116,7 @@ pub(super) fn join(
         observe: Observe::new(),
         recorder: Recorder::new(record::fingerprint()?, record, clock.now()),
         handover: Handover::default(),
+        notifier: Notifier::from_environment(),
         done,
     })
 }
