@@ -112,8 +112,8 @@ impl std::str::FromStr for LogFormat {
     }
 }
 
-/// Runs a node until SIGINT or SIGTERM; then takes down what it set up. A service manager is told
-/// when the node is ready, and why it failed.
+/// Runs a node until SIGINT or SIGTERM; then takes down what it set up. Notifies a service manager
+/// when the node is ready, or of the reason for its failure.
 ///
 /// # Errors
 /// The node file is wrong, another node of that name runs, or the kernel

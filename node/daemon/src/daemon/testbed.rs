@@ -160,6 +160,7 @@ impl Testbed {
     /// Goes on until something is true.
     pub(crate) async fn until(&mut self, mut is_so: impl FnMut(&mut Self) -> bool) {
         let deadline = Instant::now() + PATIENCE;
+        let mut answers = tokio::time::interval(ANSWERS_EVERY);
         loop {
             self.settle();
             if is_so(self) {
@@ -174,7 +175,7 @@ impl Testbed {
                 }
                 Some(done) = done.recv() => completions::handle(daemon, done),
                 // Answers of other threads, such as the ledger's, wake nobody here.
-                () = tokio::time::sleep(ANSWERS_EVERY) => {}
+                _ = answers.tick() => {}
             }
         }
     }
