@@ -19,7 +19,7 @@ use super::{FragmentMatch, Match, VlanMatch};
 use crate::ethernet::{Ethertype, EthertypeError, MacError};
 use crate::l4::{PortRangeError, TcpFlagsError};
 use crate::message::shown;
-use crate::prefix::{AddressPrefix, IpVersion, PrefixError};
+use crate::prefix::{IpVersion, Prefix, PrefixError};
 use crate::protocol::{Protocol, ProtocolError};
 
 /// Longest text of a match, in bytes: each word once with its longest value is below 300.
@@ -209,7 +209,7 @@ impl Word {
             let fields = if Protocol::is_name(text) {
                 Some("'proto'")
             } else {
-                text.parse::<AddressPrefix>().is_ok().then_some("'src' or 'dst'")
+                text.parse::<Prefix>().is_ok().then_some("'src' or 'dst'")
             };
             match fields {
                 Some(fields) => MatchFault::NoField { found: shown(text), fields },
