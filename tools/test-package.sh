@@ -25,7 +25,7 @@ make_root() {
 outside() {
     [ "$(id -u)" = 0 ] || fail "needs root"
     cd "$(dirname "$0")/.."
-    package=${1:-$(ls -t target/debian/tamandua_*.deb 2>/dev/null | head -1)}
+    package=${1:-$(ls -t target/debian/tamandua_*.deb 2>/dev/null | sed -n 1p)}
     [ -f "$package" ] || fail "there is no package; 'make deb' builds it"
     root=$(mktemp -d /tmp/tamandua-package.XXXXXX)
     trap 'rm -rf --one-file-system "$root"' EXIT
@@ -89,7 +89,7 @@ network() {
 
 ping_through() { check ip netns exec h1 ping -q -c 5 -i 0.2 -W 2 10.0.2.2; }
 
-handled() { tam list --json | grep -o '"packets":[0-9]*' | head -1 | cut -d: -f2; }
+handled() { tam list --json | grep -o '"packets":[0-9]*' | sed -n 1p | cut -d: -f2; }
 
 # The second half, inside.
 inside() {

@@ -28,7 +28,7 @@ make_root() {
 outside() {
     [ "$(id -u)" = 0 ] || fail "needs root"
     cd "$(dirname "$0")/.."
-    package=${1:-$(ls -t target/debian/tamandua_*.deb 2>/dev/null | head -1)}
+    package=${1:-$(ls -t target/debian/tamandua_*.deb 2>/dev/null | sed -n 1p)}
     [ -f "$package" ] || fail "there is no package; 'make deb' builds it"
     for tool in mmdebstrap qemu-system-x86_64 mke2fs; do
         command -v "$tool" >/dev/null || fail "there is no $tool"
@@ -83,7 +83,7 @@ wait_until() { # SECONDS COMMAND…
     fail "after $n s not so: $*"
 }
 restarted() { [ "$(of "$1" NRestarts)" -gt "$2" ] && [ "$(of "$1" SubState)" = running ]; }
-runs() { tam list --node flow --json | grep -q '"state":"running"'; }
+runs() { tam list --node flow --json | grep '"state":"running"' >/dev/null; }
 ping_through() { ip netns exec h1 ping -q -c "$1" -i 0.2 -W 5 10.0.2.2; }
 adopted() { [ "$(journalctl -u tamandua@flow -o cat | grep -c 'adopted what a daemon before left')" -ge "$1" ]; }
 
@@ -108,7 +108,7 @@ inside() {
     managers=$(systemctl show --property=InactiveExitTimestampMonotonic --value systemd-networkd)
     [ "${ready:-0}" -gt 0 ] || fail "the node was not started at boot"
     [ "$ready" -lt "$managers" ] || fail "ready at $ready µs, the network began at $managers µs"
-    ! journalctl -b | grep -qi "ordering cycle" || fail "the units' order has a cycle"
+    ! journalctl -b | grep -i "ordering cycle" >/dev/null || fail "the units' order has a cycle"
     say boot "Linux $(uname -r): ready $(((managers - ready) / 1000)) ms before systemd-networkd started"
 
     network
@@ -122,7 +122,7 @@ inside() {
     tam deploy /usr/share/tamandua/services/echo/echo.wasm --node flow --rule "proto udp dport 7" >/dev/null
     for level in user kernel nic; do
         tam move echo --to $level --node flow >/dev/null
-        tam show echo --node flow | grep -q "^level  *$level" || fail "$(tam show echo --node flow)"
+        tam show echo --node flow | grep "^level  *$level" >/dev/null || fail "$(tam show echo --node flow)"
     done
     tam stats --node flow >/dev/null
     say levels "a service moves to user, kernel and nic"
@@ -142,7 +142,7 @@ inside() {
     [ "$(of flow NRestarts)" = 2 ] || fail "the watchdog ended a daemon that was well"
     kill -STOP "$(of flow MainPID)"
     wait_until 90 restarted flow 2
-    journalctl -u tamandua@flow | grep -q "Watchdog timeout" || fail "that was not the watchdog"
+    journalctl -u tamandua@flow | grep "Watchdog timeout" >/dev/null || fail "that was not the watchdog"
     wait_until 30 runs
     say watchdog "a daemon that hung was ended, the next one adopted"
 

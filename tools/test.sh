@@ -158,7 +158,7 @@ times() {
     awk '{ printf "%6d ", $1; $1 = ""; print }' "$seconds"
     echo "slowest tests, in seconds:"
     sed -n 's/^test \(.*\) \.\.\. .*<\([0-9.]*\)s>$/\2 \1/p' "$output" |
-        awk '$1 >= 2' | sort -rn | head -n "$SLOWEST" | awk '{ printf "%6.1f  %s\n", $1, $2 }'
+        awk '$1 >= 2' | sort -rn | awk -v most="$SLOWEST" 'NR <= most { printf "%6.1f  %s\n", $1, $2 }'
 }
 
 report() {
