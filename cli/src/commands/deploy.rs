@@ -111,10 +111,10 @@ pub(crate) fn budget_text(budget: &Budget) -> String {
 
 impl Deploy {
     pub(crate) fn run(self, context: &Context<'_>) -> Outcome {
-        refuse_folder(Path::new(&self.module))?;
         let client = context.client()?;
         let module = if is_file(&self.module) {
-            upload(&client, Path::new(&self.module))?
+            let path = Path::new(&self.module);
+            upload(&client, path).map_err(|refusal| with_folder(refusal, path))?
         } else {
             self.module
         };
@@ -133,25 +133,29 @@ impl Deploy {
             discard_state: self.discard_state,
             allow_older: self.allow_older,
         };
-        let deployed = client.deploy(&request)?;
+        let deployed = client.deploy(&request).map_err(|error| {
+            let refusal = Failure::from(error);
+            match refusal.code {
+                ErrorCode::NotFound => with_folder(refusal, Path::new(&request.module)),
+                _ => refusal,
+            }
+        })?;
         context.output.result(&deployed, || text(&deployed))
     }
 }
 
-/// Refuses a service project's folder in place of its module.
-fn refuse_folder(path: &Path) -> Result<(), Failure> {
+/// Says in the refusal of a module what to do if a project's folder of that name was meant. The node
+/// is asked first, as a module in its store may have the name of a folder here.
+fn with_folder(refusal: Failure, path: &Path) -> Failure {
     if !path.is_dir() {
-        return Ok(());
+        return refusal;
     }
     let shown = path.display();
-    let failure = Failure::new(ErrorCode::Usage, format!("'{shown}' is a folder, not a module"));
     let name = path.file_name().map(Path::new).unwrap_or(path);
     let built = path.join(name).with_extension("wasm");
-    Err(match built.is_file() {
-        true => {
-            failure.help(format!("deploy what was built there: tam deploy {}", built.display()))
-        }
-        false => failure.help(format!("build it first: tam build {shown}")),
+    refusal.help(match built.is_file() {
+        true => format!("of the folder '{shown}': tam deploy {}", built.display()),
+        false => format!("build the module of the folder '{shown}' first: tam build {shown}"),
     })
 }
 
@@ -290,12 +294,13 @@ mod tests {
     }
 
     #[test]
-    fn a_project_folder_is_refused_with_the_module_in_it() {
+    fn a_project_folder_is_answered_with_the_module_in_it() {
         let folder = tempfile::tempdir().unwrap();
         let project = folder.path().join("hello");
-        assert!(refuse_folder(&project).is_ok(), "a name that is no folder");
+        let refused = || Failure::new(ErrorCode::NotFound, "refused").help("as before");
+        let help = |path: &Path| with_folder(refused(), path).help.unwrap();
+        assert_eq!(help(&project), "as before", "a name that is no folder");
         std::fs::create_dir(&project).unwrap();
-        let help = |path: &Path| refuse_folder(path).unwrap_err().help.unwrap_or_default();
         assert!(help(&project).contains("tam build"), "{}", help(&project));
         std::fs::write(project.join("hello.wasm"), b"").unwrap();
         assert!(help(&project).ends_with("hello/hello.wasm"), "{}", help(&project));
