@@ -3,11 +3,11 @@
 use crate::commands;
 use crate::failure::{DONE, Failure};
 use crate::output::{Output, is_read, must_be_open};
-use crate::style;
+use crate::style::{self, Stream};
 use api::ErrorCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use units::Name;
@@ -161,17 +161,12 @@ pub fn explain(error: &clap::Error) -> ExitCode {
     }
     let rendered = error.render();
     if !json {
-        // Nothing can be reported if standard error is closed.
-        let _ = match has_parser_words(&rendered.to_string()) {
-            false => error.print(),
-            true => {
-                let is_styled = std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
-                    && std::io::stderr().is_terminal();
-                let text =
-                    if is_styled { rendered.ansi().to_string() } else { rendered.to_string() };
-                write!(std::io::stderr().lock(), "{}", in_words(&text))
-            }
+        let text = match Stream::Errors.is_styled() {
+            true => rendered.ansi().to_string(),
+            false => rendered.to_string(),
         };
+        // Nothing can be reported if standard error is closed.
+        let _ = write!(std::io::stderr().lock(), "{}", in_words(&text));
         return ExitCode::from(ErrorCode::Usage.exit_status());
     }
     let text = in_words(&rendered.to_string());
@@ -195,10 +190,6 @@ const PARSER_WORDS: [(&str, &str); 8] = [
         "give an IP address and a port, as 192.0.2.1:7443 or [2001:db8::1]:7443",
     ),
 ];
-
-fn has_parser_words(text: &str) -> bool {
-    in_words(text) != text
-}
 
 /// Returns the text with [`PARSER_WORDS`] said for people.
 fn in_words(text: &str) -> String {
@@ -262,7 +253,7 @@ mod tests {
         let (large, small) = ("300".parse::<u8>(), "-300".parse::<i8>());
         let words = [large.unwrap_err().to_string(), small.unwrap_err().to_string()];
         for text in words.into_iter().chain([none, address, fraction, socket]) {
-            assert!(has_parser_words(&text), "{text}");
+            assert_ne!(in_words(&text), text);
         }
     }
 

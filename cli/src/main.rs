@@ -32,6 +32,8 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     // Answers a shell that completes a command line, and ends.
     clap_complete::CompleteEnv::with_factory(|| names::with_names(Arguments::command())).complete();
+    // For what is refused before it is known whether `--color` is there.
+    style::detect_colours(style::When::Auto);
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return arguments::explain(&error),
