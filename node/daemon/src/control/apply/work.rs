@@ -21,7 +21,9 @@ use crate::control::switch;
 use api::{ErrorInfo, EventKind};
 use module_store::Digest;
 use node::command::{Arrangement, Memory};
-use node::desired::{DesiredService, DesiredState, RuleChanges, Step, rule_changes, steps};
+use node::desired::{
+    DesiredService, DesiredSession, DesiredState, RuleChanges, Step, rule_changes, steps,
+};
 use node::{CapabilityId, Command, Notice, Outcome, ServiceState};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use units::Name;
@@ -257,7 +259,9 @@ impl Work {
     /// Adds what a failed step of a resume leaves missing to the shortfall, so that it is reported
     /// and tried again.
     fn note_missing(&self, state: &mut NodeState, step: &Step, reason: &str) {
-        let there = state.node.numbered_rules();
+        let rules = state.node.numbered_rules();
+        let sessions: BTreeMap<&Name, DesiredSession> =
+            state.node.sessions().map(|session| (&session.name, session.into())).collect();
         let missing = state.desired.shortfall_mut();
         let mut services: Vec<&Name> = Vec::new();
         match step {
@@ -266,7 +270,7 @@ impl Work {
             | Step::Renew { service }
             | Step::Move { service } => services.push(service),
             Step::Arrange => {
-                for rule in rule_changes(&there, &self.target.rules).add {
+                for rule in rule_changes(&rules, &self.target.rules).add {
                     let leads_to = rule.came_with.as_ref().or(rule.spec.action.service());
                     match leads_to.and_then(|name| self.target.services.get_key_value(name)) {
                         Some((service, _)) => services.push(service),
@@ -275,8 +279,9 @@ impl Work {
                 }
             }
             Step::Sessions => {
-                for session in self.target.sessions.keys() {
-                    missing.sessions.entry(session.clone()).or_insert_with(|| reason.to_owned());
+                let wanted = self.target.sessions.iter();
+                for (name, _) in wanted.filter(|(name, it)| sessions.get(name) != Some(it)) {
+                    missing.sessions.entry(name.clone()).or_insert_with(|| reason.to_owned());
                 }
             }
             // What shall not be there and stays is removed by the next change.
