@@ -69,7 +69,7 @@ struct Cell {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum WatchdogFinding {
     /// Silence of some seconds, to be reported as an event.
-    Told { pid: u32 },
+    Silent { pid: u32 },
     /// End of a cell that is given up, with the reason.
     Over(CellNumber, String),
 }
@@ -212,7 +212,9 @@ impl Cells {
             match cell.link.watch.poll() {
                 WatchdogPoll::Ask => cell.notify(&ToCell::MemoryOf(None), &[]),
                 WatchdogPoll::Wait => {}
-                WatchdogPoll::Tell => found.push(WatchdogFinding::Told { pid: cell.link.pid() }),
+                WatchdogPoll::Report => {
+                    found.push(WatchdogFinding::Silent { pid: cell.link.pid() })
+                }
                 WatchdogPoll::End => {
                     let why = format!("it has not answered for {SILENT_MAX} s");
                     found.push(WatchdogFinding::Over(*number, why));

@@ -392,7 +392,7 @@ impl Runtime {
     pub(crate) fn watch_cells(&mut self, control: &mut Control) {
         for silence in self.cells.handle_second() {
             match silence {
-                WatchdogFinding::Told { pid } => {
+                WatchdogFinding::Silent { pid } => {
                     let text = format!(
                         "the cell, process {pid}, does not answer: packets for its services wait, and so does whatever changes them; it is ended if it is silent for {SILENT_MAX} s"
                     );

@@ -22,12 +22,12 @@ pub(crate) enum WatchdogPoll {
     /// No action: an answer is pending and not late.
     Wait,
     /// Report that the cell is silent.
-    Tell,
+    Report,
     /// End the cell.
     End,
 }
 
-/// Counter of looks without an answer.
+/// Counter of polls without an answer.
 #[derive(Debug, Default)]
 pub(crate) struct CellWatch {
     /// Looks since it said something.
@@ -40,7 +40,7 @@ impl CellWatch {
         self.silent += 1;
         match self.silent {
             1 => WatchdogPoll::Ask,
-            TOLD_AFTER => WatchdogPoll::Tell,
+            TOLD_AFTER => WatchdogPoll::Report,
             ENDED_AFTER.. => WatchdogPoll::End,
             _ => WatchdogPoll::Wait,
         }
@@ -73,10 +73,10 @@ mod tests {
         let count = |what| looks.iter().filter(|it| **it == what).count();
         assert_eq!(
             (looks[0], looks[4], looks[29]),
-            (WatchdogPoll::Ask, WatchdogPoll::Tell, WatchdogPoll::End)
+            (WatchdogPoll::Ask, WatchdogPoll::Report, WatchdogPoll::End)
         );
         assert_eq!(
-            [WatchdogPoll::Ask, WatchdogPoll::Tell, WatchdogPoll::End, WatchdogPoll::Wait]
+            [WatchdogPoll::Ask, WatchdogPoll::Report, WatchdogPoll::End, WatchdogPoll::Wait]
                 .map(count),
             [1, 1, 1, 27]
         );

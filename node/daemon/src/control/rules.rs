@@ -86,7 +86,7 @@ pub(super) fn remove_all(state: &mut NodeState, rules: &BTreeSet<RuleId>) {
     if let Err(problem) = state.command(command) {
         tracing::error!(
             problem = problem.message,
-            "rules of an owner whose capability ended were not removed"
+            "rules that were to be removed are still in force"
         );
     }
 }

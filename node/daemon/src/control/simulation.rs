@@ -43,7 +43,7 @@ static HOLDER: LazyLock<Caller> = LazyLock::new(holder);
 
 /// Message to the fake cell that it has yet to handle.
 #[derive(Clone, Debug)]
-enum Told {
+enum CellMessage {
     Start(EntryId),
     Replace(EntryId),
     Stop(EntryId),
@@ -82,7 +82,7 @@ struct World {
     placement: Placement,
     kernel: Kernel,
     has_cell: bool,
-    cell: VecDeque<Told>,
+    cell: VecDeque<CellMessage>,
     /// Services that run in the cell.
     runs: BTreeSet<EntryId>,
     /// Versions that are watched.
@@ -317,25 +317,25 @@ impl World {
         let Some(reported) = self.cell.pop_front() else { return };
         let fails = self.dice.one_in(6);
         match reported {
-            Told::Start(entry) if fails => {
+            CellMessage::Start(entry) if fails => {
                 self.end(entry);
                 let event = Event::ServiceFailed { entry, reason: "no room".to_owned() };
                 self.control.handle_event(event, true);
             }
-            Told::Start(entry) => {
+            CellMessage::Start(entry) => {
                 self.runs.insert(entry);
                 self.place(|it, around| it.handle_begin(around, entry));
             }
-            Told::Replace(entry) if fails => self.place(|it, around| {
+            CellMessage::Replace(entry) if fails => self.place(|it, around| {
                 it.handle_replace_failed(around, entry, "no room".to_owned(), false);
             }),
-            Told::Replace(entry) => {
+            CellMessage::Replace(entry) => {
                 self.kernel.lanes.entry(entry).or_default().target = Some(Level::User);
                 self.place(|it, around| it.handle_replaced(around, entry, Nanos(7_000)));
                 self.watched.insert(entry);
-                self.cell.push_back(Told::Watched(entry));
+                self.cell.push_back(CellMessage::Watched(entry));
             }
-            Told::Watched(entry) if self.watched.remove(&entry) => match fails {
+            CellMessage::Watched(entry) if self.watched.remove(&entry) => match fails {
                 true => {
                     self.kernel.lanes.entry(entry).or_default().target = Some(Level::User);
                     let reason = "unreachable".to_owned();
@@ -343,17 +343,17 @@ impl World {
                 }
                 false => self.place(|it, around| it.handle_kept(around, entry)),
             },
-            Told::Watched(_) => {}
-            Told::Stop(entry) => {
+            CellMessage::Watched(_) => {}
+            CellMessage::Stop(entry) => {
                 self.end(entry);
                 self.event(Event::ServiceStopped { entry });
             }
-            Told::Target(entry, level) => {
+            CellMessage::Target(entry, level) => {
                 self.kernel.lanes.entry(entry).or_default().target = Some(level);
                 self.place(|it, around| it.handle_targeted(around, entry, true));
             }
-            Told::Recount(entry) => self.cell.push_back(Told::Settle(entry)),
-            Told::Settle(entry) => {
+            CellMessage::Recount(entry) => self.cell.push_back(CellMessage::Settle(entry)),
+            CellMessage::Settle(entry) => {
                 self.kernel.lanes.entry(entry).or_default().lost = 0;
                 self.place(|it, around| it.handle_settled(around, entry));
             }
@@ -450,8 +450,8 @@ impl World {
         match action {
             Action::Event(event) => self.control.handle_event(event, false),
             Action::Refuse { event, is_short } => self.control.handle_event(event, is_short),
-            Action::Target(entry, level) => self.cell.push_back(Told::Target(entry, level)),
-            Action::Recount(entry) => self.cell.push_back(Told::Recount(entry)),
+            Action::Target(entry, level) => self.cell.push_back(CellMessage::Target(entry, level)),
+            Action::Recount(entry) => self.cell.push_back(CellMessage::Recount(entry)),
             Action::Load(entry, level) => self.loading.push((entry, level)),
             Action::Begin(entry) => self.place(|it, around| it.handle_begin(around, entry)),
             Action::Resume { entry, had_lane } => {
@@ -532,7 +532,7 @@ impl World {
                 let version = self.version(&levels);
                 self.kernel.current.insert(entry, version);
                 if self.has_cell {
-                    self.cell.push_back(Told::Start(entry));
+                    self.cell.push_back(CellMessage::Start(entry));
                 }
                 let candidates = Candidates { levels, unfit: Vec::new() };
                 self.place(|it, around| it.handle_given(around, entry, candidates));
@@ -540,14 +540,14 @@ impl World {
             Effect::ReplaceService { start: ServiceStart { entry, levels, .. }, .. } => {
                 let version = self.version(&levels);
                 self.kernel.next.insert(entry, version);
-                self.cell.push_back(Told::Replace(entry));
+                self.cell.push_back(CellMessage::Replace(entry));
                 let candidates = Candidates { levels, unfit: Vec::new() };
                 self.place(|it, _| it.handle_version_given(entry, candidates));
             }
             Effect::MoveService { entry, level } => {
                 self.place(|it, around| it.handle_move(around, entry, level));
             }
-            Effect::StopService { entry } => self.cell.push_back(Told::Stop(entry)),
+            Effect::StopService { entry } => self.cell.push_back(CellMessage::Stop(entry)),
             _ => {}
         }
     }

@@ -49,7 +49,7 @@ struct Repeat {
 #[derive(Debug)]
 pub(crate) struct EventLog {
     started_ms: u64,
-    events: VecDeque<Told>,
+    events: VecDeque<LoggedEvent>,
     /// Number of the youngest.
     last: u64,
     repeats: BTreeMap<RepeatKey, Repeat>,
@@ -58,7 +58,7 @@ pub(crate) struct EventLog {
 
 /// Event, with its owner.
 #[derive(Debug)]
-struct Told {
+struct LoggedEvent {
     event: Event,
     owner: Option<Owner>,
 }
@@ -185,14 +185,14 @@ impl EventLog {
             self.events.pop_front();
         }
         let (event, owner) = note.into_event(self.last, time_ms);
-        self.events.push_back(Told { event, owner });
+        self.events.push_back(LoggedEvent { event, owner });
     }
 
     /// Events behind a number.
     fn since(&self, since: u64, sight: &Visibility) -> EventList {
         let first = self.events.front().map_or(self.last + 1, |reported| reported.event.seq);
         let skip = usize::try_from((since + 1).saturating_sub(first)).unwrap_or(usize::MAX);
-        let is_seen = |reported: &&Told| {
+        let is_seen = |reported: &&LoggedEvent| {
             let session = reported.event.session.as_deref().unwrap_or_default();
             sight.has(session, reported.owner)
         };

@@ -224,7 +224,7 @@ const OTHERS: &[Reason] = &[
     reason(
         "active_unknown",
         "an active packet is of an association that is not there",
-        "its sender makes another one when he hears nothing; a node that restarts ends all",
+        "its sender makes another one when no answer comes; a node that restarts ends all",
     ),
     reason(
         "active_stale",
@@ -237,7 +237,7 @@ const OTHERS: &[Reason] = &[
     reason(
         "active_refused",
         "an active packet calls a module that is not there, or not for its sender",
-        "`tam events` says what he lacks, `tam token inspect` what his capability grants; [trust] anyone names what needs none",
+        "`tam events` says what the sender lacks, `tam token inspect` what its capability grants; [trust] anyone names what needs none",
     ),
     reason("active_not_asked", "too many active packets called modules that nobody knows", ""),
     reason("active_waiting_full", "too many active packets waited for their service", ""),
