@@ -32,7 +32,7 @@ outside() {
     chmod 755 "$root"
     make_root "$root"
     install -m 644 "$package" "$root/tmp/tamandua.deb"
-    install -m 755 tools/test-package.sh "$root/tmp/test-package.sh"
+    install -m 755 tools/test-package.sh tools/two-hosts.sh "$root/tmp"
     unshare --mount --net --pid --fork --kill-child --propagation private bash -euc '
         mount --bind "$1" "$1"
         mount -t proc proc "$1/proc"
@@ -75,16 +75,8 @@ start_node() { # ARGUMENTS…: waits until it is ready
 
 network() {
     ip link set lo up
-    echo 1 >/proc/sys/net/ipv4/ip_forward
-    for n in 1 2; do
-        ip netns add "h$n"
-        ip link add "eth$n" type veth peer name eth0 netns "h$n"
-        ip address add "10.0.$n.1/24" dev "eth$n"
-        ip link set "eth$n" up
-        ip -n "h$n" address add "10.0.$n.2/24" dev eth0
-        ip -n "h$n" link set eth0 up
-        ip -n "h$n" route add default via "10.0.$n.1"
-    done
+    . /tmp/two-hosts.sh
+    two_hosts eth
 }
 
 ping_through() { check ip netns exec h1 ping -q -c 5 -i 0.2 -W 2 10.0.2.2; }

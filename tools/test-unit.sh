@@ -13,15 +13,16 @@ set -euo pipefail
 fail() { echo "test-unit: $*" >&2; exit 1; }
 
 SECONDS_MAX=900
-MIRROR=http://deb.debian.org/debian
 INCLUDED=systemd-sysv,udev,kmod,iproute2,iputils-ping,procps,init-system-helpers,libelf1,zlib1g
 
 make_root() {
     if [ -n "${ROOT_TAR-}" ]; then
         tar -C "$1" -xf "$ROOT_TAR"
     else
+        # The mirror that this machine uses.
+        mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | sed -n 1p)
         mmdebstrap --quiet --variant=minbase --include=$INCLUDED,linux-image-cloud-amd64/bookworm-backports \
-            bookworm "$1" "deb $MIRROR bookworm main" "deb $MIRROR bookworm-backports main"
+            bookworm "$1" "deb $mirror bookworm main" "deb $mirror bookworm-backports main"
     fi
 }
 
@@ -39,7 +40,7 @@ outside() {
     mkdir "$root"
     make_root "$root"
     install -m 644 "$package" "$root/opt/tamandua.deb"
-    install -m 755 tools/test-unit.sh "$root/opt/test-unit.sh"
+    install -m 755 tools/test-unit.sh tools/two-hosts.sh "$root/opt"
     chroot "$root" dpkg -i /opt/tamandua.deb >/dev/null
     node_file edge eth0 eth1 >"$root/etc/tamandua/edge.toml"
     printf '%s\n' '[[service]]' 'module = "/usr/share/tamandua/services/touch/touch.wasm"' \
@@ -88,16 +89,8 @@ ping_through() { ip netns exec h1 ping -q -c "$1" -i 0.2 -W 5 10.0.2.2; }
 adopted() { [ "$(journalctl -u tamandua@flow -o cat | grep -c 'adopted what a daemon before left')" -ge "$1" ]; }
 
 network() {
-    sysctl -qw net.ipv4.ip_forward=1
-    for n in 1 2; do
-        ip netns add "h$n"
-        ip link add "veth$n" type veth peer name eth0 netns "h$n"
-        ip address add "10.0.$n.1/24" dev "veth$n"
-        ip link set "veth$n" up
-        ip -n "h$n" address add "10.0.$n.2/24" dev eth0
-        ip -n "h$n" link set eth0 up
-        ip -n "h$n" route add default via "10.0.$n.1"
-    done
+    . /opt/two-hosts.sh
+    two_hosts veth
 }
 
 inside() {
