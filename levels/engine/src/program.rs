@@ -83,7 +83,7 @@ impl<P> Program<P> {
     pub fn place_at(&self, offset: usize) -> Option<Place> {
         let function = self.ready.module().functions().nth(self.origins.function(offset)?)?;
         let index = || format!("#{}", function.index.as_u32());
-        let function = function.name.as_deref().map_or_else(index, crate::trap::demangled);
+        let function = function.name.as_deref().map_or_else(index, crate::trap::function_name);
         Some(Place { function: Some(function), offset: Some(offset) })
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::origins::Origins;
 use abi::layout::{ABI_VERSION, NotAVerdict};
-use std::fmt;
+use std::fmt::{self, Write};
 
 /// Reason why an instance did not start: a fault of the author or the operator.
 #[derive(Debug, thiserror::Error)]
@@ -186,17 +186,50 @@ impl Trap {
 fn place(error: &wasmtime::Error) -> Option<Place> {
     let frames = error.downcast_ref::<wasmtime::WasmBacktrace>()?.frames();
     let name = |frame: &wasmtime::FrameInfo| {
-        frame.func_name().map_or_else(|| format!("#{}", frame.func_index()), demangled)
+        frame.func_name().map_or_else(|| format!("#{}", frame.func_index()), function_name)
     };
     let own = frames.iter().find(|frame| !is_of_rust(&name(frame)));
     let frame = own.or_else(|| frames.first())?;
     Some(Place { function: Some(name(frame)), offset: frame.module_offset() })
 }
 
-/// Returns a symbol as it was written in Rust, without the hash; other names stay.
-pub(crate) fn demangled(symbol: &str) -> String {
-    rustc_demangle::try_demangle(symbol)
-        .map_or_else(|_| symbol.to_owned(), |name| format!("{name:#}"))
+/// Returns a function's name for people: a symbol of Rust as it was written, without the hash, other
+/// names as they are; control characters are escaped. A module chooses these names, so they end at
+/// [`FUNCTION_NAME_MAX`].
+pub(crate) fn function_name(symbol: &str) -> String {
+    let mut name = BoundedName::default();
+    // The only error is that of the bound: a short symbol can stand for a name without end.
+    let _ = match rustc_demangle::try_demangle(symbol) {
+        Ok(demangled) => write!(name, "{demangled:#}"),
+        Err(_) => name.write_str(symbol),
+    };
+    name.text
+}
+
+/// Longest name of a function in the place of a trap, in bytes, without the `…` of one that was cut:
+/// longer than names in use, and many fit into one message of a cell to the daemon.
+const FUNCTION_NAME_MAX: usize = 512;
+
+/// Text that ends at [`FUNCTION_NAME_MAX`], by an error for its writer.
+#[derive(Default)]
+struct BoundedName {
+    text: String,
+}
+
+impl Write for BoundedName {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for character in text.chars() {
+            let is_control = character.is_control();
+            let escaped = character.escape_default().filter(|_| is_control);
+            let shown: String = escaped.chain((!is_control).then_some(character)).collect();
+            if self.text.len() + shown.len() > FUNCTION_NAME_MAX {
+                self.text.push('…');
+                return Err(fmt::Error);
+            }
+            self.text.push_str(&shown);
+        }
+        Ok(())
+    }
 }
 
 /// True for functions of Rust's own libraries, which panics and checks call.
@@ -215,10 +248,10 @@ mod tests {
     #[test]
     fn functions_are_named_as_in_the_source_and_those_of_rusts_libraries_are_known() {
         let panic = "_RNvNtCsjTS7XqMtFsn_4core9panicking9panic_fmt";
-        assert_eq!(demangled(panic), "core::panicking::panic_fmt");
+        assert_eq!(function_name(panic), "core::panicking::panic_fmt");
         let own = "_ZN7fragile9on_packet17h0123456789abcdefE";
-        assert_eq!(demangled(own), "fragile::on_packet");
-        assert_eq!(demangled("on_packet"), "on_packet");
+        assert_eq!(function_name(own), "fragile::on_packet");
+        assert_eq!(function_name("on_packet"), "on_packet");
         for (name, of_rust) in [
             ("core::panicking::panic_fmt", true),
             ("<core::fmt::Formatter>::pad", true),
@@ -229,5 +262,23 @@ mod tests {
         ] {
             assert_eq!(is_of_rust(name), of_rust, "{name}");
         }
+    }
+
+    #[test]
+    fn names_that_a_module_chose_have_a_bounded_length_and_no_control_characters() {
+        // Tuples of two, both of which are the tuple before: each is twice as long.
+        let doubling = "_RINvC1a1bTmmETB7_B7_ETBb_Bb_ETBj_Bj_ETBr_Br_ETBz_Bz_ETBH_BH_ETBP_BP_ETBX_BX_\
+            ETB15_B15_ETB1d_B1d_ETB1n_B1n_ETB1x_B1x_ETB1H_B1H_ETB1R_B1R_ETB21_B21_ETB2b_B2b_EE";
+        let all = ["x".repeat(200_000), "é".repeat(FUNCTION_NAME_MAX), doubling.to_owned()];
+        for symbol in all {
+            let name = function_name(&symbol);
+            assert!(name.ends_with('…'), "{name}");
+            assert!(name.len() <= FUNCTION_NAME_MAX + '…'.len_utf8(), "{}", name.len());
+        }
+        assert!(function_name(doubling).starts_with("a::b::<(u32, u32), ((u32, u32), (u32, u32))"));
+        assert!(function_name(&"x".repeat(FUNCTION_NAME_MAX + 1)).ends_with("x…"));
+        let longest = "x".repeat(FUNCTION_NAME_MAX);
+        assert_eq!(function_name(&longest), longest);
+        assert_eq!(function_name("a\nb\u{1b}[2J"), "a\\nb\\u{1b}[2J");
     }
 }

@@ -361,6 +361,10 @@ pub enum FromCell {
     Returned(ReturnedFd),
 }
 
+/// Longest reason of a failure in bytes, without the `…` of one that was cut. Names that a module
+/// chose may be in it, and it has to fit into one message.
+pub const REASON_LENGTH_MAX: usize = 8 << 10;
+
 /// Cause for which a service, or a version of it, does not start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
@@ -374,7 +378,12 @@ impl Failure {
     /// Converts an error for the daemon.
     pub(crate) fn of(error: &anyhow::Error) -> Self {
         let is_short = error.chain().any(|cause| cause.is::<OutOfMemory>());
-        Self { reason: error.to_string(), is_short }
+        let mut reason = error.to_string();
+        if reason.len() > REASON_LENGTH_MAX {
+            reason.truncate(reason.floor_char_boundary(REASON_LENGTH_MAX));
+            reason.push('…');
+        }
+        Self { reason, is_short }
     }
 }
 

@@ -157,7 +157,17 @@ impl Link {
         send: impl FnOnce(BorrowedFd<'_>, &[u8]) -> io::Result<bool>,
     ) -> Result<bool> {
         let Some(socket) = &self.socket else { return Ok(false) };
-        match send(socket.as_fd(), &encode(message)?) {
+        let bytes = encode(message)?;
+        if bytes.len() > fd_passing::MESSAGE_LENGTH_MAX {
+            // Texts in messages are bounded where they are made: this is a fault of the cell, and no
+            // reason to end all of its services.
+            tracing::error!(
+                length = bytes.len(),
+                "a message to the daemon is too long: it is lost"
+            );
+            return Ok(false);
+        }
+        match send(socket.as_fd(), &bytes) {
             Ok(is_sent) => Ok(is_sent),
             // The closed connection is noticed when the next message is received.
             Err(error) if is_gone(&error) => Ok(false),

@@ -570,3 +570,11 @@ fn each_drop_of_an_active_packet_has_its_name() {
     expected.sort_unstable();
     assert_eq!(dropped, expected);
 }
+
+#[test]
+fn the_reason_of_a_failure_is_cut_between_two_characters() {
+    let of = |text: &str| Failure::of(&anyhow::Error::msg(text.to_owned())).reason;
+    assert_eq!(of("it does not start"), "it does not start");
+    let cut = of(&"é…".repeat(REASON_LENGTH_MAX));
+    assert!(cut.ends_with('…') && cut.len() <= REASON_LENGTH_MAX + 3, "{}", cut.len());
+}

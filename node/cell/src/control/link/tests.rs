@@ -39,6 +39,16 @@ fn a_storm_of_notices_is_cut_each_round_and_counted() {
 }
 
 #[test]
+fn a_message_that_is_too_long_is_lost_and_ends_nothing() {
+    let (mut link, daemon, _directory) = linked();
+    let long = vec![0; fd_passing::MESSAGE_LENGTH_MAX];
+    link.send(&FromCell::Event(EntryId(1), 7, long)).unwrap();
+    assert_eq!((received(&daemon).len(), link.dropped()), (0, 1));
+    link.send(&FromCell::Started(EntryId(1))).unwrap();
+    assert_eq!(received(&daemon).len(), 1);
+}
+
+#[test]
 fn a_daemon_that_does_not_read_loses_notices_and_nothing_waits() {
     let (link, daemon, _directory) = linked();
     let message = FromCell::Event(EntryId(1), 7, vec![0; 4096]);
