@@ -325,7 +325,7 @@ const HOOKS: &str = r#"
     (import "tam" "state_write" (func $write (param i32 i32) (result i32)))
     (global $done (mut i32) (i32.const 0))
     (func $work (local $left i32)
-      (local.set $left (i32.const 40000000))
+      (local.set $left (i32.const 160000000))
       (loop $again
         (local.set $left (i32.sub (local.get $left) (i32.const 1)))
         (br_if $again (local.get $left)))
