@@ -5,7 +5,7 @@
 //! ```
 //!
 //! [`Notifier`] decides what is sent and when; it reads no clock and opens nothing. [`send`] sends,
-//! and sends nothing where no service manager has set `NOTIFY_SOCKET`. A keep-alive comes from the
+//! without waiting, and sends nothing where no service manager has set `NOTIFY_SOCKET`. A keep-alive comes from the
 //! loop itself, never from a timer or thread of its own: a loop that hangs sends none, and systemd
 //! ends the process. Cells, compile workers and codecs start with an empty environment, so they
 //! know neither the socket nor the watchdog.
@@ -15,6 +15,11 @@ use crate::dataplane::mode::Mode;
 use crate::observe::view::View;
 use node::ServiceState;
 use sd_notify::NotifyState;
+use std::ffi::OsStr;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 use units::Nanos;
 
@@ -156,13 +161,29 @@ impl Notifier {
 
 /// Sends notifications to the service manager, if there is one.
 pub(crate) fn send(notifications: &[Notification]) {
-    let states: Vec<NotifyState<'_>> = notifications.iter().map(state_of).collect();
-    if states.is_empty() {
+    let Some(socket) = std::env::var_os("NOTIFY_SOCKET").filter(|_| !notifications.is_empty())
+    else {
         return;
+    };
+    if let Err(error) = send_to(&socket, notifications) {
+        tracing::warn!(%error, ?socket, "the service manager was not notified");
     }
-    if let Err(error) = sd_notify::notify(&states) {
-        tracing::warn!(%error, "the service manager was not notified");
-    }
+}
+
+/// Sends notifications as one datagram, one a line. An address that begins with `@` is abstract
+/// (unix(7)). Never blocks: a service manager that does not read must not stop the daemon's loop.
+///
+/// # Errors
+/// The address cannot be, nobody listens there, or its queue is full: the datagram is lost.
+fn send_to(socket: &OsStr, notifications: &[Notification]) -> io::Result<()> {
+    let address = match socket.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        _ => SocketAddr::from_pathname(socket)?,
+    };
+    let sender = UnixDatagram::unbound()?;
+    sender.set_nonblocking(true)?;
+    let lines: String = notifications.iter().map(|it| format!("{}\n", state_of(it))).collect();
+    sender.send_to_addr(lines.as_bytes(), &address).map(drop)
 }
 
 fn state_of(notification: &Notification) -> NotifyState<'_> {
@@ -235,6 +256,38 @@ mod tests {
             });
             assert!(!is_sent);
         }
+    }
+
+    #[test]
+    fn a_service_manager_gets_one_datagram_at_a_path_or_an_abstract_address() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let name = format!("tt-systemd-{}", std::process::id());
+        let listeners = [
+            (path.clone().into_os_string(), UnixDatagram::bind(&path).unwrap()),
+            (
+                format!("@{name}").into(),
+                UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap(),
+            ),
+        ];
+        for (address, listener) in listeners {
+            send_to(&address, &Notifier::stopping()).unwrap();
+            let mut bytes = [0; 64];
+            let length = listener.recv(&mut bytes).unwrap();
+            assert_eq!(&bytes[..length], b"STOPPING=1\nSTATUS=Stops\n");
+        }
+        assert!(send_to(folder.path().join("none").as_os_str(), &Notifier::stopping()).is_err());
+    }
+
+    #[test]
+    fn a_service_manager_that_does_not_read_stops_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let _listener = UnixDatagram::bind(&path).unwrap();
+        let send = || send_to(path.as_os_str(), &[Notification::KeepAlive]);
+        let mut results = std::iter::repeat_with(send);
+        let full = results.by_ref().take(100_000).find_map(Result::err).expect("its queue is full");
+        assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]
