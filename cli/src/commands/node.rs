@@ -7,6 +7,7 @@ use api::{ErrorCode, SCHEMA_VERSION};
 use clap::{Args, ValueEnum};
 use daemon::LogFormat;
 use serde_json::json;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use tracing_subscriber::EnvFilter;
 use units::Name;
@@ -102,6 +103,28 @@ fn cleanup(name: &Name, context: &Context<'_>) -> Outcome {
         .result(&document, || format!("removed of node {name}:\n  {}", removed.join("\n  ")))
 }
 
+/// Writer of a log whose events are written at once, each with a newline at its end: a newline in
+/// between, which a module or a client chose, is escaped, so that it begins no line of the log.
+struct OneLine<W>(W);
+
+impl<W: Write> Write for OneLine<W> {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let text = event.strip_suffix(b"\n").unwrap_or(event);
+        let mut lines = text.split(|byte| *byte == b'\n');
+        self.0.write_all(lines.next().unwrap_or_default())?;
+        for line in lines {
+            self.0.write_all(b"\\n")?;
+            self.0.write_all(line)?;
+        }
+        self.0.write_all(&event[text.len()..])?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// Writes the node's log to standard error; `TAM_LOG` chooses the level, as in `TAM_LOG=debug`.
 ///
 /// A line in JSON has `timestamp` (RFC 3339, UTC), `level`, `message`, and the event's fields
@@ -110,7 +133,7 @@ pub(crate) fn log_to_standard_error(format: LogFormat) {
     let filter = EnvFilter::try_from_env("TAM_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| OneLine(std::io::stderr()))
         .with_ansi(Stream::Errors.is_styled())
         .with_target(false)
         // A log line that a full disk refuses is lost; reporting it would panic (`eprintln!`).
@@ -118,5 +141,20 @@ pub(crate) fn log_to_standard_error(format: LogFormat) {
     match format {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().flatten_event(true).init(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_one_line_of_the_log_whatever_is_in_it() {
+        let mut log = OneLine(Vec::new());
+        log.write_all(b"INFO one\n").unwrap();
+        log.write_all(b"WARN file=\"a\nERROR forged\n\"\n").unwrap();
+        log.write_all(b"no end").unwrap();
+        let expected = "INFO one\nWARN file=\"a\\nERROR forged\\n\"\nno end";
+        assert_eq!(String::from_utf8(log.0).unwrap(), expected);
     }
 }
