@@ -27,7 +27,6 @@ pub struct Arguments {
     /// The node to ask: one of this machine, or of ~/.config/tamandua/nodes.toml; TAM_NODE is the
     /// default
     #[arg(long = "node", id = "asked_node", value_name = "NAME", global = true)]
-    #[arg(env = "TAM_NODE", hide_env = true)]
     #[arg(help_heading = EVERYWHERE)]
     pub node: Option<Name>,
     /// Ask with the capability in this file, and with no other right

@@ -9,18 +9,39 @@
 //! ```
 
 use crate::failure::Failure;
+use crate::output::escaped;
 use crate::user_files::{configuration, held_token, read_file, toml_problem};
 use api::client::RemoteNode;
 use api::{Client, ErrorCode, RUN_DIRECTORY};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use units::Name;
 
-/// Returns a client of the named node, or of the only one that runs on this machine.
+/// Returns the node that a value of `TAM_NODE` names; an empty one names none.
+///
+/// # Errors
+/// The value is no name of a node.
+fn default_node(value: Option<OsString>) -> Result<Option<Name>, Failure> {
+    let Some(value) = value.filter(|value| !value.is_empty()) else { return Ok(None) };
+    let value = value.to_string_lossy();
+    Name::new(&*value).map(Some).map_err(|error| {
+        let value = escaped(&value);
+        Failure::new(ErrorCode::Usage, format!("TAM_NODE is '{value}', no name of a node: {error}"))
+            .help("unset TAM_NODE, or export the name of a node that `tam list` can ask")
+    })
+}
+
+/// Returns a client of the named node, of the one that `TAM_NODE` names, or of the only one that
+/// runs on this machine.
 pub fn asked(node: Option<&Name>) -> Result<Client, Failure> {
-    if let Some(node) = node {
+    let default = match node {
+        Some(_) => None,
+        None => default_node(std::env::var_os("TAM_NODE"))?,
+    };
+    if let Some(node) = node.or(default.as_ref()) {
         return match known(node)? {
             Some(client) => Ok(client),
             // A folder of somebody else's cannot be looked into: the connection says so.
@@ -148,6 +169,16 @@ fn list(names: &[Name]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_default_node_is_a_name_or_nothing() {
+        let named = |value: &str| default_node(Some(value.into()));
+        assert_eq!(default_node(None).unwrap(), None);
+        assert_eq!(named("").unwrap(), None);
+        assert_eq!(named("edge1").unwrap(), Some(Name::new("edge1").unwrap()));
+        let message = named("a\u{1b}[2J").unwrap_err().message;
+        assert!(message.starts_with("TAM_NODE is ") && !message.contains('\u{1b}'), "{message}");
+    }
 
     #[test]
     fn a_name_that_is_no_nodes_is_refused_with_the_nearest_or_with_all() {
